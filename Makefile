@@ -1,0 +1,77 @@
+# Needs Python 3.11 to 3.14 and make, nothing else: `make demo`, `make test`.
+
+PYTHON  ?= python3
+# Test processes; `make test WORKERS=0` runs in one process, which is what a debugger wants.
+WORKERS ?= auto
+
+VENV      := .venv
+PEER_VENV := .venv-peer
+BIN       := $(VENV)/bin
+PEER_BIN  := $(PEER_VENV)/bin
+STAMP      := $(VENV)/.installed
+PEER_STAMP := $(PEER_VENV)/.installed
+
+.PHONY: help setup setup-peer demo test test-all test-peer lint format pages bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       set up and run the tour (examples/tour.py)"
+	@echo "make test       set up, lint, and run the tests"
+	@echo "make test-all   the same, with the slow sweeps"
+	@echo "make test-peer  compare with JAX, in an environment of its own"
+	@echo "make lint       ruff check, ruff format --check, mypy"
+	@echo "make format     let ruff rewrite what it can"
+	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
+	@echo "make bench      time against the peers"
+	@echo "make clean      remove caches; the environments stay"
+
+# $(call install,environment,extras): create the environment if it is not there, then install Weft in place.
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 15) else "Weft needs Python 3.11 to 3.14, and $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(2)]'
+	@touch $(1)/.installed
+endef
+
+$(STAMP): pyproject.toml
+	$(call install,$(VENV),test)
+
+$(PEER_STAMP): pyproject.toml
+	$(call install,$(PEER_VENV),test$(comma)peer)
+
+comma := ,
+
+setup: $(STAMP)
+
+setup-peer: $(PEER_STAMP)
+
+demo: setup
+	$(BIN)/python examples/tour.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy weft
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup lint
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not peer" tests
+
+test-all: setup lint
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not peer" tests
+
+test-peer: setup-peer
+	$(PEER_BIN)/python -m pytest -n $(WORKERS) --no-skips tests/peer
+
+pages: setup
+	$(BIN)/python tests/errors/test_error_pages.py
+
+bench: setup-peer
+	$(PEER_BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
+	find weft tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,71 @@
+"""What all tests share: seeds that can be replayed, and the rule that a peer test must not be skipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+TESTS = pathlib.Path(__file__).parent
+
+# Without the peer library there is nothing to compare with, and the modules in there cannot be imported.
+collect_ignore = [] if importlib.util.find_spec("jax") else ["peer"]
+
+if importlib.util.find_spec("hypothesis"):
+    import hypothesis
+
+    # Time limits on single examples fail on busy machines; the blob replays a failure elsewhere.
+    hypothesis.settings.register_profile("weft", deadline=None, print_blob=True)
+    hypothesis.settings.load_profile("weft")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=0, help="added to the seed of every random test (default 0)")
+    parser.addoption("--no-skips", action="store_true", help="a skipped test fails")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if TESTS / "peer" in item.path.parents:
+            item.add_marker(pytest.mark.peer)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed that depends on the test's name and on --seed only; printed, so it is shown when the test fails."""
+    base = request.config.getoption("--seed")
+    value = (zlib.crc32(request.node.name.encode()) + base) % 2**31
+    print(f"seed {value} (replay this test with --seed={base})")
+    return value
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """Random numbers that are the same in every run of the same test."""
+    return np.random.default_rng(seed)
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
+    # A test that is expected to fail reports itself as skipped, but it did run.
+    if config.getoption("--no-skips") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"{report.nodeid} was skipped, and --no-skips says that nothing may be: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    _fail_if_skipped(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    _fail_if_skipped(report, collector.config)
+    return report

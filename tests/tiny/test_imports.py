@@ -1,0 +1,191 @@
+"""The plan of the house holds: imports go one way, files are short, and `import weft` is quick."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGE = ROOT / "weft"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# In the order data flows: a folder imports itself and what stands before it.
+INTERNAL = ("base", "indexing", "sharding", "ir", "trace", "ops", "transforms", "compiler", "runtime", "api")
+# These use only public names, so they import faces and `weft` itself, and nothing of the above.
+UPPER = ("optim", "modules", "linen", "haiku", "keras", "data")
+# Every other name in weft/ is a public face; then comes weft/__init__.py, which puts them together.
+FACE = len(INTERNAL)
+ROOT_PACKAGE = FACE + 1
+UPPER_FLOOR = ROOT_PACKAGE + 1
+
+ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
+ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib"}
+LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
+MOST_LINES = 800
+IMPORT_SECONDS = 0.3
+
+
+class Import(NamedTuple):
+    """One module that a statement imports."""
+
+    module: str
+    line: int
+    in_function: bool
+
+
+def floor(module: str) -> int:
+    """How high in the house a module of Weft stands."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return ROOT_PACKAGE
+    if parts[1] in INTERNAL:
+        return INTERNAL.index(parts[1])
+    return UPPER_FLOOR if parts[1] in UPPER else FACE
+
+
+def module_name(path: str) -> str:
+    """weft/ops/scan.py -> weft.ops.scan, weft/ops/__init__.py -> weft.ops"""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(tree: ast.Module, path: str) -> Iterator[Import]:
+    """Every import in a file. `from weft import x` imports the module weft.x if there is one, else weft itself."""
+    package = module_name(path) if path.endswith("__init__.py") else module_name(path).rpartition(".")[0]
+
+    def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.Import(names=names):
+                    for name in names:
+                        yield Import(name.name, child.lineno, in_function)
+                case ast.ImportFrom(module=module, names=names, level=level):
+                    above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                    start = ".".join(above + ([module] if module else []))
+                    for name in names:
+                        is_module = start == "weft" and (
+                            (PACKAGE / name.name).is_dir() or (PACKAGE / f"{name.name}.py").is_file()
+                        )
+                        yield Import(f"{start}.{name.name}" if is_module else start, child.lineno, in_function)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                    yield from visit(child, True)
+                case _:
+                    yield from visit(child, in_function)
+
+    yield from visit(tree, False)
+
+
+def complaints(source: str, path: str) -> Iterator[str]:
+    """What is wrong with the imports and the length of a file; `path` is relative to the repository."""
+    tree = ast.parse(source)
+    here = floor(module_name(path))
+    if (lines := source.count("\n")) > MOST_LINES:
+        yield f"{path}: {lines} lines, more than {MOST_LINES}"
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(name.name == "*" for name in node.names):
+            yield f"{path}:{node.lineno}: `import *` hides where names come from"
+        if isinstance(node, ast.Call) and here < FACE:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__"):
+                yield f"{path}:{node.lineno}: an import by `{called}` escapes this test"
+
+    for module, line, in_function in imports(tree, path):
+        where = f"{path}:{line}"
+        top = module.partition(".")[0]
+        if top not in sys.stdlib_module_names | ALWAYS_ALLOWED | ALLOWED_IN_FUNCTIONS:
+            yield f"{where}: {top} is no dependency of Weft"
+        if in_function and top not in ALLOWED_IN_FUNCTIONS:
+            yield f"{where}: {module} is imported inside a function"
+        if top == "llvmlite" and not path.startswith(LLVMLITE_FOLDERS):
+            yield f"{where}: llvmlite is for {' and '.join(LLVMLITE_FOLDERS)} only"
+        if top == "weft":
+            there = floor(module)
+            if there > here and here != ROOT_PACKAGE:
+                yield f"{where}: {module} stands later in the house than {path}"
+            if here == UPPER_FLOOR and there < FACE:
+                yield f"{where}: {module} is not public, and an upper floor uses public names only"
+
+
+def test_there_are_files() -> None:
+    assert PACKAGE / "base" / "errors" / "__init__.py" in FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_file_keeps_the_plan(path: pathlib.Path) -> None:
+    found = list(complaints(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()))
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("weft/base/x.py", "from weft.ir.types import Type", "stands later"),
+        ("weft/base/x.py", "from ..ir.types import Type", "stands later"),
+        ("weft/base/__init__.py", "from ..ir import types", "stands later"),
+        ("weft/base/x.py", "from .. import ir", "stands later"),
+        ("weft/base/x.py", "from weft import ir", "stands later"),
+        ("weft/base/x.py", "import weft.api.jit", "stands later"),
+        ("weft/api/x.py", "import weft", "stands later"),
+        ("weft/api/x.py", "from weft import no_such_module", "stands later"),
+        ("weft/api/x.py", "import weft.lax", "stands later"),
+        ("weft/lax/x.py", "from weft.optim import adam", "stands later"),
+        ("weft/base/x.py", "if True:\n    import weft.ir", "stands later"),
+        ("weft/optim/adam.py", "from weft.base import errors", "public names only"),
+        ("weft/base/x.py", "def f():\n    import os", "inside a function"),
+        ("weft/base/x.py", "class C:\n    def f(self):\n        from weft.base import errors", "inside a function"),
+        ("weft/base/x.py", "from weft.base.errors import *", "import *"),
+        ("weft/base/x.py", "import jax.numpy", "no dependency"),
+        ("weft/base/x.py", "def f():\n    import torch", "no dependency"),
+        ("weft/base/x.py", "def f():\n    import llvmlite.binding", "llvmlite is for"),
+        ("weft/base/x.py", "import importlib\nimportlib.import_module('weft.ir')", "escapes"),
+        ("weft/base/x.py", "\n" * 801, "more than 800"),
+    ],
+)
+def test_a_breach_is_found(path: str, source: str, complaint: str) -> None:
+    assert any(complaint in found for found in complaints(source, path))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("weft/ir/x.py", "from weft.base import errors\nfrom ..indexing import ranges\nfrom . import types"),
+        ("weft/api/x.py", "import weft.base.errors\nfrom weft import base"),
+        ("weft/runtime/x.py", "def f():\n    import llvmlite.binding\n    import scipy.linalg"),
+        ("weft/compiler/target/cpu/x.py", "import llvmlite.binding"),
+        ("weft/lax/__init__.py", "import importlib\nfrom weft.ops import scan\nimportlib.import_module('weft.numpy')"),
+        ("weft/optim/adam.py", "import weft\nimport weft.numpy as wnp\nfrom weft.optim import base"),
+        ("weft/__init__.py", "from weft.api import jit\nfrom weft.optim import adam"),
+        ("weft/base/x.py", "import numpy as np\nimport ml_dtypes\nimport dataclasses" + "\n" * 798),
+    ],
+)
+def test_what_is_allowed_passes(path: str, source: str) -> None:
+    assert list(complaints(source, path)) == []
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints when it runs `code`."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = python("import sys, weft; print(*{name.partition('.')[0] for name in sys.modules})").split()
+    assert "weft" in loaded
+    assert not ALLOWED_IN_FUNCTIONS & set(loaded)
+
+
+def test_import_is_quick() -> None:
+    code = "import time; start = time.perf_counter(); import weft; print(time.perf_counter() - start)"
+    seconds = []
+    for _ in range(5):
+        seconds.append(float(python(code)))
+        if seconds[-1] <= IMPORT_SECONDS:
+            break
+    assert min(seconds) <= IMPORT_SECONDS, f"import weft took {min(seconds):.3f} s at best, of {seconds}"

@@ -1,0 +1,1 @@
+"""jit, grad, vmap and friends: thin functions that put the floors together."""

@@ -1,0 +1,115 @@
+"""Between the user's functions on trees and the flat functions that transformations work on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base import tree
+from weft.base.errors import InvalidInputTypeError
+from weft.base.source import user_line
+from weft.ir.types import is_value, type_of
+
+
+class OutTree:
+    """Filled with the structure of a function's result when the flat function has run."""
+
+    __slots__ = ("auxiliary", "treedef")
+
+    treedef: tree.PyTreeDef
+    auxiliary: Any
+
+
+def name_of(function: Any) -> str:
+    """What to call a function in programs and messages."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def check_callable(function: Any, transformation: str) -> None:
+    if not callable(function):
+        raise TypeError(f"{transformation} takes a function, got {function!r} of type {type(function).__name__}.")
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (ValueError, TypeError):
+        return None
+
+
+def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree) -> Callable[..., list[Any]]:
+    """`function(*args, **kwargs)` as a function of the leaves of `(args, kwargs)` that returns the leaves of its result."""
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = tree.unflatten(in_tree, leaves)
+        result = function(*args, **kwargs)
+        results, out.treedef = tree.flatten(result)
+        check_results(function, result, results)
+        return results
+
+    return flat
+
+
+def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any]) -> None:
+    """Every leaf of a transformed function's result must be an array or a number."""
+    for leaf in leaves:
+        if not is_value(leaf):
+            path = next(p for p, v in tree.leaves_with_path(result) if v is leaf)
+            raise InvalidInputTypeError(
+                f"The function {name_of(function)} returned a value that is not an array at result{tree.keystr(path)}.",
+                received=f"{leaf!r} of type {type(leaf).__name__}",
+                fix="return arrays, numbers, or trees of them",
+                at=user_line(),
+            )
+
+
+def argument_paths(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
+    """A name for each leaf of `(args, kwargs)`, such as `params['w']`."""
+    names = parameter_names(function, len(args))
+    paths = [
+        (names[i] if names is not None else f"argument {i}") + tree.keystr(path)
+        for i, a in enumerate(args)
+        for path, _ in tree.leaves_with_path(a)
+    ]
+    for key in sorted(kwargs):
+        paths.extend(key + tree.keystr(path) for path, _ in tree.leaves_with_path(kwargs[key]))
+    return paths
+
+
+def parameter_names(function: Callable[..., Any], count: int) -> list[str] | None:
+    """The names of the first `count` positional parameters, `args[i]` for those a star takes."""
+    signature = signature_of(function)
+    if signature is None:
+        return None
+    names: list[str] = []
+    star = None
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            star = parameter.name
+    if len(names) < count and star is None:
+        return None
+    names.extend(f"{star}[{i}]" for i in range(count - len(names)))
+    return names[:count]
+
+
+def check_leaves(function: Callable[..., Any], transformation: str, leaves: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Every leaf of the arguments must be an array or a number; the error names the path of the first that is not."""
+    for number, leaf in enumerate(leaves):
+        if not is_value(leaf):
+            path = argument_paths(function, args, kwargs)[number]
+            raise InvalidInputTypeError(
+                f"{transformation} of {name_of(function)} got a value that is not an array at {path}.",
+                received=f"{leaf!r} of type {type(leaf).__name__}",
+                fix="pass arrays or numbers; for jit, mark other arguments with static_argnums or static_argnames",
+                at=user_line(),
+            )
+
+
+def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([type_of(leaf) for leaf in leaves])

@@ -1,0 +1,273 @@
+"""`jit`: stage a function once per signature and run the staged program; and the stages one can look at."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft.api.explain import explain_miss
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, signature_of, types_of
+from weft.api.stages import Lowered, Traced
+from weft.base import tree
+from weft.base.errors import UnhashableStaticArgumentError
+from weft.base.settings import config
+from weft.base.source import user_line, user_location
+from weft.ir.context import EVALUATION, context
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ops.call import jit as jit_primitive
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+
+logger = logging.getLogger("weft")
+LIMIT = 4096  # signatures remembered per function
+
+
+class Program:
+    """A staged function: its program with constants as leading operands, those constants, and the tree of its result."""
+
+    __slots__ = ("constants", "jaxpr", "out_tree", "params", "size")
+
+    def __init__(self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]):
+        self.jaxpr = constants_to_arguments(jaxpr)
+        self.constants = tuple(constants)
+        self.out_tree = out_tree
+        self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
+        if any(donated):
+            self.params["donated"] = (False,) * len(self.constants) + donated
+
+
+_caches: weakref.WeakKeyDictionary[Any, dict[Any, OrderedDict[Any, Program]]] = weakref.WeakKeyDictionary()
+
+
+def cache_for(function: Callable[..., Any], options: Any) -> OrderedDict[Any, Program]:
+    """The signatures of `function` under these options: shared by all `jit`s of the same function."""
+    try:
+        return _caches.setdefault(function, {}).setdefault(options, OrderedDict())
+    except TypeError:  # not hashable or not weakly referable: the wrapper alone remembers
+        return OrderedDict()
+
+
+def clear_caches() -> None:
+    """Forget every staged function."""
+    for options in list(_caches.values()):
+        for cache in options.values():
+            cache.clear()
+
+
+class JitFunction:
+    """A function that is staged on its first call for each signature."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        donate_argnames: tuple[str, ...],
+        inline: bool,
+        keep_unused: bool,
+    ):
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._static_argnums, self._static_argnames = resolve(function, static_argnums, static_argnames)
+        self._donate_argnums, self._donate_argnames = resolve(function, donate_argnums, donate_argnames)
+        both = set(self._static_argnums) & set(self._donate_argnums) or set(self._static_argnames) & set(self._donate_argnames)
+        if both:
+            raise ValueError(f"jit of {name_of(function)}: argument(s) {sorted(map(str, both))} are both static and donated; choose one.")
+        self._inline = inline
+        self._keep_unused = keep_unused
+        options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
+        self._cache = cache_for(function, options)
+        self._simple = not (self._static_argnums or self._static_argnames)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if config.disable_jit:
+            return self._function(*args, **kwargs)
+        program, leaves = self._find(args, kwargs)
+        operands = (*program.constants, *leaves)
+        if self._inline and context.trace is not EVALUATION:
+            results: Sequence[Any] = replay(program.jaxpr, *operands)
+        else:
+            results = context.trace.process(jit_primitive, operands, program.params)
+        return tree.unflatten(program.out_tree, results)
+
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
+        """The staged program for this call, staged now if it is new; and the leaves to call it with."""
+        dynamic, dynamic_kwargs, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
+        leaves, in_tree = tree.flatten((dynamic, dynamic_kwargs))
+        try:
+            types = types_of(leaves)
+        except TypeError:
+            check_leaves(self._function, "jit", leaves, dynamic, dynamic_kwargs)
+            raise
+        key = (in_tree, types, static, config.key(), tuple(context.axes.items()))
+        try:
+            program = self._cache.get(key)
+        except TypeError as error:
+            self._raise_unhashable(static, error)
+        if program is None:
+            program = self._stage(key, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
+        elif len(self._cache) > LIMIT // 2:
+            self._cache.move_to_end(key)
+        return program, leaves
+
+    def _stage(self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any) -> Program:
+        if config.explain_cache_misses or config.log_compiles:
+            explain_miss(name_of(self._function), key, list(self._cache), argument_paths(self._function, args, kwargs), user_location())
+        function, name = self._with_static(static), name_of(self._function)
+        out = OutTree()
+        where = f"{name}, jit at {user_line()}"
+        names = argument_paths(self._function, args, kwargs)
+        jaxpr, constants = stage(flat_function(function, in_tree, out), types, where=where, names=names, name=name)
+        program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
+        if not any(isinstance(c, Tracer) for c in constants):  # else it belongs to the trace around this call
+            self._cache[key] = program
+            if len(self._cache) > LIMIT:
+                self._cache.popitem(last=False)
+        return program
+
+    # -- static and donated arguments ------------------------------------------------------------------------------
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """Dynamic positional and keyword arguments, and the static ones with their places."""
+        numbers = {i % len(args) if i < 0 and args else i for i in self._static_argnums}
+        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
+        static = tuple((i, type(a), a) for i, a in enumerate(args) if i in numbers)
+        named = tuple((k, type(v), v) for k, v in sorted(kwargs.items()) if k in self._static_argnames)
+        rest = {k: v for k, v in kwargs.items() if k not in self._static_argnames}
+        return dynamic, rest, (len(args), static, named)
+
+    def _with_static(self, static: Any) -> Callable[..., Any]:
+        if not static:
+            return self._function
+        count, positional, named = static
+        held = {i: a for i, _, a in positional}
+        keywords = {k: v for k, _, v in named}
+
+        def function(*dynamic: Any, **kwargs: Any) -> Any:
+            given = iter(dynamic)
+            return self._function(*(held[i] if i in held else next(given) for i in range(count)), **kwargs, **keywords)
+
+        return functools.wraps(self._function)(function)
+
+    def _raise_unhashable(self, static: Any, error: TypeError) -> None:
+        for place, kind, value in (*static[1], *static[2]) if static else ():
+            try:
+                hash(value)
+            except TypeError:
+                raise UnhashableStaticArgumentError(
+                    f"jit of {name_of(self._function)}: static argument {place!r} is not hashable, so it cannot be part of the cache key.",
+                    received=f"{value!r} of type {kind.__name__}",
+                    fix="pass a hashable value (a tuple instead of a list, a frozen dataclass), or make the argument dynamic",
+                    at=user_line(),
+                ) from None
+        raise error
+
+    def _donated(self, args: Any, kwargs: Any) -> tuple[bool, ...]:
+        """A flag for each leaf. Numbers in `donate_argnums` count all positional arguments, static ones included."""
+        if not self._donate_argnums and not self._donate_argnames:
+            return (False,) * 0
+        dynamic = [i for i in range(len(args) + len(self._static_argnums)) if i not in self._static_argnums][: len(args)]
+        flags: list[bool] = []
+        for number, a in zip(dynamic, args, strict=True):
+            flags.extend([number in self._donate_argnums] * len(tree.leaves(a)))
+        for k in sorted(kwargs):
+            flags.extend([k in self._donate_argnames] * len(tree.leaves(kwargs[k])))
+        return tuple(flags)
+
+    # -- looking inside --------------------------------------------------------------------------------------------
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Stage for these arguments (or `ShapeDtypeStruct`s) without running."""
+        program, leaves = self._find(args, kwargs)
+        return Traced(program.jaxpr, program.constants, tree.structure((args, kwargs)), program.out_tree, name_of(self._function), self._static(args, kwargs))
+
+    def _static(self, args: Any, kwargs: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+        return lambda a, k: self._split(a, k)[:2] if not self._simple else (a, k)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Stage, ready to compile for these arguments."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the result."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget what was staged for this function."""
+        self._cache.clear()
+
+    def cache_size(self) -> int:
+        """How many signatures are staged."""
+        return len(self._cache)
+
+    _cache_size = cache_size
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jit of {name_of(self._function)}>"
+
+
+def resolve(function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Complete positions by names and names by positions, from the signature."""
+    signature = signature_of(function)
+    if signature is None or not (numbers or names):
+        return numbers, names
+    positional = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    star = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for name in names:
+        if name not in signature.parameters and not accepts_any:
+            raise ValueError(f"jit: {name_of(function)} has no parameter {name!r}; it has {', '.join(signature.parameters)}.")
+    for number in numbers:
+        if not star and not -len(positional) <= number < len(positional):
+            raise ValueError(f"jit: {name_of(function)} has {len(positional)} positional parameters, argument number {number} does not exist.")
+    resolved = {n % len(positional) if n < 0 and positional else n for n in numbers}
+    all_numbers = sorted(resolved | {positional.index(n) for n in names if n in positional})
+    all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})
+    return tuple(all_numbers), tuple(all_names)
+
+
+def as_tuple(value: int | str | Iterable[Any] | None) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, (int, str)) else tuple(value)
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+) -> Any:
+    """Stage `fun` to a program once for each signature of its arguments, and run that.
+
+    Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the call.
+    Without `fun` it returns a decorator.
+    """
+    if fun is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            keep_unused=keep_unused,
+            inline=inline,
+        )
+    check_callable(fun, "jit")
+    return JitFunction(
+        fun, as_tuple(static_argnums), as_tuple(static_argnames), as_tuple(donate_argnums), as_tuple(donate_argnames), inline, keep_unused
+    )

@@ -1,0 +1,640 @@
+"""Element types: NumPy's, those of ml_dtypes, and extended ones such as random keys; and how values get theirs.
+
+Three ideas run through this file:
+
+* **canonical**: unless `enable_x64` is on, a 64-bit type stands for the 32-bit one of its kind;
+* **weak**: a Python number has a kind but no width of its own, so it takes that of the array it meets;
+* **checked narrowing**: a 64-bit number that would become another one in 32 bits raises where it is converted.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import warnings
+from collections.abc import Hashable
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from weft.base.errors import InvalidInputTypeError, NarrowingOverflowError, TypePromotionError
+from weft.base.promotion import DTYPES, INTEGERS_BELOW_A_BYTE, SMALL_FLOATS, Node, join, node_name, weak_node
+from weft.base.settings import config
+from weft.base.source import is_internal, user_line
+
+# ------------------------------------------------------------------------------------------------- the types themselves
+
+
+class extended(np.generic):
+    """The abstract type above all extended dtypes, for `issubdtype`."""
+
+
+class prng_key(extended):
+    """The abstract type above the dtypes of random keys, for `issubdtype`."""
+
+
+class ExtendedDtype:
+    """A type whose elements are no plain numbers, such as a random key.
+
+    Arrays of it are kept in NumPy arrays of the dtype `storage`, one element each: indexing, reshaping, concatenating
+    and the like then need no special case. Two extended dtypes are equal if class and name are.
+    """
+
+    type: builtins.type = extended
+    name: str
+    storage: np.dtype[Any]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.storage.itemsize
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExtendedDtype) and type(self) is type(other) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.name))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Dtype: TypeAlias = "np.dtype[Any] | ExtendedDtype"
+
+bool_ = DTYPES["bool"]
+int32 = DTYPES["int32"]
+int64 = DTYPES["int64"]
+uint32 = DTYPES["uint32"]
+uint64 = DTYPES["uint64"]
+bfloat16 = DTYPES["bfloat16"]
+float16 = DTYPES["float16"]
+float32 = DTYPES["float32"]
+float64 = DTYPES["float64"]
+complex64 = DTYPES["complex64"]
+complex128 = DTYPES["complex128"]
+
+float0 = np.dtype([("float0", np.void, 0)])
+"""The type of tangents of integers: one possible value, no bytes."""
+
+_PYTHON_DTYPES: dict[type, np.dtype[Any]] = {bool: bool_, int: int64, float: float64, complex: complex128}
+_WEAK_SCALARS = frozenset({int, float, complex})
+
+_KEEP: dict[Hashable, np.dtype[Any]] = {dtype: dtype for dtype in (*DTYPES.values(), float0)}
+_NARROW: dict[Hashable, np.dtype[Any]] = _KEEP | {
+    int64: int32,
+    uint64: uint32,
+    float64: float32,
+    complex128: complex64,
+}
+_NARROWED = {_NARROW[wide]: wide for wide in (int64, uint64, float64, complex128)}
+"""The 64-bit types by the 32-bit ones that stand in for them."""
+
+
+def storage(dtype: Dtype) -> np.dtype[Any]:
+    """The NumPy dtype in which elements of `dtype` are kept."""
+    return dtype.storage if isinstance(dtype, ExtendedDtype) else dtype
+
+
+def as_dtype(specifier: Any) -> Dtype:
+    """The dtype that a name, a dtype, a Python or NumPy scalar type, or a class with a `dtype` attribute stands for."""
+    if isinstance(specifier, (np.dtype, ExtendedDtype)):
+        return specifier
+    if isinstance(specifier, str):
+        return DTYPES.get(specifier) or np.dtype(specifier)
+    if specifier in _PYTHON_DTYPES:
+        return _PYTHON_DTYPES[specifier]
+    inner = getattr(specifier, "dtype", None)
+    return inner if isinstance(inner, (np.dtype, ExtendedDtype)) else np.dtype(specifier)
+
+
+def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
+    """The dtype of a value (array, Python or NumPy scalar), or the one that `x` stands for."""
+    found = _dtype_and_weak(x)[0]
+    return canonicalize_dtype(found, allow_extended_dtype=True) if canonicalize else found
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
+    """The dtype that arrays have for `dtype` now: 64-bit types become 32-bit ones unless `enable_x64` is on."""
+    found = (_KEEP if config.enable_x64 else _NARROW).get(dtype)
+    if found is not None:
+        return found
+    resolved = float64 if dtype is None else as_dtype(dtype)
+    if isinstance(resolved, ExtendedDtype):
+        if allow_extended_dtype:
+            return resolved
+        raise ValueError(f"The dtype {resolved} is an extended one; this place takes only numbers and booleans.")
+    found = (_KEEP if config.enable_x64 else _NARROW).get(_native(resolved))
+    if found is None:
+        raise TypeError(f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex.")
+    return found
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in the byte order of this machine."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def requested_dtype(dtype: Any, function: str) -> Dtype:
+    """The canonical dtype for one that a user passed to `function`; says so if that is not the one asked for.
+
+    Python's `int`, `float` and `complex` name a kind, not a width, and so are never too wide.
+    """
+    canonical = canonicalize_dtype(dtype, allow_extended_dtype=True)
+    if config.enable_x64 or isinstance(canonical, ExtendedDtype) or dtype is None or dtype in _PYTHON_DTYPES:
+        return canonical
+    asked = as_dtype(dtype)
+    if asked.itemsize > canonical.itemsize:
+        text = f"{function} was asked for {asked}, but enable_x64 is off"
+        fix = "weft.config.update('enable_x64', True), `with weft.enable_x64(True):` or WEFT_ENABLE_X64=1 in the shell"
+        if config.explicit_x64_dtypes == "error":
+            raise ValueError(f"{text}. Ask for {canonical}, or keep 64 bits with {fix}.")
+        warnings.warn(f"{text}, so the result is {canonical}. To keep 64 bits: {fix}.", stacklevel=_user_stacklevel())
+    return canonical
+
+
+def _user_stacklevel() -> int:
+    """The `stacklevel` with which a warning from the calling function is shown at the user's line."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def default_int_dtype() -> np.dtype[Any]:
+    """The dtype of a Python int: int64 with `enable_x64`, else int32."""
+    return int64 if config.enable_x64 else int32
+
+
+def default_uint_dtype() -> np.dtype[Any]:
+    """The unsigned dtype of default width."""
+    return uint64 if config.enable_x64 else uint32
+
+
+def default_float_dtype() -> np.dtype[Any]:
+    """The dtype of a Python float: float64 with `enable_x64`, else float32."""
+    return float64 if config.enable_x64 else float32
+
+
+def default_complex_dtype() -> np.dtype[Any]:
+    """The dtype of a Python complex: complex128 with `enable_x64`, else complex64."""
+    return complex128 if config.enable_x64 else complex64
+
+
+# ----------------------------------------------------------------------------------------------- kinds, sizes and names
+
+_SMALL_FLOAT_TYPES = frozenset(DTYPES[name].type for name in (*SMALL_FLOATS, "bfloat16"))
+_SMALL_SIGNED_TYPES = frozenset(DTYPES[name].type for name in INTEGERS_BELOW_A_BYTE if name[0] == "i")
+_SMALL_UNSIGNED_TYPES = frozenset(DTYPES[name].type for name in INTEGERS_BELOW_A_BYTE if name[0] == "u")
+
+
+@functools.lru_cache(maxsize=4096)
+def issubdtype(a: Any, b: Any) -> bool:
+    """Whether the dtype `a` is `b` or, if `b` is an abstract type such as `np.floating`, of that kind."""
+    if isinstance(b, ExtendedDtype):
+        return a == b
+    above = b if isinstance(b, type) and issubclass(b, np.generic) else as_dtype(b).type
+    scalar = a if isinstance(a, type) and issubclass(a, np.generic) else as_dtype(a).type
+    # ml_dtypes derives its types from np.generic alone, so their kind is looked up.
+    if scalar in _SMALL_FLOAT_TYPES:
+        return scalar is above or issubclass(np.floating, above)
+    if scalar in _SMALL_SIGNED_TYPES:
+        return scalar is above or issubclass(np.signedinteger, above)
+    if scalar in _SMALL_UNSIGNED_TYPES:
+        return scalar is above or issubclass(np.unsignedinteger, above)
+    return issubclass(scalar, above)
+
+
+@functools.lru_cache(maxsize=256)
+def kind(dtype: Dtype) -> str:
+    """One letter for what the elements are: b(ool), i(nt), u(nsigned), f(loat), c(omplex), k(ey), v(oid).
+
+    NumPy's own `kind` calls most types of ml_dtypes void; any extended dtype counts as a key.
+    """
+    if isinstance(dtype, ExtendedDtype):
+        return "k"
+    for letter, above in (
+        ("i", np.signedinteger),
+        ("u", np.unsignedinteger),
+        ("f", np.floating),
+        ("c", np.complexfloating),
+    ):
+        if issubdtype(dtype, above):
+            return letter
+    return "b" if dtype == bool_ else "v"
+
+
+def name(dtype: Dtype) -> str:
+    """The name of a dtype as users write it, `float32`."""
+    return "float0" if dtype == float0 else dtype.name
+
+
+def scalar_dtype(kind: builtins.type) -> np.dtype[Any]:
+    """The canonical dtype of a Python scalar type."""
+    wide = _PYTHON_DTYPES[kind]
+    return wide if config.enable_x64 else _NARROW[wide]
+
+
+def scalar_type_of(x: Any) -> type:
+    """Python's `bool`, `int`, `float` or `complex`: the type of one element of `x`, given as a value or a dtype."""
+    found = _dtype_and_weak(x)[0]
+    for abstract, python in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if issubdtype(found, abstract):
+            return python
+    raise TypeError(f"An element of dtype {found} is no Python number.")
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """Bits of one element; a bool has 8, an int4 has 4."""
+    found = as_dtype(dtype)
+    if isinstance(found, ExtendedDtype) or found == float0:
+        raise ValueError(f"An element of dtype {found} has no width in bits.")
+    if found.name in INTEGERS_BELOW_A_BYTE:
+        return iinfo(found).bits
+    if found.name in SMALL_FLOATS:
+        return finfo(found).bits
+    return found.itemsize * 8
+
+
+def finfo(dtype: Any) -> np.finfo:
+    """Limits of a floating-point type (`max`, `min`, `eps`, `tiny`, `bits`, ...); for a complex one, of its parts."""
+    return ml_dtypes.finfo(_dtype_and_weak(dtype)[0])
+
+
+def iinfo(int_type: Any) -> Any:
+    """Limits of an integer type: `min`, `max`, `bits`, `dtype`."""
+    return ml_dtypes.iinfo(_dtype_and_weak(int_type)[0])
+
+
+_SHORT_PREFIX = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"))
+
+
+@functools.lru_cache(maxsize=256)
+def short_name(dtype: Dtype) -> str:
+    """The name used in jaxprs: f32, bf16, i32, u8, bool, c64, f8_e4m3fn, float0, key<fry>."""
+    if dtype == float0:
+        return "float0"
+    name = dtype.name
+    if isinstance(dtype, ExtendedDtype):
+        return name
+    for long, short in _SHORT_PREFIX:
+        if name.startswith(long):
+            return short + name.removeprefix(long)
+    return name
+
+
+_BY_SHORT_NAME: dict[str, Dtype] = {short_name(dtype): dtype for dtype in (*DTYPES.values(), float0)}
+
+
+def register_extended_dtype(dtype: ExtendedDtype) -> None:
+    """Make `from_short_name` find an extended dtype by its name."""
+    _BY_SHORT_NAME[dtype.name] = dtype
+
+
+def from_short_name(name: str) -> Dtype:
+    """The dtype whose `short_name` is `name`."""
+    try:
+        return _BY_SHORT_NAME[name]
+    except KeyError:
+        raise ValueError(f"{name!r} is no short name of a dtype; those are {', '.join(_BY_SHORT_NAME)}.") from None
+
+
+# -------------------------------------------------------------------------------------------------- related types
+
+
+def to_inexact_dtype(dtype: Any) -> np.dtype[Any]:
+    """The float type for an integer or boolean one (64-bit for 64-bit, else float32); inexact types stay."""
+    found = as_dtype(dtype)
+    if isinstance(found, ExtendedDtype):
+        raise TypeError(f"The dtype {found} has no floating-point counterpart.")
+    if issubdtype(found, np.inexact):
+        return found
+    return float64 if found.itemsize == 8 and found != float0 else float32
+
+
+def to_floating_dtype(dtype: Any) -> np.dtype[Any]:
+    """The real floating-point type for any number type: of a complex one, the type of its parts."""
+    found = to_inexact_dtype(dtype)
+    return {complex64: float32, complex128: float64}.get(found, found)
+
+
+def to_real_dtype(dtype: Any) -> np.dtype[Any]:
+    """The type of the real part: of a complex type its parts', else the type itself."""
+    found = as_dtype(dtype)
+    return to_floating_dtype(found) if issubdtype(found, np.complexfloating) else found  # type: ignore[return-value]
+
+
+def to_complex_dtype(dtype: Any) -> np.dtype[Any]:
+    """The complex type whose parts hold the numbers of `dtype`; at least complex64."""
+    return complex128 if to_inexact_dtype(dtype) in (float64, complex128) else complex64
+
+
+def to_numeric_dtype(dtype: Any) -> np.dtype[Any]:
+    """The type itself, with int32 for bool."""
+    found = as_dtype(dtype)
+    if isinstance(found, ExtendedDtype):
+        raise TypeError(f"The dtype {found} has no numeric counterpart.")
+    return int32 if found == bool_ else found
+
+
+_ACCUMULATION: dict[np.dtype[Any], np.dtype[Any]] = {
+    DTYPES[name]: float32 for name in (*SMALL_FLOATS, "bfloat16", "float16")
+}
+
+
+def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which sums and contractions of `dtype` are accumulated: float32 for shorter floats, else itself."""
+    return _ACCUMULATION.get(dtype, dtype)
+
+
+# ------------------------------------------------------------------------------------------------------- promotion
+
+_promoted: dict[str, dict[tuple[Dtype, bool, Dtype, bool], tuple[Dtype, bool]]] = {"standard": {}, "strict": {}}
+
+
+def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
+    """The dtype of a value, or that it stands for, before canonicalization; and whether it is weak."""
+    kind = type(x)
+    if kind in _PYTHON_DTYPES:
+        return _PYTHON_DTYPES[kind], kind in _WEAK_SCALARS
+    if isinstance(x, (np.ndarray, np.generic)):
+        return x.dtype, False
+    if isinstance(x, (np.dtype, ExtendedDtype)):
+        return x, False
+    if isinstance(x, (str, type)) or x is None:
+        return (float64 if x is None else as_dtype(x)), x in _WEAK_SCALARS
+    found = getattr(x, "dtype", None)
+    if isinstance(found, (np.dtype, ExtendedDtype)):
+        return found, bool(getattr(x, "weak_type", False))
+    for python in (bool, int, float, complex):
+        if isinstance(x, python):
+            return _PYTHON_DTYPES[python], python in _WEAK_SCALARS
+    raise TypeError(f"Cannot determine the dtype of {x!r}; an array, a number or a dtype is expected.")
+
+
+def is_weakly_typed(x: Any) -> bool:
+    """Whether `x` takes the width of what it meets: a Python int, float or complex, or an array made of such alone."""
+    kind = type(x)
+    if kind in _PYTHON_DTYPES:
+        return kind in _WEAK_SCALARS
+    if isinstance(x, np.generic):
+        return False
+    return bool(getattr(x, "weak_type", False)) or (isinstance(x, (int, float, complex)) and kind is not bool)
+
+
+def promote_pair(first: Dtype, first_weak: bool, second: Dtype, second_weak: bool) -> tuple[Dtype, bool]:
+    """The dtype and weak type that two operands promote to, not made canonical.
+
+    Of a weak operand only the kind counts, and a weak result has the default dtype of its kind.
+    """
+    if first is second and not (first_weak and second_weak):
+        return first, False
+    mode = config.numpy_dtype_promotion
+    cache = _promoted[mode]
+    key = (first, first_weak, second, second_weak)
+    found = cache.get(key)
+    if found is None:
+        found = cache[key] = _promote(mode, *key)
+    return found
+
+
+def _promote(mode: str, first: Dtype, first_weak: bool, second: Dtype, second_weak: bool) -> tuple[Dtype, bool]:
+    if first == second and not (first_weak and second_weak):
+        return first, False
+    if first not in _KEEP or second not in _KEEP or float0 in (first, second):
+        raise TypePromotionError(
+            f"{name(first)} and {name(second)} have no common type.",
+            at=user_line(),
+            fix="combine arrays of the same dtype, or numbers with numbers",
+        )
+    assert isinstance(first, np.dtype) and isinstance(second, np.dtype)
+    nodes = (weak_node(first) if first_weak else first, weak_node(second) if second_weak else second)
+    common = join(mode, *nodes)
+    if common is None:
+        raise _no_promotion(mode, nodes)
+    if isinstance(common, np.dtype):
+        return common, False
+    return _PYTHON_DTYPES[common], True
+
+
+def _no_promotion(mode: str, nodes: tuple[Node, Node]) -> TypePromotionError:
+    first, second = map(node_name, nodes)
+    standard = join("standard", *nodes)
+    if mode == "strict" and standard is not None:
+        reason = f"{first} and {second} do not combine while numpy_dtype_promotion is 'strict'."
+        target = standard.name if isinstance(standard, np.dtype) else f"default {standard.__name__}"
+        fix = [
+            f"x.astype(...) to one dtype, such as {target}",
+            "with weft.numpy_dtype_promotion('standard'):   to promote by itself",
+        ]
+    else:
+        reason = f"{first} and {second} have no common type: numbers below 8 bits and 8-bit floats do not promote."
+        fix = ["x.astype(...) to one dtype, such as float32"]
+    return TypePromotionError(reason, at=user_line(), fix=fix)
+
+
+def promote_types(a: Any, b: Any) -> Dtype:
+    """The dtype that two dtypes promote to; `int`, `float` and `complex` stand for Python numbers.
+
+    A 64-bit type that comes in may come out, even while `enable_x64` is off; two shorter ones then yield a shorter one.
+    """
+    if a is b and a in _KEEP:
+        return a
+    first, second = as_dtype(a), as_dtype(b)
+    for found in (first, second):
+        if found not in _KEEP and not isinstance(found, ExtendedDtype):
+            raise ValueError(f"The dtype {found} does not promote: it is no boolean or number type.")
+    found, weak = promote_pair(first, a in _WEAK_SCALARS, second, b in _WEAK_SCALARS)
+    if found is int64 and not weak and not config.enable_x64 and int64 not in (first, second):
+        return int32  # uint32 with a signed type: the only pair whose common type is wider than both
+    return found
+
+
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """The canonical dtype that the arguments, values or dtypes, promote to; with the flag, also whether it is weak."""
+    if not args:
+        raise ValueError("result_type needs at least one array or dtype.")
+    canonical = _KEEP if config.enable_x64 else _NARROW
+    found, weak = _dtype_and_weak(args[0])
+    if weak:
+        found, weak = promote_pair(found, weak, found, weak)
+    found = canonical.get(found, found)
+    for arg in args[1:]:
+        next_found, next_weak = _dtype_and_weak(arg)
+        found, weak = promote_pair(found, weak, canonical.get(next_found, next_found), next_weak)
+    found = canonical.get(found) or canonicalize_dtype(found, allow_extended_dtype=True)
+    return (found, weak) if return_weak_type_flag else found
+
+
+# ------------------------------------------------------------------------------------------------ values into arrays
+
+_LEAST_NORMAL = float(np.finfo(np.float32).tiny)
+_GREATEST = float(np.finfo(np.float32).max)
+
+
+def canonical_array(value: Any) -> np.ndarray:
+    """`value`, a NumPy array, a number or nested lists of numbers, as a NumPy array of canonical dtype.
+
+    An array that already has one is returned as it is. A number that 32 bits cannot hold raises.
+    """
+    kind = type(value)
+    if kind is np.ndarray:
+        canonical = (_KEEP if config.enable_x64 else _NARROW).get(value.dtype)
+        if canonical is value.dtype:
+            return value
+        return _unusual_array(value) if canonical is None else convert(value, canonical)
+    if kind is float or kind is np.float64:
+        if config.enable_x64:
+            return np.array(value, float64)
+        if _LEAST_NORMAL < value < _GREATEST or -_GREATEST < value < -_LEAST_NORMAL or value == 0.0:
+            return np.array(value, float32)
+        return convert(np.array(value, float64), float32)
+    if kind is int or kind is np.int64:
+        canonical = int64 if config.enable_x64 else int32
+        try:
+            return np.array(int(value), canonical)
+        except OverflowError:
+            raise _does_not_fit(int(value), canonical) from None
+    if kind is bool:
+        return np.array(value, bool_)
+    if isinstance(value, np.generic):
+        return canonical_array(np.asarray(value))
+    if isinstance(value, int):
+        return canonical_array(int(value))
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidInputTypeError(
+            f"A {kind.__name__} is no array: {error}",
+            at=user_line(),
+            fix="nested lists must have the same length at each level",
+        ) from None
+    return canonical_array(array)
+
+
+def canonical_value(value: Any) -> tuple[np.ndarray, bool]:
+    """`canonical_array(value)`, and whether the value is weakly typed."""
+    return canonical_array(value), is_weakly_typed(value)
+
+
+def coerce_value(value: Any, dtype: Any) -> np.ndarray:
+    """`value` as a NumPy array of `dtype`, which the program asked for.
+
+    A Python integer must be in the range of the dtype, and a 64-bit number must survive the way to 32 bits. Between
+    other types arrays convert as `astype` does.
+    """
+    found = as_dtype(dtype)
+    if isinstance(found, ExtendedDtype):
+        array = np.asarray(value)
+        if array.dtype != found.storage:
+            raise TypeError(f"A value of dtype {array.dtype} cannot become {found}.")
+        return array
+    if isinstance(value, int) and not isinstance(value, (bool, np.generic)):
+        if issubdtype(found, np.integer):
+            return _integer_array(int(value), found)
+        # NumPy has no 64-bit integer for a large one, but a float may hold it.
+        value = float(value) if issubdtype(found, np.inexact) else bool(value)
+    array = np.asarray(value)
+    if array.dtype == object and issubdtype(found, np.inexact):
+        array = array.astype(float64)
+    if array.dtype not in _KEEP:
+        array = _unusual_array(array, found)
+    if array is not value and array.dtype in (int64, uint64) and issubdtype(found, np.integer):
+        return _narrow_integers(array, found)  # a list of Python integers is held to what one of them is
+    return convert(array, found)
+
+
+def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """`array.astype(dtype)`, in silence except that from 64 to 32 bits of one kind the numbers must fit."""
+    source = array.dtype
+    if source is dtype:
+        return array
+    if source in (int64, uint64) and dtype in (int32, uint32):
+        return _narrow_integers(array, dtype)
+    if (source is float64 and dtype is float32) or (source is complex128 and dtype is complex64):
+        return _narrow_floats(array, dtype)
+    with np.errstate(all="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def _integer_array(value: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """A Python integer as an array of rank 0, if it is in range."""
+    if dtype.kind == "V":
+        limits = iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise _does_not_fit(value, dtype)
+    try:
+        return np.array(value, dtype)
+    except OverflowError:
+        raise _does_not_fit(value, dtype) from None
+
+
+def _narrow_integers(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    limits = iinfo(dtype)
+    if array.size:
+        # As Python integers: NumPy would compare int64 with uint64 limits in float64.
+        low, high = int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            raise _does_not_fit(low if low < limits.min else high, dtype, array)
+    return array.astype(dtype)
+
+
+def _narrow_floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    # The processor notes overflow and underflow while it converts, so numbers in range cost no second pass. A
+    # denormal result is noted too, and is no loss: only then is it worth looking closer.
+    try:
+        with np.errstate(over="raise", under="raise", invalid="ignore"):
+            return array.astype(dtype)
+    except FloatingPointError:
+        pass
+    with np.errstate(all="ignore"):
+        narrowed = array.astype(dtype)
+    lost = np.zeros(array.shape, bool)
+    parts = [(array, narrowed)]
+    if dtype.kind == "c":
+        parts = [(array.real, narrowed.real), (array.imag, narrowed.imag)]
+    for before, after in parts:
+        lost |= (np.isinf(after) & ~np.isinf(before)) | ((after == 0) & (before != 0))
+    if lost.any():
+        raise _does_not_fit(array[lost][0].item(), dtype, array)
+    return narrowed
+
+
+def _does_not_fit(value: complex, dtype: np.dtype[Any], array: np.ndarray | None = None) -> NarrowingOverflowError:
+    """The error for a number that would be another one as an element of `dtype`."""
+    if isinstance(value, int):
+        limits = iinfo(dtype)
+        reason = f"The integer {value} does not fit into {dtype}, which goes from {limits.min} to {limits.max}."
+    else:
+        zero = abs(value) < 1
+        reason = f"The number {value!r} does not fit into {dtype}: it would become {'zero' if zero else 'infinite'}."
+    received = None
+    if array is not None and array.ndim:
+        place = np.unravel_index(int(np.argmax(array == value)), array.shape)
+        received = f"{array.dtype} of shape {array.shape}; the first such number is at index {tuple(map(int, place))}"
+    fix = "another dtype, whose range includes it"
+    if not config.enable_x64 and dtype in _NARROWED:
+        wide = _NARROWED[dtype]
+        if not isinstance(value, int) or np.iinfo(wide).min <= value <= np.iinfo(wide).max:
+            fix = f"with weft.enable_x64(True):   to keep it as {wide}"
+    return NarrowingOverflowError(reason, at=user_line(), received=received, fix=fix)
+
+
+def _unusual_array(array: np.ndarray, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+    """An array whose dtype is none of ours: in foreign byte order, integers beyond 64 bits, or not numbers at all."""
+    if _native(array.dtype) in _KEEP:
+        native = array.astype(_native(array.dtype))
+        return native if dtype is not None else canonical_array(native)
+    if array.dtype == object and array.size:
+        numbers = [item for item in array.flat if type(item) is int]
+        if len(numbers) == array.size:
+            raise _does_not_fit(max(numbers, key=abs), dtype or default_int_dtype())
+    raise InvalidInputTypeError(
+        f"A value of dtype {array.dtype} cannot become an array: it holds no booleans or numbers of a supported type.",
+        at=user_line(),
+        received=np.array2string(array, threshold=5) if array.size < 1000 else f"an array of shape {array.shape}",
+        fix="x.astype('float32')   or another numeric dtype, in NumPy, before it is handed over",
+    )

@@ -1,0 +1,113 @@
+"""The errors that Weft raises: one class for each mistake, whose docstring is its page.
+
+Three kinds:
+
+* a mistake in the user's program is a `WeftError` that is also the builtin exception a Python programmer expects
+  (`TypeError`, `IndexError`, ...), so that `except TypeError` keeps working; where JAX has a class for the mistake, the
+  name and the builtin base are JAX's;
+* a bug of Weft is an `InternalError`, which is not a `WeftError`: nobody should have to guess whose fault it is;
+* trouble with a single argument that needs no page stays a plain `ValueError` or `TypeError`.
+
+A new class is worth its page when the cause is not obvious from the line that failed. Its name says what is wrong, and
+its docstring has a sentence that names the cause, a paragraph, an example under `Wrong::` that raises it and one under
+`Right::` that does not. The tests run both.
+
+    raise ShapeMismatchError(
+        "add needs equal shapes, or sizes of 1 where they differ.",
+        at=user_line(),
+        received="f32[3] and f32[4]",
+        fix="x[:, None] + y   to add every pair",
+    )
+"""
+
+from weft.base.errors.arrays import (
+    AxisOutOfBoundsError,
+    DtypeMismatchError,
+    ImmutableArrayError,
+    InconclusiveDimensionOperation,
+    InvalidInputTypeError,
+    NarrowingOverflowError,
+    OutOfBoundsIndexError,
+    ShapeMismatchError,
+    TypePromotionError,
+)
+from weft.base.errors.layout import (
+    InternalError,
+    WeftError,
+    message,
+)
+from weft.base.errors.running import (
+    DonatedArrayError,
+    JaxprSyntaxError,
+    JaxprTypeError,
+    JaxRuntimeError,
+    KeyReuseError,
+    NonFiniteValueError,
+    UnhashableStaticArgumentError,
+)
+from weft.base.errors.tracing import (
+    ConcretizationTypeError,
+    JAXIndexError,
+    JAXTypeError,
+    NonConcreteBooleanIndexError,
+    TracedShapeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from weft.base.errors.transforms import (
+    AxisSpecError,
+    BranchMismatchError,
+    CarryMismatchError,
+    CustomRuleError,
+    IntegerInputGradientError,
+    MissingRuleError,
+    NonScalarGradientError,
+    OrderedEffectError,
+    TangentMismatchError,
+    TreeMismatchError,
+    UnboundAxisError,
+)
+
+__all__ = [
+    "AxisOutOfBoundsError",
+    "AxisSpecError",
+    "BranchMismatchError",
+    "CarryMismatchError",
+    "ConcretizationTypeError",
+    "CustomRuleError",
+    "DonatedArrayError",
+    "DtypeMismatchError",
+    "ImmutableArrayError",
+    "InconclusiveDimensionOperation",
+    "IntegerInputGradientError",
+    "InternalError",
+    "InvalidInputTypeError",
+    "JAXIndexError",
+    "JAXTypeError",
+    "JaxRuntimeError",
+    "JaxprSyntaxError",
+    "JaxprTypeError",
+    "KeyReuseError",
+    "MissingRuleError",
+    "NarrowingOverflowError",
+    "NonConcreteBooleanIndexError",
+    "NonFiniteValueError",
+    "NonScalarGradientError",
+    "OrderedEffectError",
+    "OutOfBoundsIndexError",
+    "ShapeMismatchError",
+    "TangentMismatchError",
+    "TracedShapeError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "TreeMismatchError",
+    "TypePromotionError",
+    "UnboundAxisError",
+    "UnexpectedTracerError",
+    "UnhashableStaticArgumentError",
+    "WeftError",
+    "message",
+]

@@ -1,0 +1,96 @@
+"""How a message is laid out, and the two roots: errors of users and bugs of Weft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+_LABEL_WIDTH = 10  # the longest label, `received`, and two spaces
+_SHOWN_STAGE_LINES = 40
+
+
+def message(
+    what: str,
+    *,
+    at: str | None = None,
+    received: str | None = None,
+    fix: str | Sequence[str] | None = None,
+    page: str | None = None,
+) -> str:
+    """Lay out an error text: a first line that says what is wrong, then one aligned line for each part that is given.
+
+    `at` is the user's line (`train.py:41:  if x > 0:`), `received` the values or types that came in, `fix` what to
+    write instead (a sequence: the first, then each alternative on a line `or`), `page` the name of the class whose
+    page explains more. A part may have several lines.
+    """
+    fixes = (fix,) if isinstance(fix, str) else tuple(fix or ())
+    parts = [("at", at), ("received", received)]
+    parts += [("or" if number else "fix", text) for number, text in enumerate(fixes)]
+    parts += [("page", page and f"docs/errors/{page}.md")]
+    lines = [what]
+    for label, text in parts:
+        for number, line in enumerate((text or "").splitlines()):
+            lines.append(f"  {'' if number else label:<{_LABEL_WIDTH}}{line}".rstrip())
+    return "\n".join(lines)
+
+
+class WeftError(Exception):
+    """Something in the user's program that Weft cannot do, with what to do instead. Every user error is one of these.
+
+    The parts stay readable on the exception as `what`, `at`, `received` and `fix`; `str` lays them out.
+    """
+
+    page: ClassVar[str | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A subclass that a user defines has no page of its own: the one it inherits is the nearest.
+        if cls.__module__.partition(".")[0] == "weft":
+            cls.page = cls.__name__
+
+    def __init__(
+        self,
+        what: object = "",
+        *,
+        at: str | None = None,
+        received: str | None = None,
+        fix: str | Sequence[str] | None = None,
+    ) -> None:
+        # Only `what` is an argument of the exception; the rest is in `__dict__`. Pickle and copy restore exactly these.
+        super().__init__(what)
+        self.at = at
+        self.received = received
+        self.fix = fix
+
+    @property
+    def what(self) -> str:
+        """The first line of the message."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return message(self.what, at=self.at, received=self.received, fix=self.fix, page=self.page)
+
+
+class InternalError(RuntimeError):
+    """A bug in Weft: something that no program of a user should be able to bring about.
+
+    `stage` names the part of Weft that noticed, `text` is the program as it stood there: what a report needs. The
+    message shows the beginning of the text; the exception has all of it.
+    """
+
+    def __init__(self, what: object = "", *, stage: str | None = None, text: str | None = None) -> None:
+        super().__init__(what)
+        self.stage = stage
+        self.text = text
+
+    def __str__(self) -> str:
+        lines = [str(self.args[0]) if self.args else ""]
+        lines += ["  This is a bug in Weft, not in your program. Please report it with this message and its traceback."]
+        if self.stage is not None:
+            lines += [f"  {'stage':<{_LABEL_WIDTH}}{self.stage}"]
+        if self.text is not None:
+            shown = self.text.splitlines()
+            lines += ["  " + line for line in shown[:_SHOWN_STAGE_LINES]]
+            if len(shown) > _SHOWN_STAGE_LINES:
+                lines += [f"  ... {len(shown) - _SHOWN_STAGE_LINES} more lines in the attribute `text`"]
+        return "\n".join(lines)

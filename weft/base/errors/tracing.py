@@ -1,0 +1,238 @@
+"""A traced value was used where Python needs to know the value, or after its trace had ended."""
+
+from __future__ import annotations
+
+from weft.base.errors.layout import WeftError
+
+
+class JAXTypeError(WeftError, TypeError):
+    """The type errors that JAX has too, as a group to catch."""
+
+
+class JAXIndexError(WeftError, IndexError):
+    """The index errors that JAX has too, as a group to catch."""
+
+
+class ConcretizationTypeError(JAXTypeError):
+    """A traced value was used where Python needs to know the value.
+
+    While a function is traced its arguments stand for all values of their type, so there is no number that `float`,
+    `complex` or a parameter such as `axis` could have. Compute with the array itself, or make the argument static so
+    that it is an ordinary Python value and a new one traces again.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def normalise(x):
+            return x / float(wnp.sum(x))
+
+        normalise(wnp.ones(3))
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def normalise(x):
+            return x / wnp.sum(x)
+
+        normalise(wnp.ones(3))
+    """
+
+
+class TracedShapeError(ConcretizationTypeError):
+    """A traced value was used as a size in a shape.
+
+    Sizes are part of the type of an array, so they must be known when the function is traced. Make the size a static
+    argument, or take it from the shape of an array.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def ones(n):
+            return wnp.ones(n)
+
+        ones(3)
+
+    Right::
+
+        import functools
+        import weft
+        import weft.numpy as wnp
+
+        @functools.partial(weft.jit, static_argnums=0)
+        def ones(n):
+            return wnp.ones(n)
+
+        ones(3)
+    """
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value was used as a condition: in `if`, `while`, `and`, `or`, `not`, `assert` or `bool`.
+
+    Python must choose a branch while the function is traced, and the value that decides is not known yet. Choose per
+    element with `where`, per call with `lax.cond`, loop with `lax.while_loop`, combine conditions with `&`, `|` and
+    `~`; or make the argument static if it is meant to select the code.
+
+    Wrong::
+
+        import weft
+
+        @weft.jit
+        def relu(x):
+            if x > 0:
+                return x
+            return 0.0
+
+        relu(2.0)
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def relu(x):
+            return wnp.where(x > 0, x, 0.0)
+
+        relu(2.0)
+    """
+
+
+class TracerIntegerConversionError(JAXTypeError):
+    """A traced value was used as a Python integer: as the index of a list, in `range`, or in `int` or `hex`.
+
+    Python's own containers need a number. Put the values into an array, which a traced index can select from, or loop
+    with `lax.fori_loop`; or make the argument static.
+
+    Wrong::
+
+        import weft
+
+        table = [1.0, 10.0, 100.0]
+
+        @weft.jit
+        def look_up(i):
+            return table[i]
+
+        look_up(1)
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        table = wnp.array([1.0, 10.0, 100.0])
+
+        @weft.jit
+        def look_up(i):
+            return table[i]
+
+        look_up(1)
+    """
+
+
+class TracerArrayConversionError(JAXTypeError):
+    """A traced value was handed to NumPy, or to something else that needs the numbers of an array now.
+
+    Functions of `numpy` compute at once, with numbers. Call the function of the same name in `weft.numpy`; for code
+    that exists only outside of Weft there is `pure_callback`.
+
+    Wrong::
+
+        import numpy as np
+        import weft
+
+        @weft.jit
+        def wave(x):
+            return np.sin(x)
+
+        wave(1.0)
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def wave(x):
+            return wnp.sin(x)
+
+        wave(1.0)
+    """
+
+
+class NonConcreteBooleanIndexError(JAXIndexError):
+    """An array was indexed with a traced mask, so that the size of the result would depend on the values in the mask.
+
+    Sizes must be known when the function is traced. Keep the shape and replace what the mask leaves out, set elements
+    with `where` or `.at[mask].set(value)`, or give a bound: `nonzero(mask, size=n)`.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def sum_of_positive(x):
+            return wnp.sum(x[x > 0])
+
+        sum_of_positive(wnp.arange(-2.0, 3.0))
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def sum_of_positive(x):
+            return wnp.sum(wnp.where(x > 0, x, 0.0))
+
+        sum_of_positive(wnp.arange(-2.0, 3.0))
+    """
+
+
+class UnexpectedTracerError(JAXTypeError):
+    """A traced value was used after the function that was traced had returned.
+
+    It came out by a side effect: appended to a list, assigned to a global or to an attribute. A traced value means
+    something only while its function is traced. Return it instead. With `check_tracer_leaks` on, the function that
+    lets it out raises, rather than the later line that uses it.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+
+        kept = []
+
+        @weft.jit
+        def double(x):
+            y = 2 * x
+            kept.append(y)
+            return wnp.sum(y)
+
+        double(wnp.ones(3))
+        kept[0] + 1
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        @weft.jit
+        def double(x):
+            y = 2 * x
+            return wnp.sum(y), y
+
+        total, kept = double(wnp.ones(3))
+        kept + 1
+    """

@@ -1,0 +1,450 @@
+"""Every setting of Weft, typed, in one place.
+
+A setting has a global value and, inside a `with` block, a value of the current thread:
+
+    config.update("enable_x64", True)      the global value
+    with enable_x64(True): ...             this thread, this block
+    config.enable_x64                      the value now
+
+Settings that change the code a trace produces are marked `in_key`; `config.key()` is the tuple of their values, which
+every cache of traced or compiled code must have in its key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import operator
+import os
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar, overload
+
+__all__ = ["Config", "State", "config", "states"]
+
+Value = TypeVar("Value")
+
+_PREFIXES = ("jax_", "weft_")
+_MISSING: Any = object()
+
+
+class Config(threading.local):
+    """The current value of each setting, as an attribute.
+
+    The global values are attributes of this class and the overrides of a thread are attributes of the instance as that
+    thread sees it: so reading is one attribute lookup and needs no function call.
+    """
+
+    enable_x64: bool
+    explicit_x64_dtypes: str
+    numpy_dtype_promotion: str
+    numpy_rank_promotion: str
+    default_matmul_precision: str | None
+    default_prng_impl: str
+    enable_custom_prng: bool
+    threefry_partitionable: bool
+    random_seed_offset: int
+    legacy_prng_key: str
+    default_device: Any
+    disable_jit: bool
+    no_tracing: bool
+    checks: str
+    enable_checks: bool
+    debug_nans: bool
+    debug_infs: bool
+    debug_key_reuse: bool
+    check_tracer_leaks: bool
+    log_compiles: bool
+    explain_cache_misses: bool
+    traceback_filtering: str
+
+    # (generation, key): the key is right as long as the generation is still the current one.
+    _stamped: tuple[int, tuple[Any, ...]] = (-1, ())
+
+    def update(self, name: str, value: Any) -> None:
+        """Set the global value of the setting `name` ("enable_x64", or with the prefix "jax_" or "weft_")."""
+        find(name).set_global(value)
+
+    def read(self, name: str) -> Any:
+        """The current value of the setting `name`, which may have the prefix "jax_" or "weft_"."""
+        return find(name).value
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The current value of every setting, by name."""
+        return {name: getattr(self, name) for name in states}
+
+    def key(self) -> tuple[Any, ...]:
+        """The values of all settings that change traced code; equal keys are the same object."""
+        generation, key = self._stamped
+        return key if generation == _generation else self._make_key()
+
+    def _make_key(self) -> tuple[Any, ...]:
+        # The generation is read before the values: if they change meanwhile, the stamp is already old.
+        generation = _generation
+        key = tuple([getattr(self, name) for name in _in_key])
+        key = _keys.setdefault(key, key)
+        threading.local.__setattr__(self, "_stamped", (generation, key))
+        return key
+
+    def _override(self, name: str, value: Any) -> Any:
+        """Give the current thread its own value, or with `_MISSING` none; returns the one it had before."""
+        own = self.__dict__
+        before = own.get(name, _MISSING)
+        if value is _MISSING:
+            own.pop(name, None)
+        else:
+            own[name] = value
+        own.pop("_stamped", None)
+        return before
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"config.{name} cannot be assigned. Write config.update({name!r}, {value!r}) to set it for the whole "
+            f"program, or `with {name}({value!r}):` to set it for a block."
+        )
+
+    def __repr__(self) -> str:
+        return "Config(" + ", ".join(f"{name}={value!r}" for name, value in self.values.items()) + ")"
+
+
+class State(Generic[Value]):
+    """One setting: its default, its meaning and its values. Called with a value, it is a scope for a `with` block."""
+
+    def __init__(
+        self, name: str, default: Value, doc: str, *, validate: Callable[[Any], Value], expected: str, in_key: bool
+    ) -> None:
+        self.name = name
+        self.default = default
+        self.in_key = in_key
+        self.environment_variable = f"WEFT_{name.upper()}"
+        self.expected = expected
+        self._validate = validate
+        self._bare: Any = _MISSING  # the value that a call without argument means
+        self.__name__ = name
+        self.__doc__ = doc
+
+    @property
+    def value(self) -> Value:
+        """The value that holds now in this thread."""
+        return getattr(config, self.name)
+
+    @property
+    def global_value(self) -> Value:
+        """The value outside of all `with` blocks."""
+        return getattr(Config, self.name)
+
+    def set_global(self, value: Any) -> None:
+        """Set the value outside of `with` blocks, for all threads."""
+        global _generation
+        value = self.check(value)
+        with _lock:
+            setattr(Config, self.name, value)
+            _generation += 1
+
+    def check(self, value: Any) -> Value:
+        """`value` as this setting stores it; raises ValueError if it is none of the allowed ones."""
+        try:
+            return self._validate(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"Setting {self.name!r} got {value!r}, but expects {self.expected}.") from None
+
+    def parse(self, text: str) -> Value:
+        """The value that the text of an environment variable stands for."""
+        if isinstance(self.default, bool):
+            lowered = text.strip().lower()
+            if lowered in _TRUE or lowered in _FALSE:
+                return self.check(lowered in _TRUE)
+        if self.default is None and text.strip().lower() in ("", "none"):
+            return self.default
+        if isinstance(self.default, int) and text.strip().lstrip("+-").isdigit():
+            return self.check(int(text))
+        return self.check(text)
+
+    def __call__(self, value: Any = _MISSING) -> Scope:
+        """A context manager, or decorator, in which this thread sees `value`; for a flag, no value means True."""
+        if value is _MISSING:
+            value = self._bare
+        if value is _MISSING:
+            raise TypeError(f"`with {self.name}(...)` needs a value: {self.expected}.")
+        return Scope(self, self.check(value))
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"The setting {self.name} has no truth value; read config.{self.name} or {self.name}.value.")
+
+    def __repr__(self) -> str:
+        return f"<setting {self.name}={self.value!r}>"
+
+
+class Scope(contextlib.ContextDecorator):
+    """Gives the current thread its own value of one setting while the block runs."""
+
+    def __init__(self, state: State[Any], value: Any) -> None:
+        self._state = state
+        self._value = value
+        self._before: list[Any] = []  # a stack, since one scope may be entered again inside itself
+
+    def _recreate_cm(self) -> Scope:
+        # A decorated function may run in many threads at once, so each call has a scope of its own.
+        return Scope(self._state, self._value)
+
+    def __enter__(self) -> None:
+        self._before.append(config._override(self._state.name, self._value))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        config._override(self._state.name, self._before.pop())
+
+
+states: dict[str, State[Any]] = {}
+"""All settings by name, in the order of definition."""
+
+_TRUE = frozenset({"1", "true", "yes", "on", "y", "t"})
+_FALSE = frozenset({"", "0", "false", "no", "off", "n", "f"})
+_in_key: list[str] = []
+_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_generation = 0
+_lock = threading.Lock()
+config = Config()
+
+
+def find(name: str) -> State[Any]:
+    """The setting called `name`, with or without a prefix; raises AttributeError with the nearest name if none is."""
+    bare = name
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            bare = name.removeprefix(prefix)
+            break
+    if bare in states:
+        return states[bare]
+    nearest = difflib.get_close_matches(bare, states, n=1, cutoff=0.4)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else f"There are: {', '.join(states)}."
+    raise AttributeError(f"There is no setting {name!r}. {hint}")
+
+
+@contextlib.contextmanager
+def overrides(**values: Any) -> Iterator[None]:
+    """Several settings at once for this thread and block: `with overrides(enable_x64=True, debug_nans=True):`."""
+    with contextlib.ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(find(name)(value))
+        yield
+
+
+def _alias(name: str) -> property:
+    """The attribute of `Config` that reads the setting `name` under a prefixed name."""
+    return property(operator.attrgetter(name))
+
+
+def _define(state: State[Value]) -> State[Value]:
+    """Enter a setting into the registry, with the value of its environment variable if that is set."""
+    text = os.environ.get(state.environment_variable)
+    value = state.default
+    if text is not None:
+        try:
+            value = state.parse(text)
+        except ValueError as error:
+            raise ValueError(f"Environment variable {state.environment_variable}: {error}") from None
+    states[state.name] = state
+    setattr(Config, state.name, value)
+    for prefix in _PREFIXES:
+        setattr(Config, prefix + state.name, _alias(state.name))
+    if state.in_key:
+        _in_key.append(state.name)
+    return state
+
+
+def flag(name: str, default: bool, doc: str, *, in_key: bool) -> State[bool]:
+    """Define a setting that is True or False."""
+
+    def validate(value: Any) -> bool:
+        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+            return bool(value)
+        raise ValueError
+
+    state = State(name, default, doc, validate=validate, expected="True or False", in_key=in_key)
+    state._bare = True
+    return _define(state)
+
+
+@overload
+def choice(name: str, default: str, doc: str, choices: tuple[str, ...], *, in_key: bool) -> State[str]: ...
+@overload
+def choice(name: str, default: None, doc: str, choices: tuple[str, ...], *, in_key: bool) -> State[str | None]: ...
+def choice(name: str, default: Any, doc: str, choices: tuple[str, ...], *, in_key: bool) -> State[Any]:
+    """Define a setting that is one of a few strings; with default None it may be None too."""
+
+    def validate(value: Any) -> Any:
+        if (value is None and default is None) or (isinstance(value, str) and value in choices):
+            return value
+        raise ValueError
+
+    expected = "one of " + ", ".join(map(repr, choices)) + (" or None" if default is None else "")
+    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
+
+
+def integer(name: str, default: int, doc: str, *, in_key: bool) -> State[int]:
+    """Define a setting that is an integer."""
+
+    def validate(value: Any) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        raise ValueError
+
+    return _define(State(name, default, doc, validate=validate, expected="an integer", in_key=in_key))
+
+
+def value_of_any_kind(name: str, default: Any, doc: str, *, expected: str, in_key: bool) -> State[Any]:
+    """Define a setting whose values are objects of higher floors; they must be hashable."""
+
+    def validate(value: Any) -> Any:
+        hash(value)
+        return value
+
+    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
+
+
+# ----------------------------------------------------------------------------------------------------------- dtypes
+
+enable_x64 = flag(
+    "enable_x64",
+    False,
+    "Keep 64-bit types. When off, int64, uint64, float64 and complex128 become their halves.",
+    in_key=True,
+)
+explicit_x64_dtypes = choice(
+    "explicit_x64_dtypes",
+    "warn",
+    "What a 64-bit type asked for by name does while enable_x64 is off: 'warn' narrows it with a warning, "
+    "'error' raises.",
+    ("warn", "error"),
+    in_key=True,
+)
+numpy_dtype_promotion = choice(
+    "numpy_dtype_promotion",
+    "standard",
+    "How operands of different types meet: 'standard' promotes them, 'strict' raises unless all but one are Python "
+    "scalars or other weakly typed values.",
+    ("standard", "strict"),
+    in_key=True,
+)
+numpy_rank_promotion = choice(
+    "numpy_rank_promotion",
+    "allow",
+    "Whether NumPy-style functions may broadcast arrays of different rank: 'allow', 'warn' or 'raise'.",
+    ("allow", "warn", "raise"),
+    in_key=True,
+)
+
+# ------------------------------------------------------------------------------------------------- numbers and keys
+
+_PRECISIONS = (
+    "default",
+    "high",
+    "highest",
+    "bfloat16",
+    "tensorfloat32",
+    "float32",
+    "ANY_F8_ANY_F8_F32",
+    "ANY_F8_ANY_F8_F32_FAST_ACCUM",
+    "ANY_F8_ANY_F8_ANY",
+    "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
+    "F16_F16_F16",
+    "F16_F16_F32",
+    "BF16_BF16_BF16",
+    "BF16_BF16_F32",
+    "BF16_BF16_F32_X3",
+    "BF16_BF16_F32_X6",
+    "BF16_BF16_F32_X9",
+    "TF32_TF32_F32",
+    "TF32_TF32_F32_X3",
+    "F32_F32_F32",
+    "F64_F64_F64",
+)
+
+default_matmul_precision = choice(
+    "default_matmul_precision",
+    None,
+    "The precision of contractions and convolutions that name none.",
+    _PRECISIONS,
+    in_key=True,
+)
+default_prng_impl = choice(
+    "default_prng_impl",
+    "threefry2x32",
+    "The generator behind keys made without naming one.",
+    ("threefry2x32", "rbg", "unsafe_rbg"),
+    in_key=True,
+)
+enable_custom_prng = flag(
+    "enable_custom_prng",
+    False,
+    "Let random.PRNGKey return typed keys instead of raw uint32 arrays.",
+    in_key=True,
+)
+threefry_partitionable = flag(
+    "threefry_partitionable",
+    True,
+    "Draw threefry bits by a function of the element's index alone, so that sharded and whole draws agree.",
+    in_key=True,
+)
+random_seed_offset = integer(
+    "random_seed_offset",
+    0,
+    "Added to every seed when a key is made: another stream for the whole program.",
+    in_key=True,
+)
+legacy_prng_key = choice(
+    "legacy_prng_key",
+    "allow",
+    "What happens when a raw uint32 array is used as a key: 'allow', 'warn' or 'error'.",
+    ("allow", "warn", "error"),
+    in_key=True,
+)
+
+# ---------------------------------------------------------------------------------------------- tracing and running
+
+default_device = value_of_any_kind(
+    "default_device",
+    None,
+    "The device of computations whose operands name none; None means the first device.",
+    expected="a device, the name of a platform, or None",
+    in_key=True,
+)
+disable_jit = flag("disable_jit", False, "Run jitted functions as plain Python, equation by equation.", in_key=True)
+no_tracing = flag("no_tracing", False, "Raise where a function would be traced.", in_key=False)
+
+# --------------------------------------------------------------------------------------------- checks and reporting
+
+checks = choice(
+    "checks",
+    "eager",
+    "Where indices, integer division and the like are checked while running: in 'eager' calls, in 'all' calls, or "
+    "'off'.",
+    ("eager", "all", "off"),
+    in_key=True,
+)
+enable_checks = flag("enable_checks", False, "Verify jaxprs after every transformation and pass.", in_key=False)
+debug_nans = flag("debug_nans", False, "Raise where a computation first yields a NaN.", in_key=True)
+debug_infs = flag("debug_infs", False, "Raise where a computation first yields an infinity.", in_key=True)
+debug_key_reuse = flag("debug_key_reuse", False, "Raise where a random key is used twice.", in_key=True)
+check_tracer_leaks = flag(
+    "check_tracer_leaks", False, "Raise when a traced value outlives the function it was made in.", in_key=False
+)
+log_compiles = flag("log_compiles", False, "Log each function that is traced and compiled.", in_key=False)
+explain_cache_misses = flag(
+    "explain_cache_misses",
+    False,
+    "Log why a jitted function was traced again: the nearest earlier call and what differs.",
+    in_key=False,
+)
+traceback_filtering = choice(
+    "traceback_filtering",
+    "auto",
+    "What a traceback shows of Weft's own frames: 'off' all, 'quiet_remove_frames' and 'remove_frames' none (the "
+    "latter says so), 'tracebackhide' marks them for IPython, 'auto' chooses.",
+    ("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"),
+    in_key=False,
+)

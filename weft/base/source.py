@@ -1,0 +1,88 @@
+"""Where in the user's code an operation was asked for: captured for next to nothing, resolved when somebody reads it."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+_internal_files: dict[str, bool] = {}
+
+
+class Location:
+    """A point in user code: a code object and the offset of the instruction that was running."""
+
+    __slots__ = ("code", "offset")
+
+    def __init__(self, code: CodeType, offset: int):
+        self.code = code
+        self.offset = offset
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @property
+    def function(self) -> str:
+        return self.code.co_qualname
+
+    @property
+    def line(self) -> int:
+        number = self.code.co_firstlineno
+        for start, end, line in self.code.co_lines():
+            if start <= self.offset < end and line is not None:
+                number = line
+        return number
+
+    @property
+    def text(self) -> str:
+        """The source line, stripped; empty when the source is not to be had."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __repr__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+    def describe(self) -> str:
+        """`train.py:41:  if x > 0:`, the form in which error messages name a line."""
+        text = self.text
+        place = f"{os.path.basename(self.file)}:{self.line}"
+        return f"{place}:  {text}" if text else place
+
+
+def is_internal(filename: str) -> bool:
+    """Whether a file belongs to Weft or to Python's own machinery rather than to the user."""
+    known = _internal_files.get(filename)
+    if known is None:
+        known = filename.startswith(PACKAGE) or filename.startswith("<frozen") or _is_standard_library(filename)
+        _internal_files[filename] = known
+    return known
+
+
+def _is_standard_library(filename: str) -> bool:
+    name = os.path.basename(filename)
+    return name in ("functools.py", "contextlib.py", "threading.py", "dataclasses.py") and "lib" in filename
+
+
+def user_location() -> Location | None:
+    """The innermost frame that is not Weft's own, or None when there is none."""
+    frame = sys._getframe(1)
+    known = _internal_files
+    while frame is not None:
+        code = frame.f_code
+        name = code.co_filename
+        internal = known.get(name)
+        if internal is None:
+            internal = is_internal(name)
+        if not internal:
+            return Location(code, frame.f_lasti)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def user_line() -> str | None:
+    """The innermost user line as text for an error message."""
+    location = user_location()
+    return None if location is None else location.describe()

@@ -1,0 +1,333 @@
+"""Trees: nested containers with values at their leaves, and functions over them.
+
+Everything that Weft's transformations take and return is a tree. Lists, tuples, dicts, None, OrderedDict, defaultdict,
+deque, namedtuples and registered types are nodes; anything else is a leaf. The parts: `tree_keys` (key paths),
+`tree_nodes` (kinds of nodes and their registration), `tree_def` (structures; the loops), `tree_mismatch` (errors).
+
+Names follow `weft.tree`, so `map`, `all` and `reduce` here are functions over trees: import the module, not its names.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft.base.tree_def import (
+    LEAF,
+    PyTreeDef,
+    flatten,
+    flatten_up_to,
+    flatten_with_path,
+    make_treedef,
+    unflatten,
+)
+from weft.base.tree_keys import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyEntry,
+    KeyPath,
+    SequenceKey,
+    keystr,
+)
+from weft.base.tree_mismatch import (
+    Difference,
+    equality_errors,
+    equality_errors_of_structures,
+    prefix_errors,
+    prefix_errors_of_structure,
+)
+from weft.base.tree_nodes import (
+    KINDS,
+    TUPLE_KIND,
+    Partial,
+    is_namedtuple_class,
+    kind_of,
+    register_dataclass,
+    register_pytree_node,
+    register_pytree_node_class,
+    register_pytree_with_keys,
+    register_pytree_with_keys_class,
+    register_static,
+    same_data,
+    static,
+)
+
+__all__ = [
+    "LEAF", "Difference", "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef",
+    "PyTreeRegistry", "SequenceKey", "all", "all_leaves", "broadcast", "broadcast_prefix", "default_registry",
+    "equality_errors", "equality_errors_of_structures", "flatten", "flatten_axes", "flatten_one_level",
+    "flatten_one_level_with_keys", "flatten_up_to", "flatten_with_path", "is_tree_node", "keystr", "leaves",
+    "leaves_with_path", "map", "map_with_path", "prefix_errors", "prefix_errors_of_structure", "reduce",
+    "reduce_associative", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
+    "register_pytree_with_keys", "register_pytree_with_keys_class", "register_static", "static", "structure",
+    "transpose", "treedef_children", "treedef_is_leaf", "treedef_tuple", "unflatten",
+]  # fmt: skip
+
+IsLeaf = Callable[[Any], bool] | None
+
+
+class _Missing:
+    """The default of arguments for which None is a value."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+_MISSING = _Missing()
+
+
+# Leaves and structures
+
+
+def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
+    """The leaves of a tree, in order."""
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
+    """The structure of a tree."""
+    return flatten(tree, is_leaf)[1]
+
+
+def leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[tuple[Any, ...], Any]]:
+    """The leaves of a tree as pairs (key path, leaf)."""
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+    """True when no element of the iterable is a node (None is one)."""
+    if is_leaf is None:
+        return builtins.all(kind_of(element) is None for element in iterable)
+    return builtins.all(is_leaf(element) or kind_of(element) is None for element in iterable)
+
+
+def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
+    """The structure of a tuple whose elements have the given structures."""
+    return make_treedef(TUPLE_KIND, None, tuple(treedefs))
+
+
+def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
+    """The structures of the children of a structure's root."""
+    return treedef.children()
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    """True for the structure of a leaf, and for that of a node without children, such as None or ()."""
+    return treedef.num_nodes == 1
+
+
+def is_tree_node(typ: Any) -> bool:
+    """True when values of this type are nodes."""
+    return typ in KINDS or is_namedtuple_class(typ)
+
+
+# One level
+
+
+def _one_level(tree: Any) -> tuple[Any, Any, Sequence[Any]]:
+    kind = kind_of(tree)
+    if kind is None:
+        raise ValueError(f"cannot flatten a value of type {type(tree).__name__}: it is a leaf, not a tree node")
+    children, data = kind.flatten(tree)
+    return kind, data, children
+
+
+def flatten_one_level(tree: Any) -> tuple[Sequence[Any], Any]:
+    """The children and the static data of a tree's root (for a namedtuple, the data is its class)."""
+    kind, data, children = _one_level(tree)
+    return children, kind.type if is_namedtuple_class(kind.type) else data
+
+
+def flatten_one_level_with_keys(tree: Any) -> tuple[Sequence[tuple[Any, Any]], Any]:
+    """As `flatten_one_level`, with each child as a pair (key entry, child)."""
+    kind, data, children = _one_level(tree)
+    pairs = list(zip(kind.entries(tree, data, len(children)), children, strict=True))
+    return pairs, kind.type if is_namedtuple_class(kind.type) else data
+
+
+# Map and reduce
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """Apply `f` to each leaf of `tree` and to what stands at the same place in each tree of `rest`.
+
+    The structure of `tree` must be a prefix of those of `rest`; the result has the structure of `tree`.
+    """
+    values, treedef = flatten(tree, is_leaf)
+    if not rest:
+        return unflatten(treedef, [f(value) for value in values])
+    columns = [flatten_up_to(treedef, other, f"tree {number}") for number, other in enumerate(rest, 2)]
+    return unflatten(treedef, [f(*row) for row in zip(values, *columns, strict=True)])
+
+
+def map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
+    """As `map`, with the key path as the first argument of `f`."""
+    pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    columns = [flatten_up_to(treedef, other, f"tree {number}") for number, other in enumerate(rest, 2)]
+    return unflatten(treedef, [f(*pair, *row) for pair, *row in zip(pairs, *columns, strict=True)])
+
+
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING, is_leaf: IsLeaf = None) -> Any:
+    """Combine the leaves from left to right, starting from `initializer` when given."""
+    values = leaves(tree, is_leaf)
+    if initializer is not _MISSING:
+        return functools.reduce(function, values, initializer)
+    if not values:
+        raise TypeError("cannot reduce a tree without leaves: pass an initializer")
+    return functools.reduce(function, values)
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _MISSING, is_leaf: IsLeaf = None
+) -> Any:
+    """Combine the leaves by halves, in a tree of logarithmic depth; `identity` is the result without leaves."""
+    values = leaves(tree, is_leaf)
+    if values:
+        return _by_halves(operation, values)
+    if identity is _MISSING:
+        raise TypeError("cannot reduce a tree without leaves: pass identity")
+    return identity
+
+
+def _by_halves(operation: Callable[[Any, Any], Any], values: list[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    middle = len(values) // 2
+    return operation(_by_halves(operation, values[:middle]), _by_halves(operation, values[middle:]))
+
+
+def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
+    """True when all leaves are true."""
+    return builtins.all(leaves(tree, is_leaf))
+
+
+def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
+    """Turn a tree of structure `outer` whose leaves are trees of structure `inner` inside out.
+
+    Without `inner_treedef`, it is read from the first subtree.
+    """
+    values, treedef = flatten(pytree_to_transpose)
+    if inner_treedef is None:
+        subtrees = flatten_up_to(outer_treedef, pytree_to_transpose, "pytree_to_transpose")
+        if not subtrees:
+            raise ValueError("cannot read inner_treedef from a tree whose outer structure has no leaves: pass it")
+        inner_treedef = structure(subtrees[0])
+    size, count = inner_treedef.num_leaves, outer_treedef.num_leaves
+    if treedef.num_leaves != size * count:
+        raise TypeError(
+            f"expected {count} x {size} leaves in the structure {outer_treedef.compose(inner_treedef)}, "
+            f"got {treedef.num_leaves} in {treedef}"
+        )
+    columns = [[values[row * size + column] for row in range(count)] for column in range(size)]
+    return unflatten(inner_treedef, [unflatten(outer_treedef, column) for column in columns])
+
+
+# Prefixes
+
+
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
+    """The leaves of `prefix_tree`, each repeated for every leaf of `full_tree` that stands below it."""
+    prefix_leaves, prefix_treedef = flatten(prefix_tree, is_leaf)
+    result: list[Any] = []
+    if not _spread(prefix_treedef, structure(full_tree), iter(prefix_leaves), result):
+        lines = prefix_errors(prefix_tree, full_tree, is_leaf, "prefix_tree")
+        raise ValueError("prefix_tree must be a prefix of full_tree:" + "".join([f"\n  {line}" for line in lines]))
+    return result
+
+
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """The tree with the structure of `full_tree` and at each leaf the leaf of `prefix_tree` above it."""
+    return unflatten(structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
+
+
+def _spread(prefix: PyTreeDef, full: PyTreeDef, values: Any, result: list[Any]) -> bool:
+    """Repeat each value for the leaves below it; False when `prefix` is no prefix of `full`."""
+    if prefix._kind is None:
+        result.extend([next(values)] * full.num_leaves)
+        return True
+    if prefix._kind is not full._kind or len(prefix._children) != len(full._children):
+        return False
+    if not same_data(prefix._data, full._data):
+        return False
+    pairs = zip(prefix._children, full._children, strict=True)
+    return builtins.all(_spread(child, other, values, result) for child, other in pairs)
+
+
+def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, kws: bool = False) -> list[Any]:
+    """One axis specification for each leaf of `treedef`, from a tree of specifications that is a prefix of it.
+
+    None in `axis_tree` is a specification, for the whole subtree below it. With `kws`, both are pairs (positional,
+    keyword), and errors speak of the positional part, which is the one the user wrote. `name` is for the error.
+    """
+    is_none = lambda node: node is None
+    values, axis_treedef = flatten(axis_tree, is_none)
+    result: list[Any] = []
+    if _spread(axis_treedef, treedef, iter(values), result):
+        return result
+    lines = prefix_errors_of_structure(axis_tree, treedef, is_none, name)
+    if kws:
+        positional, positional_treedef = axis_tree[0], treedef.children()[0]
+        positional_lines = prefix_errors_of_structure(positional, positional_treedef, is_none, name)
+        if positional_lines:
+            axis_tree, treedef, lines = positional, positional_treedef, positional_lines
+    raise ValueError(
+        f"{name} must be a tree prefix of the value that it describes; "
+        f"got {axis_tree!r} for a value of structure {treedef}:" + "".join([f"\n  {line}" for line in lines])
+    )
+
+
+# The registry as an object
+
+
+class PyTreeRegistry:
+    """The table of node types as an object; there is one, `default_registry`."""
+
+    def register_node(
+        self,
+        nodetype: type,
+        to_iterable: Callable[[Any], Any],
+        from_iterable: Callable[[Any, Any], Any],
+        to_iterable_with_keys: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """As `register_pytree_node`."""
+        register_pytree_node(nodetype, to_iterable, from_iterable, to_iterable_with_keys)
+
+    def register_dataclass_node(self, nodetype: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
+        """As `register_dataclass`."""
+        register_dataclass(nodetype, data_fields, meta_fields)
+
+    def is_node(self, node_type: type) -> bool:
+        """True when values of this type are nodes."""
+        return is_tree_node(node_type)
+
+    def flatten(self, tree: Any, leaf_predicate: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
+        """The leaves and the structure of a tree."""
+        return flatten(tree, leaf_predicate)
+
+    def flatten_with_path(
+        self, tree: Any, leaf_predicate: Callable[..., bool] | None = None, leaf_predicate_takes_path: bool = False
+    ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
+        """The leaves with their key paths, and the structure of a tree."""
+        return flatten_with_path(tree, leaf_predicate, leaf_predicate_takes_path)
+
+    def flatten_one_level(self, tree: Any) -> tuple[Sequence[Any], Any] | None:
+        """The children and static data of a node, or None for a leaf."""
+        return None if kind_of(tree) is None else flatten_one_level(tree)
+
+    def flatten_one_level_with_keys(self, tree: Any) -> tuple[Sequence[tuple[Any, Any]], Any] | None:
+        """The named children and static data of a node, or None for a leaf."""
+        return None if kind_of(tree) is None else flatten_one_level_with_keys(tree)
+
+
+default_registry = PyTreeRegistry()

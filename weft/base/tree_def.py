@@ -1,0 +1,500 @@
+"""Tree structures (`PyTreeDef`) and the loops that take trees apart and put them together.
+
+Flattening stands on the path of every call of a compiled function. One walk collects the leaves and writes the
+structure as a flat list of tokens, its signature; structures are interned by signature, so that the same structure is
+(nearly always) the same object: its hash is computed once, and comparing it is comparing identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+from weakref import ref
+
+from weft.base.tree_mismatch import prefix_mismatches
+from weft.base.tree_nodes import (
+    CUSTOM,
+    DICT,
+    DICT_KIND,
+    KINDS,
+    LEAF_TYPES,
+    LIST_KIND,
+    NONE,
+    SEQUENCE,
+    TUPLE_KIND,
+    FlatKind,
+    NodeKind,
+    classify,
+    kind_of,
+    same_data,
+    sorted_keys,
+)
+
+IsLeaf = Callable[[Any], bool]
+
+
+class PyTreeDef:
+    """The structure of a tree: what is left when the leaves are taken out. Immutable and hashable.
+
+    Made by `structure` and `flatten`; two are equal when their nodes have the same types, equal static data
+    (for a dict: its keys) and equal children.
+    """
+
+    __slots__ = ("__weakref__", "_children", "_data", "_flat", "_hash", "_kind", "num_leaves", "num_nodes")
+
+    _kind: NodeKind | None
+    _data: Any
+    _children: tuple[PyTreeDef, ...]
+    _flat: bool
+    _hash: int | None
+    num_leaves: int
+    num_nodes: int
+
+    def __new__(cls) -> PyTreeDef:
+        raise TypeError("a PyTreeDef is made from a tree: use weft.tree.structure(tree)")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a PyTreeDef is immutable; cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a PyTreeDef is immutable; cannot delete {name}")
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            _set(self, "_hash", hash((self._kind, _lenient_hash(self._data), self._children)))
+        return self._hash  # type: ignore[return-value]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, PyTreeDef):
+            return NotImplemented
+        return (
+            self._kind is other._kind
+            and self.num_leaves == other.num_leaves
+            and same_data(self._data, other._data)
+            and self._children == other._children
+        )
+
+    def __repr__(self) -> str:
+        return f"PyTreeDef({_text(self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._kind is None:
+            return _restore, (None, None, ())
+        return _restore, (self._kind.type, self._data, self._children)
+
+    def __copy__(self) -> PyTreeDef:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PyTreeDef:
+        return self
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The tree with this structure and the given leaves."""
+        return unflatten(self, leaves)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The subtrees of `tree` that stand where this structure has leaves."""
+        return flatten_up_to(self, tree)
+
+    def children(self) -> list[PyTreeDef]:
+        """The structures of the root's children."""
+        return list(self._children)
+
+    def node_data(self) -> tuple[type, Any] | None:
+        """The root's type and static data, or None for a leaf."""
+        if self._kind is None:
+            return None
+        return self._kind.type, list(self._data) if self._kind is DICT_KIND else self._data
+
+    def compose(self, inner: PyTreeDef) -> PyTreeDef:
+        """This structure with `inner` in the place of each leaf."""
+        if self._kind is None:
+            return inner
+        return make_treedef(self._kind, self._data, tuple([child.compose(inner) for child in self._children]))
+
+    @staticmethod
+    def from_node_data_and_children(
+        registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]
+    ) -> PyTreeDef:
+        """The structure whose `node_data()` and `children()` are the given ones."""
+        if node_data is None:
+            return LEAF
+        node_type, data = node_data
+        return _restore(node_type, tuple(data) if node_type is dict else data, tuple(children))
+
+
+_set = object.__setattr__
+
+
+def make_treedef(kind: NodeKind | None, data: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
+    """A new structure with a node at its root; the parts are trusted."""
+    treedef = object.__new__(PyTreeDef)
+    count, nodes, flat = 0, 1, kind is not None
+    for child in children:
+        count += child.num_leaves
+        nodes += child.num_nodes
+        flat = flat and child._kind is None
+    _set(treedef, "_kind", kind)
+    _set(treedef, "_data", data)
+    _set(treedef, "_children", children)
+    _set(treedef, "_flat", flat)  # all children are leaves
+    _set(treedef, "_hash", None)
+    _set(treedef, "num_leaves", 1 if kind is None else count)
+    _set(treedef, "num_nodes", nodes)
+    return treedef
+
+
+LEAF = make_treedef(None, None, ())
+
+
+def _restore(node_type: type | None, data: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
+    """Build a structure from picklable parts."""
+    if node_type is None:
+        return LEAF
+    kind = KINDS.get(node_type) or classify(node_type)
+    if kind is None:
+        raise ValueError(f"{node_type!r} is not registered as a tree node; register it before loading this structure")
+    return make_treedef(kind, data, children)
+
+
+def _lenient_hash(data: Any) -> int:
+    """The hash of static data; data without a hash still has `==`, so it only makes for more comparisons."""
+    try:
+        return hash(data)
+    except TypeError:
+        return 0
+
+
+def _text(treedef: PyTreeDef) -> str:
+    kind = treedef._kind
+    if kind is None:
+        return "*"
+    if kind.code == NONE:
+        return "None"
+    parts = [_text(child) for child in treedef._children]
+    if kind is TUPLE_KIND:
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if kind is DICT_KIND:
+        return "{" + ", ".join([f"{key!r}: {part}" for key, part in zip(treedef._data, parts, strict=True)]) + "}"
+    if kind is LIST_KIND:
+        return f"[{', '.join(parts)}]"
+    # A namedtuple has no static data: its label already ends with the name in brackets.
+    label = kind.label if kind.label.startswith("namedtuple[") else f"{kind.label}[{treedef._data}]"
+    return f"CustomNode({label}, [{', '.join(parts)}])"
+
+
+# Signatures
+
+
+class _LeafToken:
+    """Stands for a leaf in a signature."""
+
+    __slots__ = ()
+
+
+class _Exact(tuple):
+    """A token for static data that is equal to another exactly when the data are of the same types and equal."""
+
+    __slots__ = ()
+
+
+class _Identity(tuple):
+    """A token for static data of which only the identity is known; good while the data are alive."""
+
+    __slots__ = ()
+
+
+_LEAF_TOKEN = _LeafToken()
+# Tokens of these types are equal only when they are interchangeable (1 == True == 1.0 are not).
+_PLAIN = frozenset({str, int, type(None), NodeKind, FlatKind, _LeafToken, _Exact})
+_INTERNED: dict[tuple[Any, ...], PyTreeDef] = {}
+_INTERNED_LIMIT = 4096
+# Structures that hold objects of the user's are kept only as long as someone else keeps them.
+_INTERNED_BY_IDENTITY: dict[tuple[Any, ...], ref[PyTreeDef]] = {}
+
+
+def _token(data: Any) -> Any:
+    """A hashable stand-in for static data (or a dict key) in signatures."""
+    data_type = type(data)
+    if data_type is str or data_type is int or data is None:
+        return data
+    if data_type is tuple:
+        parts = [_token(part) for part in data]
+        token_type = _Identity if any(type(part) is _Identity for part in parts) else _Exact
+        return token_type((tuple, *parts))
+    if data_type is bool or data_type is bytes:
+        return _Exact((data_type, data))
+    if data_type is float:
+        return _Exact((float, data.hex()))  # 0.0 == -0.0, and nan != nan
+    return _Identity((id(data),))
+
+
+def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
+    """The structure that a signature writes; `datas` holds the static data of its custom nodes in order."""
+    tokens = tuple(signature)
+    if not _PLAIN.issuperset(map(type, tokens)):
+        tokens = tuple([t if type(t) in _PLAIN or type(t) is _Identity else _token(t) for t in tokens])
+        if not _PLAIN.issuperset(map(type, tokens)):
+            return _intern_by_identity(tokens, signature, datas)
+    found = _INTERNED.get(tokens)
+    if found is None:
+        if len(_INTERNED) >= _INTERNED_LIMIT:
+            _INTERNED.clear()
+        found = _INTERNED.setdefault(tokens, _read(signature, datas))
+    return found
+
+
+def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: list[Any]) -> PyTreeDef:
+    """As `_intern`, for signatures with identities. A structure holds its data, so while it lives no other object has
+    their identities; once it is dead its entry answers None."""
+    entry = _INTERNED_BY_IDENTITY.get(tokens)
+    found = None if entry is None else entry()
+    if found is None:
+
+        def forget(dead: ref[PyTreeDef]) -> None:
+            if _INTERNED_BY_IDENTITY.get(tokens) is dead:
+                _INTERNED_BY_IDENTITY.pop(tokens, None)
+
+        found = _read(signature, datas)
+        _INTERNED_BY_IDENTITY[tokens] = ref(found, forget)
+    return found
+
+
+def _read(tokens: list[Any], datas: list[Any]) -> PyTreeDef:
+    """Build the structure that a signature writes."""
+    position = 0
+    remaining_datas = iter(datas)
+
+    def node() -> PyTreeDef:
+        nonlocal position
+        token = tokens[position]
+        position += 1
+        if type(token) is _LeafToken:
+            return LEAF
+        flat = type(token) is FlatKind
+        kind: NodeKind = token.kind if flat else token
+        data: Any = None
+        count = 0
+        if kind.code == DICT:
+            start = position
+            while position < len(tokens) and type(tokens[position]) not in _STRUCTURE:
+                position += 1
+            data = tuple(tokens[start:position])
+            count = len(data)
+        elif kind.code == SEQUENCE:
+            count = tokens[position]
+            position += 1
+        elif kind.code == CUSTOM:
+            data = next(remaining_datas)
+            count = tokens[position]
+            position += 2
+        children = (LEAF,) * count if flat else tuple([node() for _ in range(count)])
+        return make_treedef(kind, data, children)
+
+    return node()
+
+
+_STRUCTURE = (NodeKind, FlatKind, _LeafToken)
+
+
+# Taking apart
+
+
+def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of a tree, in order, and its structure. `is_leaf` stops the walk where it answers True."""
+    signature: list[Any] = []
+    datas: list[Any] = []
+    leaves: list[Any] = []
+    if is_leaf is None:
+        kind = kind_of(tree)
+        if kind is None:
+            return [tree], LEAF
+        _walk(tree, kind, leaves, signature, datas)
+    else:
+        _walk_until(tree, None, leaves, signature, datas, lambda path, node: is_leaf(node))
+        if signature[0] is _LEAF_TOKEN:
+            return leaves, LEAF
+    return leaves, _intern(signature, datas)
+
+
+def _walk(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], datas: list[Any]) -> None:
+    """Append the leaves below a node and the tokens of its structure."""
+    code = kind.code
+    children: Iterable[Any]
+    header: Sequence[Any]
+    if code == DICT:
+        try:
+            header = sorted(node)
+        except TypeError:
+            header = sorted_keys(node)  # raises, and says why
+        children = map(node.__getitem__, header)
+        flat = LEAF_TYPES.issuperset(map(type, node.values()))
+    elif code == SEQUENCE:
+        children = node
+        header = (len(node),)
+        flat = LEAF_TYPES.issuperset(map(type, node))
+    elif code == NONE:
+        signature.append(kind.flat)
+        return
+    else:
+        children, data = kind.flatten(node)
+        header = (len(children), _token(data))
+        datas.append(data)
+        flat = LEAF_TYPES.issuperset(map(type, children))
+    if flat:
+        signature.append(kind.flat)
+        signature += header
+        leaves += children
+        return
+    start = len(signature)
+    signature.append(kind)
+    signature += header
+    first = len(signature)
+    for child in children:
+        child_type = type(child)
+        if child_type not in LEAF_TYPES:
+            child_kind = KINDS.get(child_type) or classify(child_type)
+            if child_kind is not None:
+                _walk(child, child_kind, leaves, signature, datas)
+                continue
+        leaves.append(child)
+        signature.append(_LEAF_TOKEN)
+    _shorten(signature, kind, start, first)
+
+
+def _shorten(signature: list[Any], kind: NodeKind, start: int, first: int) -> None:
+    """Write a node whose children turned out to be all leaves the short way, so that a structure has one signature."""
+    empty = first == len(signature)
+    if empty or (signature[-1] is _LEAF_TOKEN and all(token is _LEAF_TOKEN for token in signature[first:])):
+        signature[start] = kind.flat
+        del signature[first:]
+
+
+def _walk_until(
+    node: Any,
+    path: tuple[Any, ...] | None,
+    leaves: list[Any],
+    signature: list[Any],
+    datas: list[Any],
+    is_leaf: Callable[[Any, Any], bool] | None,
+) -> None:
+    """As `_walk`, asking `is_leaf(path, node)` at each node; with a path, leaves are pairs (path, leaf)."""
+    kind = None if is_leaf is not None and is_leaf(path, node) else kind_of(node)
+    if kind is None:
+        leaves.append(node if path is None else (path, node))
+        signature.append(_LEAF_TOKEN)
+        return
+    children, data = kind.flatten(node)
+    count = len(children)
+    start = len(signature)
+    signature.append(kind)
+    if kind.code == DICT:
+        signature += data
+    elif kind.code == SEQUENCE:
+        signature.append(count)
+    elif kind.code == CUSTOM:
+        signature += (count, _token(data))
+        datas.append(data)
+    first = len(signature)
+    if path is None:
+        for child in children:
+            _walk_until(child, None, leaves, signature, datas, is_leaf)
+    else:
+        for entry, child in zip(kind.entries(node, data, count), children, strict=True):
+            _walk_until(child, (*path, entry), leaves, signature, datas, is_leaf)
+    _shorten(signature, kind, start, first)
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
+    """As `flatten`, with each leaf as a pair (key path, leaf); `is_leaf` may take the path as its first argument."""
+    asked = is_leaf
+    if is_leaf is not None and not is_leaf_takes_path:
+        asked = lambda path, node: is_leaf(node)
+    signature: list[Any] = []
+    datas: list[Any] = []
+    leaves: list[Any] = []
+    _walk_until(tree, (), leaves, signature, datas, asked)
+    return leaves, LEAF if signature[0] is _LEAF_TOKEN else _intern(signature, datas)
+
+
+class _NoPrefix(Exception):
+    """Leaves a walk at the first difference; what the differences are is worked out only then."""
+
+
+def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list[Any]:
+    """The subtrees of `tree` at the leaves of `treedef`, which must be a prefix of it; `name` is for the error."""
+    if treedef._kind is None:
+        return [tree]
+    subtrees: list[Any] = []
+    try:
+        _walk_up_to(treedef, tree, subtrees)
+    except _NoPrefix:
+        details = "".join([f"\n  {line}" for line in prefix_mismatches(treedef, tree, name)])
+        raise ValueError(
+            f"{name} does not have the structure {treedef}, nor continues it below its leaves:{details}"
+        ) from None
+    return subtrees
+
+
+def _walk_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
+    kind: Any = treedef._kind
+    if type(node) is not kind.type:
+        raise _NoPrefix
+    children: Sequence[Any]
+    if kind.code == DICT:
+        # Keys that are equal as sets are equal in order, without sorting again.
+        if len(node) != len(treedef._data):
+            raise _NoPrefix
+        try:
+            children = [node[key] for key in treedef._data]
+        except KeyError:
+            raise _NoPrefix from None
+    elif kind.code == SEQUENCE:
+        children = node
+    else:
+        children, data = kind.flatten(node)
+        if not same_data(treedef._data, data):
+            raise _NoPrefix
+    if len(children) != len(treedef._children):
+        raise _NoPrefix
+    if treedef._flat:
+        subtrees += children
+        return
+    for child, subtree in zip(treedef._children, children, strict=True):
+        if child._kind is None:
+            subtrees.append(subtree)
+        else:
+            _walk_up_to(child, subtree, subtrees)
+
+
+# Putting together
+
+
+def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree with the given structure and leaves."""
+    if type(leaves) is not list:
+        leaves = list(leaves)
+    if len(leaves) != treedef.num_leaves:
+        raise ValueError(f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}")
+    return leaves[0] if treedef._kind is None else _assemble(treedef, iter(leaves))
+
+
+def _assemble(treedef: PyTreeDef, leaves: Iterator[Any]) -> Any:
+    """Build a node, taking as many leaves from the iterator as it has."""
+    kind: Any = treedef._kind
+    children = treedef._children
+    if treedef._flat:
+        if kind.code == DICT:
+            # zip asks the keys first, so it stops without taking a leaf too many.
+            return dict(zip(treedef._data, leaves))  # noqa: B905
+        parts = list(islice(leaves, len(children)))
+    else:
+        parts = [next(leaves) if child is LEAF else _assemble(child, leaves) for child in children]
+        if kind.code == DICT:
+            return dict(zip(treedef._data, parts))  # noqa: B905
+    return parts if kind is LIST_KIND else kind.unflatten(treedef._data, parts)

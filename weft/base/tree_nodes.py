@@ -1,0 +1,418 @@
+"""The kinds of nodes that a tree is made of, and the one table that finds the kind for a Python type.
+
+A type that is in no table is a leaf. Types are matched exactly, so a subclass of `list` or `dict` is a leaf
+until it is registered; a namedtuple class is the one thing recognised without registration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter, methodcaller
+from threading import Lock
+from typing import Any, TypeVar
+
+from weft.base.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+
+Class = TypeVar("Class", bound=type)
+Children = Sequence[Any]
+
+# What the flattening loop branches on; every kind but these few is CUSTOM.
+NONE, SEQUENCE, DICT, CUSTOM = range(4)
+
+
+class FlatKind:
+    """Stands for "a node of this kind whose children are all leaves" where a structure is written as a list."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: NodeKind) -> None:
+        self.kind = kind
+
+
+class NodeKind:
+    """How nodes of one type are taken apart and put together again. Compared by identity."""
+
+    __slots__ = ("code", "entries", "flat", "flatten", "label", "type", "unflatten")
+
+    def __init__(
+        self,
+        node_type: type,
+        flatten: Callable[[Any], tuple[Children, Any]],
+        unflatten: Callable[[Any, Iterable[Any]], Any],
+        entries: Callable[[Any, Any, int], Sequence[Any]],
+        code: int = CUSTOM,
+        label: str | None = None,
+    ) -> None:
+        self.type = node_type
+        self.flatten = flatten  # node -> (children, static data)
+        self.unflatten = unflatten  # (static data, children) -> node
+        self.entries = entries  # (node or None, static data, number of children) -> one key entry a child
+        self.code = code
+        self.label = node_type.__name__ if label is None else label
+        self.flat = FlatKind(self)
+
+    def __repr__(self) -> str:
+        return f"NodeKind({self.label})"
+
+
+KINDS: dict[type, NodeKind] = {}
+# Types seen and found to be leaves. A set, so that "are all children leaves" is one call that runs in C.
+LEAF_TYPES: set[type] = {int, float, complex, bool, str}
+_LEAF_TYPES_LIMIT = 4096
+_LOCK = Lock()
+
+
+def is_namedtuple_class(node_type: Any) -> bool:
+    """True for classes made by `collections.namedtuple` or `typing.NamedTuple`, and their subclasses."""
+    return isinstance(node_type, type) and issubclass(node_type, tuple) and hasattr(node_type, "_fields")
+
+
+def classify(node_type: type) -> NodeKind | None:
+    """The kind of a type, or None for a leaf; remembers the answer for types not seen before."""
+    with _LOCK:
+        kind = KINDS.get(node_type)
+        if kind is None and is_namedtuple_class(node_type):
+            kind = KINDS[node_type] = _namedtuple_kind(node_type)
+        if kind is None:
+            if len(LEAF_TYPES) > _LEAF_TYPES_LIMIT:
+                LEAF_TYPES.clear()
+            LEAF_TYPES.add(node_type)
+        return kind
+
+
+def kind_of(value: Any) -> NodeKind | None:
+    """The kind of a value's type, or None when the value is a leaf."""
+    node_type = type(value)
+    if node_type in LEAF_TYPES:
+        return None
+    return KINDS.get(node_type) or classify(node_type)
+
+
+def _add(kind: NodeKind) -> None:
+    """Enter a kind in the table; a type has one meaning for the life of the process."""
+    with _LOCK:
+        if kind.type in KINDS:
+            raise ValueError(
+                f"{kind.type!r} is already registered as a tree node. A type can be registered once; "
+                "remove the second registration or register a subclass."
+            )
+        KINDS[kind.type] = kind
+        LEAF_TYPES.discard(kind.type)
+
+
+# Built-in kinds
+
+
+def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
+    """The keys in the order in which a mapping is flattened."""
+    try:
+        return sorted(mapping)
+    except TypeError as error:
+        types = sorted({type(key).__name__ for key in mapping})
+        raise ValueError(
+            f"the keys of a {type(mapping).__name__} in a tree must be sortable, since leaves are taken in the order "
+            f"of sorted keys; got keys of type {', '.join(types)} ({error}). Use keys of one type, or an OrderedDict, "
+            "which keeps its own order."
+        ) from None
+
+
+def _index_entries(node: Any, data: Any, count: int) -> list[Any]:
+    return [SequenceKey(index) for index in range(count)]
+
+
+def _flat_entries(node: Any, data: Any, count: int) -> list[Any]:
+    return [FlattenedIndexKey(index) for index in range(count)]
+
+
+def _key_entries(node: Any, data: Any, count: int) -> list[Any]:
+    return [DictKey(key) for key in data]
+
+
+def _flatten_dict(node: dict[Any, Any]) -> tuple[Children, Any]:
+    keys = sorted_keys(node)
+    return [node[key] for key in keys], tuple(keys)
+
+
+def _flatten_defaultdict(node: defaultdict[Any, Any]) -> tuple[Children, Any]:
+    keys = sorted_keys(node)
+    return [node[key] for key in keys], (node.default_factory, tuple(keys))
+
+
+def _namedtuple_kind(node_type: Any) -> NodeKind:
+    names: tuple[str, ...] = node_type._fields
+    return NodeKind(
+        node_type,
+        lambda node: (tuple(node), None),
+        lambda data, children: node_type(*children),
+        lambda node, data, count: [GetAttrKey(name) for name in names],
+        label=f"namedtuple[{node_type.__name__}]",
+    )
+
+
+NONE_KIND = NodeKind(type(None), lambda node: ((), None), lambda data, children: None, _index_entries, NONE)
+LIST_KIND = NodeKind(list, lambda node: (node, None), lambda data, children: list(children), _index_entries, SEQUENCE)
+TUPLE_KIND = NodeKind(
+    tuple, lambda node: (node, None), lambda data, children: tuple(children), _index_entries, SEQUENCE
+)
+DICT_KIND = NodeKind(
+    dict, _flatten_dict, lambda keys, children: dict(zip(keys, children, strict=True)), _key_entries, DICT
+)
+_ORDERED_DICT_KIND = NodeKind(
+    OrderedDict,
+    lambda node: (list(node.values()), tuple(node)),
+    lambda keys, children: OrderedDict(zip(keys, children, strict=True)),
+    _key_entries,
+)
+_DEFAULT_DICT_KIND = NodeKind(
+    defaultdict,
+    _flatten_defaultdict,
+    lambda data, children: defaultdict(data[0], zip(data[1], children, strict=True)),
+    lambda node, data, count: [DictKey(key) for key in data[1]],
+)
+_DEQUE_KIND = NodeKind(
+    deque, lambda node: (list(node), node.maxlen), lambda maxlen, children: deque(children, maxlen), _index_entries
+)
+for _kind in (NONE_KIND, LIST_KIND, TUPLE_KIND, DICT_KIND, _ORDERED_DICT_KIND, _DEFAULT_DICT_KIND, _DEQUE_KIND):
+    _add(_kind)
+
+
+# Registration
+
+
+def _checked(node_type: type, result: Any, function: str) -> tuple[list[Any], Any]:
+    """What a user's flatten function returned, as (list of children, static data)."""
+    if type(result) is not tuple or len(result) != 2:
+        raise ValueError(
+            f"the {function} function of {node_type.__name__} must return a tuple (children, static data), "
+            f"got {result!r}"
+        )
+    children, data = result
+    try:
+        return list(children), data
+    except TypeError:
+        raise ValueError(
+            f"the {function} function of {node_type.__name__} must return (children, static data) with children "
+            f"iterable, got children {children!r}"
+        ) from None
+
+
+def _with_keys(node_type: type, flatten_with_keys: Callable[[Any], Any]) -> Callable[[Any], tuple[list[Any], Any]]:
+    """Check the answers of a user's flatten function whose children come as pairs (key, child)."""
+
+    def flatten(node: Any) -> tuple[list[Any], Any]:
+        pairs, data = _checked(node_type, flatten_with_keys(node), "flatten_with_keys")
+        for pair in pairs:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise ValueError(
+                    f"the flatten_with_keys function of {node_type.__name__} must return children as pairs "
+                    f"(key, child), got {pair!r}"
+                )
+        return pairs, data
+
+    return flatten
+
+
+def register_pytree_node(
+    nodetype: Class,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None,
+) -> None:
+    """Make a type a tree node.
+
+    `flatten_func(node)` returns (children, static data), where static data has `==` and a hash;
+    `unflatten_func(static data, children)` gives the node back. `flatten_with_keys_func` returns the children
+    as pairs (key, child) and so names them in key paths.
+    """
+    if not isinstance(nodetype, type):
+        raise TypeError(f"register_pytree_node takes a type, got {nodetype!r} of type {type(nodetype).__name__}")
+    entries: Callable[[Any, Any, int], Sequence[Any]] = _flat_entries
+    if flatten_with_keys_func is not None:
+        flatten_pairs = _with_keys(nodetype, flatten_with_keys_func)
+
+        def entries(node: Any, data: Any, count: int) -> Sequence[Any]:
+            if node is None:  # only the structure is at hand, and it does not hold the names
+                return _flat_entries(node, data, count)
+            keys = [key for key, _ in flatten_pairs(node)[0]]
+            if len(keys) != count:
+                raise ValueError(
+                    f"flatten_with_keys of {nodetype.__name__} gives {len(keys)} children, its flatten function {count}"
+                )
+            return keys
+
+    _add(
+        NodeKind(
+            nodetype,
+            lambda node: _checked(nodetype, flatten_func(node), "flatten"),
+            lambda data, children: unflatten_func(data, tuple(children)),
+            entries,
+        )
+    )
+
+
+def register_pytree_node_class(cls: Class) -> Class:
+    """Class decorator: make a class with methods `tree_flatten` and `tree_unflatten` a tree node."""
+    register_pytree_node(cls, methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def register_pytree_with_keys(
+    nodetype: Class,
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Hashable]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]] | None = None,
+) -> None:
+    """Make a type a tree node whose children have names in key paths; see `register_pytree_node`."""
+    if flatten_func is None:
+
+        def flatten_func(node: Any) -> tuple[Iterable[Any], Hashable]:
+            pairs, data = _with_keys(nodetype, flatten_with_keys)(node)
+            return [child for _, child in pairs], data
+
+    register_pytree_node(nodetype, flatten_func, unflatten_func, flatten_with_keys)
+
+
+def register_pytree_with_keys_class(cls: Class) -> Class:
+    """Class decorator: make a class with `tree_flatten_with_keys` and `tree_unflatten` a tree node."""
+    flatten = methodcaller("tree_flatten") if hasattr(cls, "tree_flatten") else None
+    register_pytree_with_keys(cls, methodcaller("tree_flatten_with_keys"), cls.tree_unflatten, flatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that reads the named attributes as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda node: ()
+    (name,) = names
+    return lambda node: (getattr(node, name),)
+
+
+def _dataclass_fields(
+    nodetype: Any, data_fields: Sequence[str] | None, meta_fields: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the data and the static fields, given or read from the dataclass."""
+    if (data_fields is None) != (meta_fields is None):
+        raise TypeError(
+            "register_dataclass takes data_fields and meta_fields together or neither; "
+            f"got data_fields={data_fields!r} and meta_fields={meta_fields!r}"
+        )
+    if data_fields is not None and meta_fields is not None:
+        return tuple(data_fields), tuple(meta_fields)
+    if not dataclasses.is_dataclass(nodetype):
+        raise TypeError(
+            f"register_dataclass needs data_fields and meta_fields for {nodetype!r}, which is not a dataclass"
+        )
+    fields = dataclasses.fields(nodetype)
+    static = tuple(field.name for field in fields if field.metadata.get("static", False))
+    return tuple(field.name for field in fields if field.name not in static), static
+
+
+def register_dataclass(
+    nodetype: Class,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Class:
+    """Make a dataclass a tree node, and return it, so that this is also a class decorator.
+
+    Fields in `data_fields` are children, fields in `meta_fields` are static data, fields in `drop_fields` are left
+    out and take their default again. Without lists, a field made with `metadata={"static": True}` is static and
+    every other one is data.
+    """
+    data_names, meta_names = _dataclass_fields(nodetype, data_fields, meta_fields)
+    if not isinstance(nodetype, type):
+        raise TypeError(f"register_dataclass takes a class, got {nodetype!r}")
+    both = sorted(set(data_names) & set(meta_names))
+    if both:
+        raise ValueError(f"data_fields and meta_fields of {nodetype.__name__} must not share fields; both have {both}")
+    if dataclasses.is_dataclass(nodetype):
+        expected = {field.name for field in dataclasses.fields(nodetype) if field.init} - set(drop_fields)
+        missing = sorted(expected - {*data_names, *meta_names})
+        unknown = sorted({*data_names, *meta_names} - expected)
+        if missing or unknown:
+            raise ValueError(
+                "data_fields and meta_fields together must name each field that the constructor of "
+                f"{nodetype.__name__} takes; missing: {missing}, not taken: {unknown}. "
+                "A field left out on purpose goes in drop_fields."
+            )
+    names = meta_names + data_names
+    read_data, read_meta = _attributes(data_names), _attributes(meta_names)
+    entries = [GetAttrKey(name) for name in data_names]
+    _add(
+        NodeKind(
+            nodetype,
+            lambda node: (read_data(node), read_meta(node)),
+            lambda meta, children: nodetype(**dict(zip(names, (*meta, *children), strict=True))),
+            lambda node, data, count: entries,
+        )
+    )
+    return nodetype
+
+
+def register_static(cls: Class) -> Class:
+    """Class decorator: make instances tree nodes without leaves, the whole instance being static data.
+
+    The class needs `==` and a hash.
+    """
+    _add(NodeKind(cls, lambda node: ((), node), lambda node, children: node, _index_entries))
+    return cls
+
+
+def static(**kwargs: Any) -> Any:
+    """A `dataclasses.field` that `register_dataclass` takes as static data; arguments as for `dataclasses.field`."""
+    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    return dataclasses.field(metadata=metadata, **kwargs)
+
+
+def same_data(a: Any, b: Any) -> bool:
+    """Equality of static data; the same object is equal to itself, whatever its `==` says."""
+    return a is b or bool(a == b)
+
+
+# Partial
+
+
+class _OpaqueCallable:
+    """Hides a `functools.partial`, which the constructor of another partial would otherwise merge into itself."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _OpaqueCallable) and self.function == other.function
+
+    def __hash__(self) -> int:
+        return hash((_OpaqueCallable, self.function))
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
+class Partial(functools.partial):
+    """A `functools.partial` that is a tree node: the bound arguments are children, the function is static data.
+
+    It can be passed into and out of transformed functions. Two Partials have the same structure when their
+    functions are equal, which for functions defined anew on each call they are not.
+    """
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **kw: Any) -> Partial:
+        if isinstance(func, functools.partial):
+            func = _OpaqueCallable(func)
+        return super().__new__(cls, func, *args, **kw)
+
+
+register_pytree_node(
+    Partial,
+    lambda node: ((node.args, node.keywords), node.func),
+    lambda function, children: Partial(function, *children[0], **children[1]),
+)

@@ -1,0 +1,345 @@
+"""Dimensions of shapes: an int, or an expression over symbols that stand for sizes.
+
+Type rules are written with these functions, so that a symbolic batch size passes through them; with ints each is the
+plain integer operation after one check of the type.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from weft.indexing.expression import (
+    Expression,
+    InconclusiveDimensionError,
+    Integer,
+    Substitution,
+    Symbol,
+    bounds_text,
+    definitely_nonnegative,
+    inconclusive,
+    linear_in,
+    maximum,
+    minimum,
+    range_of,
+    substitute,
+    symbols_of,
+)
+
+__all__ = [
+    "Dimension",
+    "InconclusiveDimensionError",
+    "Shape",
+    "as_dimension",
+    "as_shape",
+    "ceil_divide",
+    "definitely_different",
+    "definitely_less",
+    "definitely_less_equal",
+    "divide_exactly",
+    "is_constant",
+    "is_symbolic",
+    "is_symbolic_shape",
+    "maximum",
+    "minimum",
+    "parse_dimension",
+    "parse_shape",
+    "product",
+    "same",
+    "same_shape",
+    "shape_symbols",
+    "shape_text",
+    "substitute_shape",
+    "symbol",
+    "symbols",
+]
+
+Dimension: TypeAlias = Integer
+Shape: TypeAlias = "tuple[Dimension, ...]"
+
+# Sizes are at least 1 unless said otherwise: an empty batch is the rare case, and much more simplifies without it.
+SMALLEST_SIZE = 1
+
+
+def symbol(name: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None = None) -> Symbol:
+    """A size known by name. A bound that is an expression of other symbols relates the two."""
+    if not name.isidentifier():
+        raise ValueError(f"The name of a symbolic dimension must be an identifier such as 'b'. Received: {name!r}")
+    if not definitely_nonnegative(lower):
+        raise ValueError(f"A dimension is at least 0, so must be its lower bound. Received: {name} >= {lower}")
+    if upper is not None and definitely_less(upper, lower):
+        raise ValueError(f"No size satisfies {lower} <= {name} <= {upper}")
+    return Symbol(name, lower, upper)
+
+
+def symbols(names: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None = None) -> tuple[Symbol, ...]:
+    """Several symbols with the same bounds, from their names: `b, t = symbols("b, t")`."""
+    return tuple(symbol(name, lower, upper) for name in names.replace(",", " ").split())
+
+
+def is_symbolic(dimension: Dimension) -> bool:
+    """Whether the size is known only by an expression."""
+    return isinstance(dimension, Expression)
+
+
+def is_constant(dimension: Dimension) -> bool:
+    """Whether the size is a number."""
+    return not isinstance(dimension, Expression)
+
+
+def is_symbolic_shape(shape: Iterable[Dimension]) -> bool:
+    """Whether any dimension is symbolic."""
+    return any(isinstance(dimension, Expression) for dimension in shape)
+
+
+def as_dimension(value: Any) -> Dimension:
+    """A size given by a user, as an int or expression, or an error that says what is wrong with it."""
+    if isinstance(value, Expression):
+        if range_of(value).upper < 0:
+            raise ValueError(f"A dimension is at least 0. Received: {value}, which is always negative")
+        return value
+    try:
+        size = operator.index(value)
+    except TypeError:
+        raise TypeError(f"A dimension is an int or a symbolic size. Received: {value!r}") from None
+    if size < 0:
+        raise ValueError(f"A dimension is at least 0. Received: {size}")
+    return size
+
+
+def as_shape(values: Any) -> Shape:
+    """A shape given by a user: one size, or a sequence of sizes."""
+    if isinstance(values, Expression) or hasattr(values, "__index__"):
+        return (as_dimension(values),)
+    return tuple(map(as_dimension, values))
+
+
+def same(left: Dimension, right: Dimension) -> bool:
+    """Whether two sizes are equal for all values of their symbols."""
+    return left == right
+
+
+def same_shape(left: Sequence[Dimension], right: Sequence[Dimension]) -> bool:
+    """Whether two shapes are equal for all values of their symbols."""
+    return tuple(left) == tuple(right)
+
+
+def definitely_different(left: Dimension, right: Dimension) -> bool:
+    """Whether two sizes differ for all values of their symbols."""
+    if type(left) is int and type(right) is int:
+        return left != right
+    return definitely_less(left, right) or definitely_less(right, left)
+
+
+def definitely_less(left: Dimension, right: Dimension) -> bool:
+    """Whether `left < right` for all values of their symbols; False where that is not known."""
+    if type(left) is int and type(right) is int:
+        return left < right
+    return definitely_nonnegative(right - left - 1)
+
+
+def definitely_less_equal(left: Dimension, right: Dimension) -> bool:
+    """Whether `left <= right` for all values of their symbols; False where that is not known."""
+    if type(left) is int and type(right) is int:
+        return left <= right
+    return definitely_nonnegative(right - left)
+
+
+def product(shape: Iterable[Dimension]) -> Dimension:
+    """Number of elements."""
+    total: Dimension = 1
+    for dimension in shape:
+        total = total * dimension
+    return total
+
+
+def divide_exactly(dividend: Dimension, divisor: Dimension) -> Dimension:
+    """The quotient of two sizes where nothing may be left over."""
+    if not isinstance(divisor, Expression) and divisor == 0:
+        raise ValueError(f"{dividend} cannot be divided by a dimension of size 0")
+    rest = dividend % divisor
+    if isinstance(rest, Expression) and 0 in rest.range:
+        fix = f'symbolic_shape("{_multiple_text(divisor)}, ...")   where the size is declared, so that it is a multiple'
+        raise inconclusive(f"whether {dividend} is a multiple of {divisor}", dividend, divisor, fix=fix)
+    if rest != 0:
+        raise ValueError(f"{dividend} is not a multiple of {divisor}")
+    return dividend // divisor
+
+
+def _multiple_text(divisor: Dimension) -> str:
+    return f"{divisor}*k" if isinstance(divisor, int | Symbol) else f"({divisor})*k"
+
+
+def ceil_divide(dividend: Dimension, divisor: Dimension) -> Dimension:
+    """The quotient rounded up, for a positive divisor: how many steps of `divisor` cover `dividend`."""
+    return (dividend + divisor - 1) // divisor
+
+
+def shape_symbols(shape: Iterable[Dimension]) -> tuple[Symbol, ...]:
+    """Every symbol in a shape, in the order of first appearance."""
+    return tuple(dict.fromkeys(found for dimension in shape for found in symbols_of(dimension)))
+
+
+def shape_text(shape: Sequence[Dimension]) -> str:
+    """A shape as Python writes it: `(b, 2*b)`, `(b,)`."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def substitute_shape(shape: Sequence[Dimension], values: Substitution) -> Shape:
+    """The shape with symbols (keys: Symbol or name) replaced by sizes, each of which must respect its bounds."""
+    for found in shape_symbols(shape):
+        size = values.get(found, values.get(found.name))
+        if size is None:
+            continue
+        lower, upper = (None if bound is None else substitute(bound, values) for bound in (found.lower, found.upper))
+        too_small = lower is not None and definitely_less(size, lower)
+        if too_small or (upper is not None and definitely_less(upper, size)):
+            raise ValueError(f"{found.name} was declared with {bounds_text(found)}. Received: {found.name} = {size}")
+    return tuple(substitute(dimension, values) for dimension in shape)
+
+
+# --- parsing --------------------------------------------------------------------------------------------------------
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": minimum,
+    "max": maximum,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}
+_RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    # Each gives the expression that the relation says is nonnegative.
+    ast.GtE: lambda left, right: left - right,
+    ast.Gt: lambda left, right: left - right - 1,
+    ast.LtE: lambda left, right: right - left,
+    ast.Lt: lambda left, right: right - left - 1,
+}
+
+
+def parse_dimension(text: str, known: Mapping[str, Dimension] | None = None) -> Dimension:
+    """Read one dimension, such as "2*b"; names not in `known` become symbols of at least 1."""
+    return _evaluate(_parse(text), text, known or {})
+
+
+def parse_shape(
+    text: str,
+    *,
+    constraints: Sequence[str] = (),
+    known: Mapping[str, Dimension] | None = None,
+    like: Sequence[Dimension] | None = None,
+) -> Shape:
+    """Read a shape such as "(b, t, 2*b)", with or without the parentheses.
+
+    `constraints` are comparisons such as "b >= 8" or "t <= 4*b". Where `like` is given, "_" takes the size at that
+    place and "..." all the sizes there.
+    """
+    if not text.strip().strip("()").strip():
+        return ()
+    tree = _parse(text)
+    parts = list(tree.elts) if isinstance(tree, ast.Tuple | ast.List) else [tree]
+    dots = [place for place, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
+    if len(dots) > 1 or (dots and like is None):
+        raise ValueError(f'"..." may stand once in a shape, together with like=. Received: {text!r}')
+    if dots:
+        assert like is not None
+        blanks = [ast.Name("_") for _ in range(len(like) - len(parts) + 1)]
+        parts[dots[0] : dots[0] + 1] = blanks
+    if like is not None and len(like) != len(parts):
+        raise ValueError(f"{text!r} has {len(parts)} dimensions, but like={shape_text(like)} has {len(like)}")
+    names = _with_bounds(constraints, known or {})
+    result = []
+    for place, part in enumerate(parts):
+        if isinstance(part, ast.Name) and part.id == "_":
+            if like is None:
+                raise ValueError(f'"_" stands for a size of like=, which was not given. Received: {text!r}')
+            result.append(as_dimension(like[place]))
+        else:
+            result.append(as_dimension(_evaluate(part, text, names)))
+    return tuple(result)
+
+
+def _parse(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f'A symbolic shape reads like "b, 2*t, 8". Received: {text!r}') from None
+
+
+def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dimension:
+    match node:
+        case ast.Constant(value=int() as value):
+            return int(value)
+        case ast.Name(id=name):
+            return known[name] if name in known else symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand, text, known)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_evaluate(left, text, known), _evaluate(right, text, known))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_evaluate(argument, text, known) for argument in arguments))
+    raise ValueError(
+        f"A dimension is made of ints, names, + - * // % ** and min(...), max(...). "
+        f"Received: {ast.unparse(node)!r} in {text!r}"
+    )
+
+
+def _with_bounds(constraints: Sequence[str], known: Mapping[str, Dimension]) -> dict[str, Dimension]:
+    """Symbols by name, with the bounds that the constraints say."""
+    bounds: dict[str, tuple[list[Dimension], list[Dimension]]] = {}
+    for text in constraints:
+        name, is_lower, bound = _read_constraint(text)
+        lower, upper = bounds.setdefault(name, ([SMALLEST_SIZE], []))
+        (lower if is_lower else upper).append(bound)
+    resolved: dict[str, Dimension] = dict(known)
+    open_names: list[str] = []
+
+    def resolve(name: str) -> Dimension:
+        if name not in resolved:
+            if name in open_names:
+                raise ValueError(f"Constraints go in a circle: {' needs '.join([*open_names, name])}")
+            open_names.append(name)
+            lower, upper = ([within(bound) for bound in side] for side in bounds.get(name, ([SMALLEST_SIZE], [])))
+            resolved[name] = symbol(name, maximum(*lower), minimum(*upper) if upper else None)
+            open_names.pop()
+        return resolved[name]
+
+    def within(bound: Dimension) -> Dimension:
+        return as_dimension(substitute(bound, {found: resolve(found.name) for found in symbols_of(bound)}))
+
+    for name in bounds:
+        if name in known:
+            raise ValueError(f"{name} is given already; make it with bounds instead of constraining it here")
+        resolve(name)
+    return resolved
+
+
+def _read_constraint(text: str) -> tuple[str, bool, Dimension]:
+    """(name, whether the bound is a lower one, bound) of a comparison."""
+    node = _parse(text)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
+        left, right = _evaluate(node.left, text, {}), _evaluate(node.comparators[0], text, {})
+        nonnegative = _RELATIONS[type(node.ops[0])](left, right)
+        # The symbol that stands alone is the one that is bounded; failing that, any symbol that can be.
+        for found in sorted(symbols_of(nonnegative), key=lambda s: (s is not left, s is not right)):
+            split = linear_in(nonnegative, found)
+            if split is None:
+                continue
+            slope, rest = split
+            if slope == 1:
+                return found.name, True, -rest
+            if slope == -1:
+                return found.name, False, rest
+            if isinstance(slope, int) and isinstance(rest, int):
+                return found.name, slope > 0, -(rest // slope) if slope > 0 else rest // -slope
+    raise ValueError(
+        f'A constraint bounds one symbol by <, <=, > or >=, as in "b >= 8" or "t <= 4*b". Received: {text!r}'
+    )

@@ -1,0 +1,786 @@
+"""Symbolic integers: immutable, interned expressions in a normal form, so that equal ones are one object.
+
+An expression is a polynomial with integer coefficients over *atoms*: symbols, floor divisions, remainders, minima and
+maxima. A constant is a plain Python int, never an expression; functions here take and return either. Polynomials over
+symbols compare equal exactly when they are equal; the atoms are simplified by the rules below, using what is known of
+ranges, so unequal normal forms do not prove that two divisions differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import re
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from weft.base.errors import InconclusiveDimensionOperation
+from weft.indexing import polynomial
+from weft.indexing.polynomial import Coefficients, Monomial, Term, Terms
+from weft.indexing.ranges import INFINITY, Range
+
+Integer: TypeAlias = "int | Expression"
+Substitution: TypeAlias = Mapping[Any, Any]
+
+
+class InconclusiveDimensionError(InconclusiveDimensionOperation, ValueError):
+    """A question about a symbolic integer whose answer is not known to be the same for all values of its symbols."""
+
+
+# The page of the class that JAX has tells all there is to tell.
+InconclusiveDimensionError.page = InconclusiveDimensionOperation.page
+
+
+# Expressions live as long as somebody holds them; the lock makes look-up-or-insert one step for all threads.
+_interned: weakref.WeakValueDictionary[tuple[Any, ...], Expression] = weakref.WeakValueDictionary()
+_interning = threading.Lock()
+
+
+def _operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A method for a binary operator whose other side may be anything that is an integer."""
+
+    def method(self: Expression, other: Any) -> Any:
+        value = _operand(other)
+        return NotImplemented if value is None else function(self, value)
+
+    return method
+
+
+class Expression(ABC):
+    """A symbolic integer. Compare with `==` or `is`; combine with + - * // % ** and ints on either side.
+
+    `<`, `<=`, `>`, `>=` and truth are answered when they hold, or fail, for all values of the symbols, and raise
+    InconclusiveDimensionError otherwise.
+    """
+
+    __slots__ = ("__weakref__", "_order", "_range", "_symbols")
+
+    # NumPy integers and arrays leave operators with an expression to the expression.
+    __array_ufunc__ = None
+
+    _order: str | None
+    _range: Range | None
+    _symbols: tuple[Symbol, ...] | None
+
+    @property
+    def terms(self) -> Terms:
+        """The normal form: (atoms multiplied together, coefficient), in a fixed order, the constant last."""
+        return (((self,), 1),)
+
+    @property
+    def range(self) -> Range:
+        """An interval that contains every value the expression can take."""
+        if self._range is None:
+            self._range = self._compute_range()
+        return self._range
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Every symbol in the expression, in name order."""
+        if self._symbols is None:
+            self._symbols = self._compute_symbols()
+        return self._symbols
+
+    @property
+    def order(self) -> str:
+        """A text that sorts expressions the same way in every process."""
+        if self._order is None:
+            self._order = self._compute_order()
+        return self._order
+
+    @abstractmethod
+    def _operands(self) -> tuple[Integer, ...]:
+        """The expressions directly inside this one."""
+
+    @abstractmethod
+    def _compute_range(self) -> Range: ...
+
+    @abstractmethod
+    def _compute_order(self) -> str: ...
+
+    @abstractmethod
+    def _substitute(self, visit: Callable[[Any], Any]) -> Any:
+        """Build the same expression from operands passed through `visit`."""
+
+    def _compute_symbols(self) -> tuple[Symbol, ...]:
+        found = {symbol for part in self._operands() if isinstance(part, Expression) for symbol in part.symbols}
+        return tuple(sorted(found, key=_order_of))
+
+    def substitute(self, values: Substitution) -> Any:
+        """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays.
+
+        With an array every symbol must be given; the result is then the array of values.
+        """
+        return substitute(self, values)
+
+    __add__ = __radd__ = _operator(lambda left, right: add(left, right))
+    __mul__ = __rmul__ = _operator(lambda left, right: multiply(left, right))
+    __sub__ = _operator(lambda left, right: add(left, multiply(right, -1)))
+    __rsub__ = _operator(lambda right, left: add(left, multiply(right, -1)))
+    __floordiv__ = _operator(lambda left, right: floor_divide(left, right))
+    __rfloordiv__ = _operator(lambda right, left: floor_divide(left, right))
+    __mod__ = _operator(lambda left, right: modulo(left, right))
+    __rmod__ = _operator(lambda right, left: modulo(left, right))
+    __divmod__ = _operator(lambda left, right: (floor_divide(left, right), modulo(left, right)))
+    __rdivmod__ = _operator(lambda right, left: (floor_divide(left, right), modulo(left, right)))
+    __lt__ = _operator(lambda left, right: _decide(left, "<", right, right - left - 1))
+    __le__ = _operator(lambda left, right: _decide(left, "<=", right, right - left))
+    __gt__ = _operator(lambda left, right: _decide(left, ">", right, left - right - 1))
+    __ge__ = _operator(lambda left, right: _decide(left, ">=", right, left - right))
+
+    def __neg__(self) -> Any:
+        return multiply(self, -1)
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, int) or exponent < 0:
+            return NotImplemented
+        return math.prod([self] * exponent)
+
+    def __bool__(self) -> bool:
+        if 0 not in self.range:
+            return True
+        raise inconclusive(f"whether {self} is zero", self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __copy__(self) -> Expression:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Expression:
+        return self
+
+
+class Symbol(Expression):
+    """An integer known by name and, where given, by bounds (each an int or an expression of other symbols).
+
+    The bounds are part of the symbol: two symbols of one name with different bounds are different symbols.
+    """
+
+    __slots__ = ("lower", "name", "upper")
+
+    name: str
+    lower: Integer | None
+    upper: Integer | None
+
+    def __new__(cls, name: str, lower: Integer | None = None, upper: Integer | None = None) -> Symbol:
+        lower, upper = (None if bound is None else _operand(bound) for bound in (lower, upper))
+        return _intern(cls, name=name, lower=lower, upper=upper)
+
+    def _operands(self) -> tuple[Integer, ...]:
+        return ()
+
+    def _compute_symbols(self) -> tuple[Symbol, ...]:
+        return (self,)
+
+    def _compute_range(self) -> Range:
+        lower = -INFINITY if self.lower is None else range_of(self.lower).lower
+        upper = INFINITY if self.upper is None else range_of(self.upper).upper
+        # A symbol without possible values (an index into nothing) is read as one with the single value `lower`.
+        return Range(lower, max(lower, upper))
+
+    def _compute_order(self) -> str:
+        padded = re.sub(r"\d+", lambda digits: digits.group().zfill(6), self.name)
+        return f"{padded} {self.lower} {self.upper}"
+
+    def _substitute(self, visit: Callable[[Any], Any]) -> Any:
+        return self
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Symbol, (self.name, self.lower, self.upper)
+
+
+class Polynomial(Expression):
+    """A sum of products of atoms that is neither a constant nor a single atom."""
+
+    __slots__ = ("_terms",)
+
+    _terms: Terms
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    def _operands(self) -> tuple[Integer, ...]:
+        return tuple(dict.fromkeys(atom for monomial, _ in self._terms for atom in monomial))
+
+    def _compute_range(self) -> Range:
+        total = Range(0, 0)
+        for monomial, coefficient in self._terms:
+            product = Range(coefficient, coefficient)
+            for atom, copies in itertools.groupby(monomial):
+                product = product * atom.range ** len(list(copies))
+            total = total + product
+        return total
+
+    def _compute_order(self) -> str:
+        return "+".join(f"{c}*" + "*".join(atom.order for atom in monomial) for monomial, c in self._terms)
+
+    def _substitute(self, visit: Callable[[Any], Any]) -> Any:
+        total: Any = 0
+        for monomial, coefficient in self._terms:
+            product: Any = coefficient
+            for atom in monomial:
+                product = product * visit(atom)
+            total = total + product
+        return total
+
+    def __str__(self) -> str:
+        return polynomial.text(self._terms, _factor_text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_terms, (self._terms,)
+
+
+class Division(Expression):
+    """What a quotient and a remainder have in common: two operands, one of two operators between them."""
+
+    __slots__ = ("dividend", "divisor")
+
+    dividend: Integer
+    divisor: Integer
+    sign: ClassVar[str]
+    apply: ClassVar[Callable[[Any, Any], Any]]
+
+    def _operands(self) -> tuple[Integer, ...]:
+        return self.dividend, self.divisor
+
+    def _compute_range(self) -> Range:
+        result: Range = type(self).apply(range_of(self.dividend), range_of(self.divisor))
+        return result
+
+    def _compute_order(self) -> str:
+        return f"~({_order_of(self.dividend)}){self.sign}({_order_of(self.divisor)})"
+
+    def _substitute(self, visit: Callable[[Any], Any]) -> Any:
+        return type(self).apply(visit(self.dividend), visit(self.divisor))
+
+    def __str__(self) -> str:
+        return f"{_factor_text(self.dividend)}{self.sign}{_factor_text(self.divisor)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).apply, (self.dividend, self.divisor)
+
+
+class FloorDivide(Division):
+    """`dividend // divisor`, rounded towards minus infinity, where no rule could simplify it."""
+
+    __slots__ = ()
+    sign = "//"
+    apply = operator.floordiv
+
+
+class Modulo(Division):
+    """`dividend % divisor`, with the sign of the divisor, where no rule could simplify it."""
+
+    __slots__ = ()
+    sign = "%"
+    apply = operator.mod
+
+
+class Extremum(Expression):
+    """The smallest (`sign` 1) or largest (`sign` -1) of several expressions, none known to win."""
+
+    __slots__ = ("arguments", "sign")
+
+    arguments: tuple[Integer, ...]
+    sign: int
+
+    def _operands(self) -> tuple[Integer, ...]:
+        return self.arguments
+
+    def _compute_range(self) -> Range:
+        first, *others = (range_of(argument) for argument in self.arguments)
+        for other in others:
+            first = first.minimum(other) if self.sign > 0 else first.maximum(other)
+        return first
+
+    def _compute_order(self) -> str:
+        return f"~{self._name}({','.join(map(_order_of, self.arguments))})"
+
+    def _substitute(self, visit: Callable[[Any], Any]) -> Any:
+        values = [visit(argument) for argument in self.arguments]
+        if any(isinstance(value, np.ndarray) for value in values):
+            smaller_or_larger = np.minimum if self.sign > 0 else np.maximum
+            result = values[0]
+            for value in values[1:]:
+                result = smaller_or_larger(result, value)
+            return result
+        return _extremum(self.sign, values)
+
+    @property
+    def _name(self) -> str:
+        return "min" if self.sign > 0 else "max"
+
+    def __str__(self) -> str:
+        return f"{self._name}({', '.join(map(str, self.arguments))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _extremum, (self.sign, self.arguments)
+
+
+def _intern(kind: type[Any], **fields: Any) -> Any:
+    """The one expression of this kind with these fields."""
+    key = (kind, *fields.values())
+    found = _interned.get(key)
+    if found is None:
+        made = object.__new__(kind)
+        made._order = made._range = made._symbols = None
+        for name, value in fields.items():
+            setattr(made, name, value)
+        with _interning:
+            found = _interned.get(key)
+            if found is None:
+                found = _interned[key] = made
+    return found
+
+
+def _operand(value: Any) -> Any:
+    """The value as int or expression, or None where it is neither."""
+    if isinstance(value, Expression) or type(value) is int:
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _order_of(value: Integer) -> str:
+    return value.order if isinstance(value, Expression) else str(value)
+
+
+def _factor_text(value: Integer) -> str:
+    """Text of a value as a factor: in parentheses unless it binds as tightly as a name."""
+    plain = value >= 0 if isinstance(value, int) else isinstance(value, Symbol | Extremum)
+    return str(value) if plain else f"({value})"
+
+
+# --- what is known ------------------------------------------------------------------------------------------------
+
+
+def range_of(value: Integer) -> Range:
+    """An interval that contains every value of an int or expression."""
+    return value.range if isinstance(value, Expression) else Range(value, value)
+
+
+def symbols_of(value: Integer) -> tuple[Symbol, ...]:
+    """The symbols of an int (none) or expression, in name order."""
+    return value.symbols if isinstance(value, Expression) else ()
+
+
+def terms_of(value: Integer) -> Terms:
+    """The normal form of an int or expression; zero has no terms."""
+    if isinstance(value, Expression):
+        return value.terms
+    return (((), value),) if value else ()
+
+
+def definitely_nonnegative(value: Integer) -> bool:
+    """Whether the value is known to be at least zero, by ranges and by bounds that are expressions themselves."""
+    if range_of(value).lower >= 0:
+        return True
+    for symbol in symbols_of(value):
+        # Put a symbolic bound in place of its symbol, on the side where the value gets smaller.
+        if not (isinstance(symbol.lower, Expression) or isinstance(symbol.upper, Expression)):
+            continue
+        split = linear_in(value, symbol)
+        if split is None:
+            continue
+        slope, rest = split
+        sign = range_of(slope)
+        bound = symbol.lower if sign.lower >= 0 else symbol.upper if sign.upper <= 0 else None
+        if bound is not None and definitely_nonnegative(add(multiply(slope, bound), rest)):
+            return True
+    return False
+
+
+def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
+    """`(slope, rest)`, free of the symbol, with `value == slope * symbol + rest`; None where there are none."""
+    slope: list[Term] = []
+    rest: list[Term] = []
+    for monomial, coefficient in terms_of(value):
+        others = tuple(atom for atom in monomial if atom is not symbol)
+        if len(monomial) - len(others) > 1 or any(symbol in atom.symbols for atom in others):
+            return None
+        (rest if len(others) == len(monomial) else slope).append((others, coefficient))
+    return from_terms(slope), from_terms(rest)
+
+
+def _decide(left: Integer, relation: str, right: Integer, difference: Integer) -> bool:
+    """Whether `difference >= 0`, which is what `left relation right` means."""
+    if definitely_nonnegative(difference):
+        return True
+    if definitely_nonnegative(-1 - difference):
+        return False
+    raise inconclusive(f"whether {left} {relation} {right}", left, right)
+
+
+def inconclusive(question: str, *values: Integer, fix: str | None = None) -> InconclusiveDimensionError:
+    """The error for a question without an answer: what is known of the symbols in it, and how to say more."""
+    found = sorted({symbol for value in values for symbol in symbols_of(value)}, key=_order_of)
+    name = found[0].name if found else "b"
+    return InconclusiveDimensionError(
+        f"Cannot decide {question}: it depends on the value of {', '.join(symbol.name for symbol in found)}.",
+        received="known is " + ", ".join(bounds_text(symbol) for symbol in found),
+        fix=(
+            fix or f'symbolic_shape("{name}, ...", constraints=["{name} >= 2", "{name} <= 9"])   with bounds that hold',
+            "an int as size, or code that need not ask",
+        ),
+    )
+
+
+def bounds_text(symbol: Symbol) -> str:
+    """What is known of a symbol, as `1 <= b <= 8`."""
+    lower = "" if symbol.lower is None else f"{symbol.lower} <= "
+    upper = "" if symbol.upper is None else f" <= {symbol.upper}"
+    return f"{lower}{symbol.name}{upper}"
+
+
+# --- polynomials --------------------------------------------------------------------------------------------------
+
+
+def from_terms(terms: Iterable[Term]) -> Integer:
+    """The sum of the terms, in normal form."""
+    total: Coefficients = {}
+    polynomial.accumulate(total, terms)
+    return _normal_form(total)
+
+
+def _normal_form(total: Coefficients) -> Integer:
+    if any(type(atom) is FloorDivide or type(atom) is Modulo for monomial in total for atom in monomial):
+        _recombine(total)
+    terms = [(monomial, coefficient) for monomial, coefficient in total.items() if coefficient]
+    if not terms:
+        return 0
+    if len(terms) == 1:
+        monomial, coefficient = terms[0]
+        if not monomial:
+            return coefficient
+        if coefficient == 1 and len(monomial) == 1:
+            return monomial[0]
+    else:
+        terms.sort(key=polynomial.term_order)
+    result: Expression = _intern(Polynomial, _terms=tuple(terms))
+    return result
+
+
+def add(left: Integer, right: Integer) -> Integer:
+    """Sum in normal form."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    if isinstance(right, int) and right == 0:
+        return left
+    if isinstance(left, int) and left == 0:
+        return right
+    return from_terms(terms_of(left) + terms_of(right))
+
+
+def multiply(left: Integer, right: Integer) -> Integer:
+    """Product in normal form, multiplied out."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    return from_terms(polynomial.products(terms_of(left), terms_of(right)))
+
+
+def _recombine(total: Coefficients) -> None:
+    """Undo divisions in place: `d*(n//d) + n%d -> n`, `n - d*(n//d) -> n%d`, `n - n%d -> d*(n//d)`.
+
+    The first rule also applies when more of `n//d` is there than needed, so that the form does not depend on the
+    order of additions. The limit on steps is never near in practice; it makes it plain that this ends.
+    """
+    for _ in range(8 * len(total)):
+        if not any(
+            coefficient and rule(total, monomial, coefficient, atom)
+            for monomial, coefficient in sorted(total.items(), key=polynomial.term_order)
+            for atom in dict.fromkeys(monomial)
+            if (rule := _RECOMBINATIONS.get(type(atom)))
+        ):
+            return
+
+
+def _recombine_remainder(total: Coefficients, monomial: Monomial, coefficient: int, atom: Modulo) -> bool:
+    factor = polynomial.take_out(monomial, (atom,)) or ()
+    quotient = floor_divide(atom.dividend, atom.divisor)
+    divisor = _single_term(atom.divisor)
+    if divisor is None or type(quotient) is not FloorDivide:
+        return False
+    multiple, needed = polynomial.join(polynomial.join(factor, (quotient,)), divisor[0]), coefficient * divisor[1]
+    dividend = terms_of(atom.dividend)
+    if not (
+        polynomial.covers(total.get(multiple, 0), needed) or polynomial.contains(total, dividend, factor, -coefficient)
+    ):
+        return False
+    polynomial.accumulate(total, [(monomial, -coefficient), (multiple, -needed)])
+    polynomial.accumulate(total, polynomial.scaled(dividend, factor, coefficient))
+    return True
+
+
+def _recombine_quotient(total: Coefficients, monomial: Monomial, coefficient: int, atom: FloorDivide) -> bool:
+    pairs: list[tuple[Integer, Integer]] = [(atom.dividend, atom.divisor)]
+    if isinstance(atom.divisor, int):
+        # x//64 is also (x//8)//8.
+        finer = {other for other_monomial in total for other in other_monomial if type(other) is FloorDivide}
+        for other in sorted(finer - {atom}, key=_order_of):
+            if other.dividend == atom.dividend and isinstance(other.divisor, int):
+                if atom.divisor % other.divisor == 0:
+                    pairs.append((other, atom.divisor // other.divisor))
+    for dividend, divisor in pairs:
+        divisor_term = _single_term(divisor)
+        if divisor_term is None or coefficient % divisor_term[1]:
+            continue
+        times = -coefficient // divisor_term[1]
+        factor = polynomial.take_out(polynomial.take_out(monomial, (atom,)) or (), divisor_term[0])
+        if factor is not None and polynomial.contains(total, terms_of(dividend), factor, times):
+            polynomial.accumulate(total, [(monomial, -coefficient)])
+            polynomial.accumulate(total, polynomial.scaled(terms_of(dividend), factor, -times))
+            polynomial.accumulate(total, polynomial.scaled(terms_of(modulo(dividend, divisor)), factor, times))
+            return True
+    return False
+
+
+_RECOMBINATIONS: dict[type, Callable[[Coefficients, Monomial, int, Any], bool]] = {
+    Modulo: _recombine_remainder,
+    FloorDivide: _recombine_quotient,
+}
+
+
+def _single_term(divisor: Integer) -> Term | None:
+    """The one term of a divisor that is a number times symbols and never zero, or None."""
+    terms = terms_of(divisor)
+    simple = len(terms) == 1 and all(type(atom) is Symbol for atom in terms[0][0]) and range_of(divisor).lower > 0
+    return terms[0] if simple else None
+
+
+# --- division -----------------------------------------------------------------------------------------------------
+
+
+def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
+    """`dividend // divisor`, simplified. A divisor that may be zero is left alone."""
+    if isinstance(dividend, int) and isinstance(divisor, int):
+        return dividend // divisor
+    if range_of(divisor).upper < 0:
+        dividend, divisor = multiply(dividend, -1), multiply(divisor, -1)
+    if divisor == 1:
+        return dividend
+    if range_of(divisor).lower <= 0:
+        return _atom(FloorDivide, dividend, divisor)
+    constant = _constant_quotient(dividend, divisor)
+    if constant is not None:
+        return constant
+    multiples, inside = _split_multiples(dividend, divisor)
+    if multiples != 0:
+        return add(multiples, floor_divide(inside, divisor))
+    coarser = _split_by_common_factor(inside, divisor)
+    if coarser is not None:
+        _, coarse, coarse_divisor, _ = coarser
+        return floor_divide(coarse, coarse_divisor)
+    if type(inside) is Modulo:
+        # (x % 64) // 8 -> (x // 8) % 8
+        ratio, remainder = _split_multiples(inside.divisor, divisor)
+        if remainder == 0:
+            return modulo(floor_divide(inside.dividend, divisor), ratio)
+    # (x // 4 + 1) // 2 -> (x + 4) // 8
+    constant_part = sum(coefficient for monomial, coefficient in terms_of(inside) if not monomial)
+    inner = add(inside, -constant_part)
+    if type(inner) is FloorDivide:
+        return floor_divide(
+            add(inner.dividend, multiply(inner.divisor, constant_part)), multiply(inner.divisor, divisor)
+        )
+    return _atom(FloorDivide, inside, divisor)
+
+
+def modulo(dividend: Integer, divisor: Integer) -> Integer:
+    """`dividend % divisor`, simplified. A divisor that may be zero is left alone."""
+    if isinstance(dividend, int) and isinstance(divisor, int):
+        return dividend % divisor
+    if range_of(divisor).upper < 0:
+        return multiply(modulo(multiply(dividend, -1), multiply(divisor, -1)), -1)
+    if divisor == 1:
+        return 0
+    if range_of(divisor).lower <= 0:
+        return _atom(Modulo, dividend, divisor)
+    constant = _constant_quotient(dividend, divisor)
+    if constant is not None:
+        return add(dividend, multiply(divisor, -constant))
+    multiples, inside = _split_multiples(dividend, divisor)
+    if multiples != 0:
+        return modulo(inside, divisor)
+    unwrapped = _unwrap_remainders(inside, divisor)
+    if unwrapped is not inside:
+        return modulo(unwrapped, divisor)
+    coarser = _split_by_common_factor(inside, divisor)
+    if coarser is not None:
+        factor, coarse, coarse_divisor, fine = coarser
+        return add(multiply(modulo(coarse, coarse_divisor), factor), fine)
+    return _atom(Modulo, inside, divisor)
+
+
+def _atom(kind: type[Division], dividend: Integer, divisor: Integer) -> Expression:
+    """The division as it stands."""
+    if isinstance(divisor, int) and divisor == 0:
+        raise ZeroDivisionError(f"division of {dividend} by zero")
+    result: Expression = _intern(kind, dividend=dividend, divisor=divisor)
+    return result
+
+
+def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:
+    """The quotient, where it is the same for all values of the symbols. The divisor is positive."""
+    quotient = range_of(dividend) // range_of(divisor)
+    if quotient.is_constant:
+        return int(quotient.lower)
+    if isinstance(divisor, Expression):
+        if 0 in quotient and definitely_nonnegative(dividend):
+            return 0 if definitely_nonnegative(add(add(divisor, -1), multiply(dividend, -1))) else None
+        if -1 in quotient and definitely_nonnegative(add(-1, multiply(dividend, -1))):
+            return -1 if definitely_nonnegative(add(dividend, divisor)) else None
+    return None
+
+
+def _split_multiples(dividend: Integer, divisor: Integer) -> tuple[Integer, Integer]:
+    """`(q, r)` with `dividend == q * divisor + r`, q as large a part of the dividend as can be seen."""
+    divisor_terms = terms_of(divisor)
+    if len(divisor_terms) > 1:
+        quotient, remainder = map(from_terms, polynomial.divide(terms_of(dividend), divisor_terms))
+        # A part of a polynomial taken out of another only helps when it settles the rest.
+        settled = remainder == 0 or _constant_quotient(remainder, divisor) is not None
+        return (quotient, remainder) if settled else (0, dividend)
+    ((divisor_monomial, divisor_coefficient),) = divisor_terms
+    multiples: list[Term] = []
+    inside: list[Term] = []
+    for monomial, coefficient in terms_of(dividend):
+        rest = polynomial.take_out(monomial, divisor_monomial)
+        if rest is not None and coefficient % divisor_coefficient == 0:
+            multiples.append((rest, coefficient // divisor_coefficient))
+        elif not monomial and not divisor_monomial:
+            multiples.append(((), coefficient // divisor_coefficient))
+            inside.append(((), coefficient % divisor_coefficient))
+        else:
+            inside.append((monomial, coefficient))
+    return from_terms(multiples), from_terms(inside)
+
+
+def _split_by_common_factor(dividend: Integer, divisor: Integer) -> tuple[Integer, Integer, Integer, Integer] | None:
+    """`(g, m, d, r)` with `dividend == g*m + r`, `divisor == g*d`, `0 <= r < g`, or None.
+
+    Then `dividend // divisor == m // d` and `dividend % divisor == g * (m % d) + r`:
+    `(8*k + j) // 16 -> k // 2` when `0 <= j < 8`.
+    """
+    terms, divisor_terms = terms_of(dividend), terms_of(divisor)
+    content = math.gcd(*(coefficient for _, coefficient in divisor_terms))
+    factors: set[int] = set()
+    for monomial, coefficient in terms:
+        if monomial:
+            shared = math.gcd(content, coefficient)
+            factors |= {shared} | {math.gcd(shared, factor) for factor in factors}
+    candidates: list[Term] = [((), factor) for factor in sorted(factors - {1}, reverse=True)]
+    if len(divisor_terms) == 1:
+        candidates += [((atom,), 1) for atom in dict.fromkeys(divisor_terms[0][0]) if atom.range.lower >= 1]
+    for factor_monomial, factor_coefficient in candidates:
+        coarse: list[Term] = []
+        fine: list[Term] = []
+        for monomial, coefficient in terms:
+            rest = polynomial.take_out(monomial, factor_monomial)
+            if rest is None or coefficient % factor_coefficient or not monomial:
+                fine.append((monomial, coefficient))
+            else:
+                coarse.append((rest, coefficient // factor_coefficient))
+        factor_value = from_terms([(factor_monomial, factor_coefficient)])
+        remainder = from_terms(fine)
+        carried = _constant_quotient(remainder, factor_value)
+        if coarse and carried is not None:
+            coarse_divisor, _ = _split_multiples(divisor, factor_value)
+            fine_part = add(remainder, multiply(factor_value, -carried))
+            return factor_value, add(from_terms(coarse), carried), coarse_divisor, fine_part
+    return None
+
+
+def _unwrap_remainders(dividend: Integer, divisor: Integer) -> Integer:
+    """Replace `c*(a % m)` by `c*a` where `c*m` is a multiple of the divisor, which a remainder by it does not see."""
+    replaced = dividend
+    for monomial, coefficient in terms_of(dividend):
+        for atom in monomial:
+            if type(atom) is not Modulo:
+                continue
+            factor = from_terms([(polynomial.take_out(monomial, (atom,)) or (), coefficient)])
+            if _split_multiples(multiply(factor, atom.divisor), divisor)[1] == 0:
+                replaced = add(replaced, multiply(factor, add(atom.dividend, multiply(atom, -1))))
+                break
+    return replaced
+
+
+# --- minima, maxima, substitution -----------------------------------------------------------------------------------
+
+
+def minimum(*values: Integer) -> Integer:
+    """The smallest of the values; those known not to be the smallest are dropped."""
+    if all(type(value) is int for value in values):
+        return min(values)
+    return _extremum(1, values)
+
+
+def maximum(*values: Integer) -> Integer:
+    """The largest of the values; those known not to be the largest are dropped."""
+    if all(type(value) is int for value in values):
+        return max(values)
+    return _extremum(-1, values)
+
+
+def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
+    flat: dict[Integer, None] = {}
+    for value in values:
+        nested = type(value) is Extremum and value.sign == sign
+        flat.update(dict.fromkeys(value.arguments if nested else (_operand(value),)))  # type: ignore[union-attr]
+    kept: list[Integer] = []
+    for value in sorted(flat, key=_order_of):
+
+        def beaten_by(other: Integer, loser: Integer = value) -> bool:
+            return definitely_nonnegative(multiply(add(loser, multiply(other, -1)), sign))
+
+        if not any(beaten_by(other) for other in kept):
+            kept = [other for other in kept if not beaten_by(value, other)] + [value]
+    return kept[0] if len(kept) == 1 else _intern(Extremum, arguments=tuple(kept), sign=sign)
+
+
+def substitute(value: Integer, values: Substitution) -> Any:
+    """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays."""
+    if not isinstance(value, Expression):
+        return value
+    known: dict[Any, Any] = {}
+    for key, replacement in values.items():
+        if isinstance(replacement, np.ndarray):
+            if replacement.dtype.kind not in "iu":
+                raise TypeError(f"{key} must be replaced by integers, but the array has dtype {replacement.dtype}")
+            # Narrow or unsigned integers would wrap around in the middle of the expression.
+            known[key] = replacement.astype(np.int64)
+            missing = [symbol.name for symbol in value.symbols if symbol not in values and symbol.name not in values]
+            if missing:
+                raise ValueError(f"{value} cannot be evaluated on arrays: no value for {', '.join(missing)}")
+        else:
+            known[key] = _operand(replacement)
+            if known[key] is None:
+                raise TypeError(f"{key} must be replaced by an int, an expression or an integer array: {replacement!r}")
+    done: dict[Expression, Any] = {}
+
+    def visit(part: Any) -> Any:
+        if not isinstance(part, Expression):
+            return part
+        if part not in done:
+            if isinstance(part, Symbol):
+                done[part] = known[part] if part in known else known.get(part.name, part)
+            else:
+                done[part] = part._substitute(visit)
+        return done[part]
+
+    return visit(value)

@@ -1,0 +1,497 @@
+"""Maps from an index of one tensor to an index of another, with the conditions under which they hold.
+
+They say which element of an operand an element of the result is read from. A map is data: it can be composed along a
+chain of operations, simplified, evaluated on arrays, and asked for strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from weft.indexing.dimension import (
+    Dimension,
+    Shape,
+    ceil_divide,
+    definitely_less,
+    maximum,
+    product,
+    same,
+    same_shape,
+    shape_text,
+)
+from weft.indexing.expression import (
+    Expression,
+    Integer,
+    Substitution,
+    Symbol,
+    definitely_nonnegative,
+    linear_in,
+    range_of,
+    substitute,
+    symbols_of,
+)
+from weft.indexing.ranges import Range
+
+IndexArrays: TypeAlias = Sequence[Any]
+
+# An exhaustive check of more points than this takes longer than anybody wants to wait.
+MOST_POINTS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """The condition `low <= expression <= high`."""
+
+    expression: Integer
+    low: Integer
+    high: Integer
+
+    def always_holds(self) -> bool:
+        """Whether the condition is known to hold everywhere."""
+        return definitely_nonnegative(self.expression - self.low) and definitely_nonnegative(
+            self.high - self.expression
+        )
+
+    def never_holds(self) -> bool:
+        """Whether the condition is known to hold nowhere."""
+        return definitely_nonnegative(self.low - self.expression - 1) or definitely_nonnegative(
+            self.expression - self.high - 1
+        )
+
+    def substitute(self, values: Substitution) -> Constraint:
+        """The condition with symbols replaced."""
+        return Constraint(*(substitute(part, values) for part in (self.expression, self.low, self.high)))
+
+    def holds(self, values: Substitution) -> Any:
+        """Whether the condition holds, at each place of the arrays put in for the symbols."""
+        expression, low, high = (substitute(part, values) for part in (self.expression, self.low, self.high))
+        return (low <= expression) & (expression <= high)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return f"{self.expression} == {self.low}"
+        return f"{self.low} <= {self.expression} <= {self.high}"
+
+
+class Source(NamedTuple):
+    """One place that an element of a result may come from: an operand, where in it, and under which condition.
+
+    An operation has a sequence of them, and the first whose condition holds is the one that is read.
+    """
+
+    operand: int
+    map: IndexMap
+    condition: tuple[Constraint, ...]
+
+
+def index_symbol(name: str, size: Dimension) -> Symbol:
+    """The symbol for an index into a dimension: from 0 to size - 1."""
+    return Symbol(name, 0, size - 1)
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """`(d0, d1) -> (results)`, for indices within the sizes of `dims` that satisfy the constraints.
+
+    `dims` are (name, size); the results are expressions of `symbols`, one for each dim, and of symbolic sizes.
+    """
+
+    dims: tuple[tuple[str, Dimension], ...]
+    results: tuple[Integer, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.dims]
+        if len(set(names)) != len(names):
+            raise ValueError(f"The dims of an index map need different names. Received: {', '.join(names)}")
+
+    @staticmethod
+    def over(
+        shape: Sequence[Dimension], results: Iterable[Integer], constraints: Iterable[Constraint] = ()
+    ) -> IndexMap:
+        """A map from indices `d0, d1, ...` of a shape; `indices(shape)` are the symbols to build the results from."""
+        dims = tuple((f"d{number}", size) for number, size in enumerate(shape))
+        return IndexMap(dims, tuple(results), tuple(constraints))
+
+    @staticmethod
+    def identity(shape: Sequence[Dimension]) -> IndexMap:
+        """The map from each index to itself."""
+        return IndexMap.over(shape, indices(shape))
+
+    @staticmethod
+    def permutation(shape: Sequence[Dimension], order: Sequence[int]) -> IndexMap:
+        """The map `(d0, d1, ...) -> (d[order[0]], d[order[1]], ...)`."""
+        symbols = indices(shape)
+        return IndexMap.over(shape, (symbols[number] for number in order))
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the tensor whose indices come in."""
+        return tuple(size for _, size in self.dims)
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols of the incoming index."""
+        return tuple(index_symbol(name, size) for name, size in self.dims)
+
+    # --- algebra
+
+    def apply(self, index: Sequence[Integer]) -> tuple[Integer, ...]:
+        """The results at an index made of ints and expressions."""
+        values = dict(zip(self.symbols, index, strict=True))
+        return tuple(substitute(result, values) for result in self.results)
+
+    def then(self, following: IndexMap) -> IndexMap:
+        """This map first, `following` on its results: from indices of this one's domain to what `following` gives."""
+        if len(following.dims) != len(self.results):
+            raise ValueError(
+                f"A map of {len(following.dims)} dims cannot follow one with {len(self.results)} results. "
+                f"Received: {self} followed by {following}"
+            )
+        values = dict(zip(following.symbols, self.results, strict=True))
+        constraints = self.constraints + tuple(constraint.substitute(values) for constraint in following.constraints)
+        return IndexMap(self.dims, following.apply(self.results), constraints).simplify()
+
+    def substitute(self, values: Substitution) -> IndexMap:
+        """Replace symbolic sizes (not the dims) in sizes, results and constraints."""
+        dims = tuple((name, substitute(size, values)) for name, size in self.dims)
+        moved = IndexMap(dims, ())
+        # A size that changes changes the bounds of its index, and so the symbol.
+        everything = {**values, **dict(zip(self.symbols, moved.symbols, strict=True))}
+        results = tuple(substitute(result, everything) for result in self.results)
+        constraints = tuple(constraint.substitute(everything) for constraint in self.constraints)
+        return IndexMap(dims, results, constraints).simplify()
+
+    def simplify(self) -> IndexMap:
+        """The same map with what follows from sizes and constraints made use of.
+
+        An index into a dimension of size 1 is 0; a constraint that always holds is dropped; a constraint on one index
+        narrows its range, within which results may get simpler.
+        """
+        ones = {symbol: 0 for symbol, (_, size) in zip(self.symbols, self.dims, strict=True) if size == 1}
+        constraints = dict.fromkeys(constraint.substitute(ones) for constraint in self.constraints)
+        kept = tuple(constraint for constraint in constraints if not constraint.always_holds())
+        results = tuple(substitute(result, ones) for result in self.results)
+        narrow = {symbol: self._narrowed(symbol, kept) for symbol in self.symbols}
+        if any(symbol is not narrower for symbol, narrower in narrow.items()):
+            back = {narrower: symbol for symbol, narrower in narrow.items()}
+            results = tuple(substitute(substitute(result, narrow), back) for result in results)
+        if same_shape(results, self.results) and kept == self.constraints:
+            return self
+        return IndexMap(self.dims, results, kept)
+
+    @staticmethod
+    def _narrowed(symbol: Symbol, constraints: Iterable[Constraint]) -> Symbol:
+        """The symbol with the bounds that constraints of the form `low <= slope*symbol + rest <= high` leave it."""
+        known = symbol.range
+        for constraint in constraints:
+            if symbols_of(constraint.expression) != (symbol,):
+                continue
+            split = linear_in(constraint.expression, symbol)
+            low, high = range_of(constraint.low), range_of(constraint.high)
+            if split is None or not (isinstance(split[0], int) and low.is_constant and high.is_constant):
+                continue
+            slope, rest = split
+            interval = (Range(low.lower, high.upper) - range_of(rest)) * (1 if slope > 0 else -1)
+            steps = slope if slope > 0 else -slope
+            known = known.intersect(Range(-((-interval.lower) // steps), interval.upper // steps)) or known
+        if known == symbol.range:
+            return symbol
+        upper = symbol.upper if isinstance(symbol.upper, Expression) and known.upper == symbol.range.upper else None
+        return Symbol(symbol.name, int(known.lower), int(known.upper) if upper is None else upper)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the constraints are known to hold nowhere."""
+        return any(constraint.never_holds() for constraint in self.constraints)
+
+    # --- questions
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every index is known to go to itself."""
+        return self.as_permutation() == tuple(range(len(self.dims)))
+
+    @property
+    def is_permutation(self) -> bool:
+        """Whether the results are known to be the dims in some order."""
+        return self.as_permutation() is not None
+
+    def as_permutation(self) -> tuple[int, ...] | None:
+        """The number of the dim that each result is, or None where the results are not the dims in some order."""
+        if self.constraints or len(self.results) != len(self.dims):
+            return None
+        # A dimension of size 1 is written 0 after simplification, and any of them may stand for it.
+        places = {symbol: number for number, symbol in enumerate(self.symbols)}
+        ones = [number for number, (_, size) in enumerate(self.dims) if size == 1]
+        order: list[int | None] = []
+        for result in self.results:
+            order.append(places.get(result) if isinstance(result, Symbol) else None)
+            if order[-1] in ones:
+                ones.remove(order[-1])
+        for place, (result, number) in enumerate(zip(self.results, order, strict=True)):
+            if number is None and result == 0 and ones:
+                order[place] = ones.pop(ones.index(place)) if place in ones else ones.pop(0)
+        found = tuple(number for number in order if number is not None)
+        return found if sorted(found) == list(range(len(self.dims))) else None
+
+    def is_bijection(self, onto: Sequence[Dimension]) -> bool:
+        """Whether each index of the shape `onto` is reached exactly once, tried out for all indices.
+
+        Only for int sizes of at most a million points; ask a substituted map where sizes are symbolic.
+        """
+        order = self.as_permutation()
+        if order is not None:
+            return same_shape(tuple(self.shape[number] for number in order), onto)
+        points, target = product(self.shape), as_ints(onto)
+        if points > MOST_POINTS:
+            raise ValueError(f"is_bijection tries at most {MOST_POINTS} points. Received: {points}")
+        index = grid(self.shape)
+        valid = self.holds(index)
+        reached = [result[valid] for result in self.evaluate(index)]
+        if not all(bool(np.all((r >= 0) & (r < size))) for r, size in zip(reached, target, strict=True)):
+            return False
+        count = np.zeros(target, np.int64)
+        np.add.at(count, tuple(reached), np.ones(np.count_nonzero(valid), np.int64) if reached else np.sum(valid))
+        return bool(np.all(count == 1))
+
+    def flattened(self, strides: Sequence[Dimension]) -> Integer:
+        """The position in memory of the resulting index: the sum of results times strides."""
+        position: Integer = 0
+        for result, stride in zip(self.results, strides, strict=True):
+            position = position + result * stride
+        return position
+
+    def strides(self, strides: Sequence[Dimension]) -> tuple[Integer | None, ...]:
+        """How far the position in memory moves when each dim moves by one; None where that is not always the same.
+
+        `strides` are those of the tensor that the results index.
+        """
+        position = self.flattened(strides)
+        return tuple(self._stride(position, symbol) for symbol in self.symbols)
+
+    def _stride(self, position: Integer, symbol: Symbol) -> Integer | None:
+        split = linear_in(position, symbol)
+        if split is None or any(other in self.symbols for other in symbols_of(split[0])):
+            return None
+        return split[0]
+
+    def stride_within(self, dim: int, width: int, strides: Sequence[Dimension]) -> Integer | None:
+        """As `strides` for one dim, for steps that stay inside an aligned block of `width` indices.
+
+        This tells whether `width` neighbours can be one vector load although the map divides: `d0//8, d0%8`.
+        """
+        symbol = self.symbols[dim]
+        block, lane = Symbol(f"{symbol.name}_block", 0), Symbol(f"{symbol.name}_lane", 0, width - 1)
+        return self._stride(substitute(self.flattened(strides), {symbol: block * width + lane}), lane)
+
+    def contiguous_dim(self, strides: Sequence[Dimension]) -> int | None:
+        """The dim along which memory is read element after element, or None; the last where several are."""
+        moves = self.strides(strides)
+        found = [number for number, size in enumerate(self.shape) if size != 1 and moves[number] == 1]
+        return found[-1] if found else None
+
+    # --- on arrays
+
+    def _values(self, index: IndexArrays) -> dict[Any, Any]:
+        arrays = [np.asarray(part) for part in index]
+        return dict(zip(self.symbols, arrays, strict=True))
+
+    def evaluate(self, index: IndexArrays) -> tuple[np.ndarray, ...]:
+        """The results for arrays of indices, one for each dim, that broadcast together."""
+        values = self._values(index)
+        shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
+        return tuple(np.broadcast_to(substitute(result, values), shape) for result in self.results)
+
+    def holds(self, index: IndexArrays) -> np.ndarray:
+        """Whether all constraints hold, for arrays of indices that broadcast together."""
+        values = self._values(index)
+        shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
+        answer = np.ones(shape, bool)
+        for constraint in self.constraints:
+            answer = answer & constraint.holds(values)
+        return answer
+
+    # --- text
+
+    def __str__(self) -> str:
+        names = ", ".join(name for name, _ in self.dims)
+        results = ", ".join(map(str, self.results))
+        conditions = [f"{name} in [0, {size - 1}]" for name, size in self.dims] + list(map(str, self.constraints))
+        return ", ".join([f"({names}) -> ({results})", *conditions])
+
+
+def compose(*maps: IndexMap) -> IndexMap:
+    """The maps one after the other, the first one first."""
+    return reduce(IndexMap.then, maps)
+
+
+def indices(shape: Sequence[Dimension]) -> tuple[Symbol, ...]:
+    """The symbols `d0, d1, ...` of an index into a shape."""
+    return tuple(index_symbol(f"d{number}", size) for number, size in enumerate(shape))
+
+
+def as_ints(shape: Sequence[Dimension]) -> tuple[int, ...]:
+    """A shape that must not be symbolic."""
+    sizes = tuple(size for size in shape if not isinstance(size, Expression))
+    if len(sizes) != len(shape):
+        raise ValueError(f"All sizes must be ints here; substitute the symbols first. Received: {shape_text(shape)}")
+    return sizes
+
+
+def grid(shape: Sequence[Dimension]) -> list[np.ndarray]:
+    """Every index of a shape of ints, as one array of that shape for each dimension."""
+    return list(np.indices(as_ints(shape))) if shape else []
+
+
+def row_major_strides(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
+    """Strides, in elements, of a dense tensor whose last dimension is contiguous."""
+    return tuple(product(shape[number + 1 :]) for number in range(len(shape)))
+
+
+def source(operand: int, index_map: IndexMap) -> Source:
+    """An operand read through a map, under the constraints of the map."""
+    return Source(operand, index_map, index_map.constraints)
+
+
+def read(shape: Sequence[Dimension], sources: Iterable[Source], operands: Sequence[np.ndarray]) -> np.ndarray:
+    """What the sources mean: the array of a shape whose every element is read from the first source that holds."""
+    index, sizes = grid(shape), as_ints(shape)
+    result: np.ndarray = np.zeros(sizes, np.result_type(*operands))
+    missing: np.ndarray = np.ones(sizes, np.bool_)
+    for operand, index_map, condition in sources:
+        valid = missing & IndexMap(index_map.dims, (), condition).holds(index)
+        place = tuple(part[valid] for part in index_map.evaluate(index))
+        result[valid] = operands[operand][place]
+        missing = missing & ~valid
+    if missing.any():
+        raise ValueError(f"No source holds at index {tuple(int(part) for part in np.argwhere(missing)[0])}")
+    return result
+
+
+# --- the maps of operations: from an index of the result to the index of the operand ----------------------------------
+
+
+def transpose_map(shape: Sequence[Dimension], permutation: Sequence[int]) -> IndexMap:
+    """Result axis i is operand axis `permutation[i]`."""
+    if sorted(permutation) != list(range(len(shape))):
+        raise ValueError(f"{tuple(permutation)} is not a permutation of the axes of {shape_text(shape)}")
+    inverse = sorted(range(len(permutation)), key=permutation.__getitem__)
+    return IndexMap.permutation([shape[axis] for axis in permutation], inverse)
+
+
+def broadcast_map(
+    operand_shape: Sequence[Dimension], shape: Sequence[Dimension], broadcast_dimensions: Sequence[int]
+) -> IndexMap:
+    """Operand axis i is result axis `broadcast_dimensions[i]`, repeated where the operand has size 1."""
+    symbols = indices(shape)
+    places = zip(operand_shape, broadcast_dimensions, strict=True)
+    return IndexMap.over(shape, (0 if same(size, 1) else symbols[axis] for size, axis in places))
+
+
+def slice_map(
+    shape: Sequence[Dimension],
+    start_indices: Sequence[Integer],
+    limit_indices: Sequence[Integer],
+    strides: Sequence[int] | None = None,
+) -> IndexMap:
+    """From start (included) to limit (not included) in steps; a start may be a symbol for a value known later."""
+    steps = strides if strides is not None else [1] * len(shape)
+    if not len(shape) == len(start_indices) == len(limit_indices) == len(steps):
+        raise ValueError(f"A slice of {shape_text(shape)} needs {len(shape)} starts, limits and strides")
+    bounds = list(zip(start_indices, limit_indices, steps, strict=True))
+    sizes = [maximum(ceil_divide(limit - start, step), 0) for start, limit, step in bounds]
+    moved = zip(indices(sizes), bounds, strict=True)
+    return IndexMap.over(sizes, (start + step * symbol for symbol, (start, _, step) in moved))
+
+
+def reverse_map(shape: Sequence[Dimension], dimensions: Iterable[int]) -> IndexMap:
+    """The other way round along the given axes."""
+    flipped = set(dimensions)
+    symbols = indices(shape)
+    return IndexMap.over(
+        shape, (shape[axis] - 1 - symbol if axis in flipped else symbol for axis, symbol in enumerate(symbols))
+    )
+
+
+def pad_map(shape: Sequence[Dimension], padding_config: Sequence[tuple[Integer, Integer, int]]) -> IndexMap:
+    """Padding by (low, high, interior) for each axis; the constraints say where the operand is, not the padding."""
+    sizes: list[Dimension] = []
+    for size, (low, high, interior) in zip(shape, padding_config, strict=True):
+        sizes.append(maximum(low + size + maximum(size - 1, 0) * interior + high, 0))
+    results: list[Integer] = []
+    constraints: list[Constraint] = []
+    for symbol, size, (low, _, interior) in zip(indices(sizes), shape, padding_config, strict=True):
+        step = interior + 1
+        results.append((symbol - low) // step)
+        constraints.append(Constraint(symbol, low, low + (size - 1) * step))
+        constraints.append(Constraint((symbol - low) % step, 0, 0))
+    return IndexMap.over(sizes, results, constraints).simplify()
+
+
+def concatenate_map(shapes: Sequence[Sequence[Dimension]], dimension: int, piece: int) -> IndexMap:
+    """The part of a concatenation that comes from one piece; the constraint says which part that is."""
+    before, size = sum_of(shape[dimension] for shape in shapes[:piece]), shapes[piece][dimension]
+    total = list(shapes[piece])
+    total[dimension] = sum_of(shape[dimension] for shape in shapes)
+    symbols = indices(total)
+    results = [symbol - before if axis == dimension else symbol for axis, symbol in enumerate(symbols)]
+    constraint = Constraint(symbols[dimension], before, before + size - 1)
+    return IndexMap.over(total, results, [constraint]).simplify()
+
+
+def sum_of(sizes: Iterable[Dimension]) -> Dimension:
+    """Sum of sizes, 0 for none."""
+    return reduce(lambda left, right: left + right, sizes, 0)
+
+
+def reshape_map(shape: Sequence[Dimension], new_shape: Sequence[Dimension]) -> IndexMap:
+    """The same elements in row-major order under other sizes: positions are multiplied up and divided down.
+
+    Runs of axes with equal products are treated apart, so that an axis that stays does not see a division.
+    """
+    if not same(product(shape), product(new_shape)):
+        raise ValueError(
+            f"A reshape keeps the number of elements. Received: {shape_text(shape)} with {product(shape)} elements "
+            f"and {shape_text(new_shape)} with {product(new_shape)}"
+        )
+    symbols = indices(new_shape)
+    results: list[Integer] = []
+    for old_axes, new_axes in _equal_runs(shape, new_shape):
+        position: Integer = 0
+        for axis in new_axes:
+            position = position * new_shape[axis] + symbols[axis]
+        run = [shape[axis] for axis in old_axes]
+        for number, (size, stride) in enumerate(zip(run, row_major_strides(run), strict=True)):
+            if same(size, 1) or same(product(run), 0):
+                results.append(0)
+            else:
+                # Everything before the first axis of size > 1 has index 0, so that axis needs no remainder.
+                first = all(same(earlier, 1) for earlier in run[:number])
+                results.append(position // stride if first else position // stride % size)
+    return IndexMap.over(new_shape, results).simplify()
+
+
+def _equal_runs(left: Sequence[Dimension], right: Sequence[Dimension]) -> list[tuple[range, range]]:
+    """Split two shapes of equal product into the shortest runs of axes, from the left, whose products are equal."""
+    runs = []
+    i = j = 0
+    while i < len(left) or j < len(right):
+        start = i, j
+        i, j = min(i + 1, len(left)), min(j + 1, len(right))
+        while not same(left_size := product(left[start[0] : i]), right_size := product(right[start[1] : j])):
+            if definitely_less(left_size, right_size) and i < len(left):
+                i += 1
+            elif definitely_less(right_size, left_size) and j < len(right):
+                j += 1
+            else:
+                # Symbols that cannot be compared, or a size of 0 further on: take all that is left.
+                i, j = len(left), len(right)
+                break
+        runs.append((range(start[0], i), range(start[1], j)))
+    return runs

@@ -1,0 +1,137 @@
+"""Closed integer intervals with arithmetic: what is known of an integer whose value is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+INFINITY = math.inf
+
+# A bound is an int, or plus or minus infinity where nothing is known on that side.
+Bound = int | float
+
+
+def _times(left: Bound, right: Bound) -> Bound:
+    """Product of two bounds; zero times infinity is zero, since zero is attained and infinity never is."""
+    return 0 if left == 0 or right == 0 else left * right
+
+
+def _floor_divide(dividend: Bound, divisor: Bound) -> Bound:
+    """Limit of `dividend // divisor` for a positive divisor, either of them possibly infinite."""
+    if isinstance(divisor, float):
+        return 0 if dividend >= 0 else -1
+    return dividend if isinstance(dividend, float) else dividend // divisor
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """All integers from `lower` to `upper`, both included; an infinite end is open.
+
+    The result of an operation contains every value the operation can take on members of its operands.
+    """
+
+    lower: Bound = -INFINITY
+    upper: Bound = INFINITY
+
+    EVERYTHING: ClassVar[Range]
+
+    @staticmethod
+    def constant(value: int) -> Range:
+        """The range that holds one value."""
+        return Range(value, value)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether exactly one value is possible."""
+        return self.lower == self.upper
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether both ends are known."""
+        return self.lower != -INFINITY and self.upper != INFINITY
+
+    def __contains__(self, value: int) -> bool:
+        return self.lower <= value <= self.upper
+
+    def within(self, other: Range) -> bool:
+        """Whether every member is a member of `other`."""
+        return other.lower <= self.lower and self.upper <= other.upper
+
+    def intersect(self, other: Range) -> Range | None:
+        """The common members, or None when there are none."""
+        lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
+        return Range(lower, upper) if lower <= upper else None
+
+    def __neg__(self) -> Range:
+        return Range(-self.upper, -self.lower)
+
+    def __add__(self, other: Range | int) -> Range:
+        other = _as_range(other)
+        return Range(self.lower + other.lower, self.upper + other.upper)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Range | int) -> Range:
+        return self + -_as_range(other)
+
+    def __rsub__(self, other: int) -> Range:
+        return -self + other
+
+    def __mul__(self, other: Range | int) -> Range:
+        other = _as_range(other)
+        corners = [_times(a, b) for a in (self.lower, self.upper) for b in (other.lower, other.upper)]
+        return Range(min(corners), max(corners))
+
+    __rmul__ = __mul__
+
+    def __pow__(self, exponent: int) -> Range:
+        """Range of one value multiplied by itself, tighter than the product of independent values."""
+        if exponent == 0:
+            return Range(1, 1)
+        result = self
+        for _ in range(exponent - 1):
+            result = result * self
+        return Range(max(result.lower, 0), result.upper) if exponent % 2 == 0 else result
+
+    def __floordiv__(self, other: Range | int) -> Range:
+        other = _as_range(other)
+        if other.upper < 0:
+            return (-self) // (-other)
+        if other.lower <= 0:
+            return Range.EVERYTHING
+        corners = [_floor_divide(a, b) for a in (self.lower, self.upper) for b in (other.lower, other.upper)]
+        return Range(min(corners), max(corners))
+
+    def __mod__(self, other: Range | int) -> Range:
+        other = _as_range(other)
+        if other.upper < 0:
+            return -((-self) % (-other))
+        if other.lower <= 0:
+            return Range.EVERYTHING
+        if self.lower >= 0 and self.upper < other.lower:
+            return self
+        if other.is_constant and self.is_bounded and self.lower // other.lower == self.upper // other.lower:
+            return Range(self.lower % other.lower, self.upper % other.lower)
+        largest = other.upper - 1
+        return Range(0, min(largest, self.upper) if self.lower >= 0 else largest)
+
+    def minimum(self, other: Range) -> Range:
+        """Range of the smaller of two values."""
+        return Range(min(self.lower, other.lower), min(self.upper, other.upper))
+
+    def maximum(self, other: Range) -> Range:
+        """Range of the larger of two values."""
+        return Range(max(self.lower, other.lower), max(self.upper, other.upper))
+
+    def __str__(self) -> str:
+        low = "-inf" if self.lower == -INFINITY else str(self.lower)
+        high = "inf" if self.upper == INFINITY else str(self.upper)
+        return f"[{low}, {high}]"
+
+
+Range.EVERYTHING = Range()
+
+
+def _as_range(value: Range | int) -> Range:
+    return value if isinstance(value, Range) else Range(value, value)

@@ -1,0 +1,93 @@
+"""The one active-trace context: which trace receives operations now, on this thread.
+
+Everything else in Weft is passed as an argument; this is the single piece of implicit state. It stands in `ir` because a
+primitive's call reads it; tracing, transformations and the runtime set it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from weft.base.source import Location, user_location
+
+if TYPE_CHECKING:
+    from weft.ir.primitive import Primitive
+
+
+class Trace:
+    """Receives every operation while it is the active one, and gives back values (or its own tracers)."""
+
+    __slots__ = ("__weakref__",)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        """Perform or record one operation; always returns the list of results."""
+        raise NotImplementedError(f"{type(self).__name__} is an abstract trace")
+
+    def describe(self) -> str:
+        return type(self).__name__
+
+
+class EvaluationTrace(Trace):
+    """The bottom of every stack: operations run on concrete arrays. `evaluate` is filled in by the runtime."""
+
+    __slots__ = ("evaluate",)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        return self.evaluate(primitive, args, params)
+
+
+EVALUATION = EvaluationTrace()
+
+
+class Context(threading.local):
+    """Per thread: the active trace, the line and the name stack given to new equations, and the named axes in scope."""
+
+    def __init__(self) -> None:
+        self.trace: Trace = EVALUATION
+        self.source: Location | None = None
+        self.stack: tuple[str, ...] = ()
+        self.axes: dict[Any, Any] = {}
+
+
+context = Context()
+
+
+def current_source() -> Location | None:
+    """The line to record on a new equation: that of the equation being replayed, else the user's."""
+    return context.source or user_location()
+
+
+@contextmanager
+def active(trace: Trace) -> Iterator[Trace]:
+    """Make `trace` the one that receives operations."""
+    before = context.trace
+    context.trace = trace
+    try:
+        yield trace
+    finally:
+        context.trace = before
+
+
+@contextmanager
+def named(*names: str) -> Iterator[None]:
+    """Push names (a scope, or a transformation) on the stack that new equations record."""
+    before = context.stack
+    context.stack = (*before, *names)
+    try:
+        yield
+    finally:
+        context.stack = before
+
+
+@contextmanager
+def named_axis(name: Any, size: Any) -> Iterator[None]:
+    """Bring a named axis into scope; collectives check their axis names against what is in scope."""
+    before = context.axes
+    context.axes = {**before, name: size}
+    try:
+        yield
+    finally:
+        context.axes = before

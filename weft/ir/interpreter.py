@@ -1,0 +1,85 @@
+"""Run a program: by binding its equations under the active trace, or directly on NumPy arrays by each primitive's meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.context import context
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
+
+
+def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
+    """For each equation, the variables nobody reads after it."""
+
+    def compute() -> list[tuple[Var, ...]]:
+        seen = {v for v in jaxpr.outvars if type(v) is Var}
+        uses: list[tuple[Var, ...]] = []
+        for equation in reversed(jaxpr.eqns):
+            last = []
+            for v in (*equation.invars, *equation.outvars):
+                if type(v) is Var and v not in seen:
+                    seen.add(v)
+                    last.append(v)
+            uses.append(tuple(last))
+        return uses[::-1]
+
+    return jaxpr.cached("last_uses", compute)
+
+
+def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
+    """Bind every equation under the active trace, with the equation's own line and name stack; returns the results."""
+    if len(args) != len(jaxpr.invars):
+        raise TypeError(f"This program takes {len(jaxpr.invars)} arguments, got {len(args)}.")
+    values: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
+    values.update(zip(jaxpr.invars, args, strict=True))
+    source, stack = context.source, context.stack
+    try:
+        for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
+            context.source = equation.source or source
+            context.stack = stack + equation.stack if equation.stack else stack
+            operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
+            results = context.trace.process(equation.primitive, operands, equation.params)
+            values.update(zip(equation.outvars, results, strict=True))
+            for v in finished:
+                values.pop(v, None)
+    finally:
+        context.source, context.stack = source, stack
+    return [a.val if type(a) is Literal else values[a] for a in jaxpr.outvars]
+
+
+def run(jaxpr: Jaxpr, arrays: Sequence[Any], check: Any = None) -> list[Any]:
+    """Compute the results on NumPy arrays, freeing every intermediate after its last use.
+
+    `check(equation, results)` is called after each equation when given (nan checks use it).
+    """
+    values: dict[Var, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
+    values.update(zip(jaxpr.invars, arrays, strict=True))
+    for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
+        operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
+        results = run_equation(equation, operands)
+        if check is not None:
+            check(equation, results)
+        values.update(zip(equation.outvars, results, strict=True))
+        for v in finished:
+            values.pop(v, None)
+    return [a.val if type(a) is Literal else values[a] for a in jaxpr.outvars]
+
+
+def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    """One equation on NumPy arrays."""
+    source = context.source
+    context.source = equation.source or source
+    try:
+        results = equation.primitive.eval(*operands, **equation.params)
+    finally:
+        context.source = source
+    return results if equation.primitive.multiple_results else (results,)
+
+
+def storage_of(value: Any) -> Any:
+    """The NumPy array behind a constant (concrete arrays keep theirs in `_value`)."""
+    held = getattr(value, "_value", None)
+    return np.asarray(value) if held is None else held

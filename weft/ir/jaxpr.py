@@ -1,0 +1,205 @@
+"""The jaxpr: a typed, first-order, functional program with its constants attached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.source import Location
+from weft.ir.primitive import NO_EFFECTS, Params, Primitive
+from weft.ir.types import Type
+
+
+class Var:
+    """A value of a program, defined once; identity is its name."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Type):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval.short()})"
+
+
+class Literal:
+    """A scalar constant written where it is used."""
+
+    __slots__ = ("aval", "val")
+
+    def __init__(self, val: Any, aval: Type):
+        self.val = val
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"{self.val}:{self.aval.short()}"
+
+
+Atom = Var | Literal
+
+
+class Equation:
+    """`outvars = primitive[params] invars`, with its effects, the user's line and the stack of names around it."""
+
+    __slots__ = ("effects", "invars", "outvars", "params", "primitive", "source", "stack")
+
+    def __init__(
+        self,
+        invars: Sequence[Atom],
+        outvars: Sequence[Var],
+        primitive: Primitive,
+        params: Params,
+        effects: frozenset[Any] = NO_EFFECTS,
+        source: Location | None = None,
+        stack: tuple[str, ...] = (),
+    ):
+        self.invars = tuple(invars)
+        self.outvars = tuple(outvars)
+        self.primitive = primitive
+        self.params = params
+        self.effects = effects
+        self.source = source
+        self.stack = stack
+
+    def replace(self, **changes: Any) -> Equation:
+        parts = {name: getattr(self, name) for name in self.__slots__}
+        return Equation(**{**parts, **changes})
+
+    def __repr__(self) -> str:
+        return f"{list(self.outvars)} = {self.primitive.name} {list(self.invars)}"
+
+
+class Jaxpr:
+    """A program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the results.
+
+    Programs are immutable once built; `cached` remembers what transformations made of them.
+    """
+
+    __slots__ = ("__weakref__", "_cache", "constvars", "consts", "effects", "eqns", "invars", "name", "outvars")
+
+    def __init__(
+        self,
+        constvars: Sequence[Var],
+        invars: Sequence[Var],
+        outvars: Sequence[Atom],
+        eqns: Sequence[Equation],
+        consts: Sequence[Any] = (),
+        name: str = "",
+    ):
+        self.constvars = tuple(constvars)
+        self.invars = tuple(invars)
+        self.outvars = tuple(outvars)
+        self.eqns = tuple(eqns)
+        self.consts = tuple(consts)
+        self.name = name
+        self.effects = joined_effects(self.eqns)
+        self._cache: dict[Any, Any] = {}
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program itself: constants are always attached, so there is no separate closed form."""
+        return self
+
+    @property
+    def literals(self) -> tuple[Any, ...]:
+        return self.consts
+
+    @property
+    def in_avals(self) -> list[Type]:
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[Type]:
+        return [v.aval for v in self.outvars]
+
+    def replace(self, **changes: Any) -> Jaxpr:
+        parts = {n: getattr(self, n) for n in ("constvars", "invars", "outvars", "eqns", "consts", "name")}
+        return Jaxpr(**{**parts, **changes})
+
+    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+        """`make()`, remembered under `key` for as long as this program lives."""
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache.setdefault(key, make())
+        return found
+
+    def __repr__(self) -> str:
+        # Printing lives beside the program, not in it: `printer` imports this module.
+        return _printer(self)
+
+    __str__ = __repr__
+
+
+ClosedJaxpr = Jaxpr
+
+_printer: Callable[[Jaxpr], str] = lambda program: f"<jaxpr of {len(program.eqns)} equations>"  # noqa: E731
+
+
+def set_printer(function: Callable[[Jaxpr], str]) -> None:
+    """Fill in how programs print."""
+    global _printer
+    _printer = function
+
+
+def joined_effects(equations: Sequence[Equation]) -> frozenset[Any]:
+    """The effects of a list of equations."""
+    effects = [e.effects for e in equations if e.effects]
+    return frozenset().union(*effects) if effects else NO_EFFECTS
+
+
+def subjaxprs(params: Params) -> list[Jaxpr]:
+    """The programs carried in parameters."""
+    found: list[Jaxpr] = []
+    for value in params.values():
+        if isinstance(value, Jaxpr):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found.extend(v for v in value if isinstance(v, Jaxpr))
+    return found
+
+
+def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program with its constants as leading arguments, for equations that pass them as operands."""
+    if not jaxpr.constvars:
+        return jaxpr
+    return jaxpr.cached(
+        "constants_to_arguments",
+        lambda: jaxpr.replace(constvars=(), consts=(), invars=(*jaxpr.constvars, *jaxpr.invars)),
+    )
+
+
+def drop_dead(jaxpr: Jaxpr, live_results: Sequence[bool], keep_inputs: bool | Sequence[bool] = True) -> tuple[Jaxpr, list[bool]]:
+    """Remove what no live result and no effect needs. Returns the program and which arguments remain.
+
+    Arguments are dropped only where `keep_inputs` is false. Constants that nobody reads are always dropped.
+    """
+    keep = [keep_inputs] * len(jaxpr.invars) if isinstance(keep_inputs, bool) else list(keep_inputs)
+    outvars = [v for v, live in zip(jaxpr.outvars, live_results, strict=True) if live]
+    needed = {v for v in outvars if type(v) is Var}
+    equations: list[Equation] = []
+    for equation in reversed(jaxpr.eqns):
+        live = [v in needed for v in equation.outvars]
+        if not any(live) and not equation.effects:
+            continue
+        if not all(live):
+            smaller = equation.primitive.live_operands(live, equation.params)
+            if smaller is not None:
+                used, params, made = smaller
+                equation = equation.replace(
+                    invars=[v for v, u in zip(equation.invars, used, strict=True) if u],
+                    outvars=[v for v, m in zip(equation.outvars, made, strict=True) if m],
+                    params=params,
+                )
+        needed.update(v for v in equation.invars if type(v) is Var)
+        equations.append(equation)
+    kept = [k or v in needed for v, k in zip(jaxpr.invars, keep, strict=True)]
+    constants = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in needed]
+    program = Jaxpr(
+        [v for v, _ in constants],
+        [v for v, k in zip(jaxpr.invars, kept, strict=True) if k],
+        outvars,
+        equations[::-1],
+        [c for _, c in constants],
+        jaxpr.name,
+    )
+    return program, kept

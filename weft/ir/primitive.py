@@ -1,0 +1,265 @@
+"""The card of a primitive: everything the system knows about one operation, in one class.
+
+Each stage reads exactly one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward mode
+`jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding `factors`, dead code
+elimination `live_operands`, tests `samples`. A rule that cannot exist is a `No("reason")`, and the reason is the user's error.
+`docs/design/primitive.md` explains the card with examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft.base.errors import MissingRuleError
+from weft.ir.context import context
+from weft.ir.types import Type
+from weft.ir.zeros import Zero
+from weft.sharding.factors import AxisFactors
+
+Params = dict[str, Any]
+NO_EFFECTS: frozenset[Any] = frozenset()
+
+
+class No:
+    """A rule that cannot exist, with the reason that the user is told."""
+
+    def __init__(self, reason: str):
+        self.reason = reason
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.rule = name
+
+    def __get__(self, instance: Primitive | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        return MissingRule(instance, self.rule, self.reason)
+
+
+class MissingRule:
+    """What reading a `No` rule gives: calling it raises the reason."""
+
+    def __init__(self, primitive: Primitive, rule: str, reason: str):
+        self.primitive, self.rule, self.reason = primitive, rule, reason
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        raise MissingRuleError(f"`{self.primitive.name}` has no {self.rule} rule: {self.reason}.")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis that a batching transformation maps over."""
+
+    size: Any
+    name: Any = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """One equation split by partial evaluation into a known and an unknown one.
+
+    `known` (primitive, params) takes the operands numbered `known_in` and returns the known results followed by residuals.
+    `unknown` takes the residuals followed by the operands numbered `unknown_in` and returns the unknown results.
+    """
+
+    known: tuple[Primitive, Params] | None
+    known_in: tuple[int, ...]
+    unknown: tuple[Primitive, Params]
+    unknown_in: tuple[int, ...]
+    unknown_out: tuple[bool, ...]
+    residual_types: tuple[Type, ...] = ()
+
+
+class Primitive:
+    """One operation. Subclass a family, give it a name and rules, and register it with `@primitive`."""
+
+    name: ClassVar[str]
+    multiple_results: ClassVar[bool] = False
+    # Operands in which the operation is linear; `multilinear` says separately in each (mul) rather than jointly (add).
+    linear: ClassVar[tuple[int, ...] | str] = ()
+    multilinear: ClassVar[bool] = False
+    # A float result whose derivative is zero everywhere it exists (floor, sign).
+    zero_derivative: ClassVar[bool] = False
+    # Largest error of compiled code in units in the last place, by dtype name; "" is the default.
+    ulp: ClassVar[dict[str, float]] = {"": 0.0}
+    higher_order: ClassVar[bool] = False
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        """Bind: hand the operation to the active trace."""
+        results = context.trace.process(self, args, params)
+        return results if self.multiple_results else results[0]
+
+    bind = __call__
+
+    # -- trace and verify ------------------------------------------------------------------------------------------
+
+    def type(self, *types: Any, **params: Any) -> Any:
+        """Result type(s) from operand types; raises a user's error when the operands do not fit."""
+        raise MissingRuleError(f"`{self.name}` has no type rule.")
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        """What the operation does besides computing its results."""
+        return NO_EFFECTS
+
+    # -- interpret -------------------------------------------------------------------------------------------------
+
+    def eval(self, *arrays: Any, **params: Any) -> Any:
+        """The meaning of the operation on NumPy arrays: the oracle for every other way of running it."""
+        raise MissingRuleError(f"`{self.name}` has no eval rule.")
+
+    # -- differentiate ---------------------------------------------------------------------------------------------
+
+    def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
+        """Tangent of the result, from tangents (some of them `Zero`), the result and the operands."""
+        if self.zero_derivative:
+            return Zero.of(out.aval)
+        if self.linear and not self.multilinear:
+            linear = range(len(args)) if self.linear == "all" else self.linear
+            if all(type(t) is Zero for i, t in enumerate(tangents) if i in linear):
+                return Zero.of(out.aval)
+            return self(*(instantiate(t) if i in linear else args[i] for i, t in enumerate(tangents)), **params)
+        total: Any = None
+        for number, tangent in enumerate(tangents):
+            if type(tangent) is Zero:
+                continue
+            term = self.partial(number, tangent, out, *args, **params)
+            if type(term) is Zero:
+                continue
+            total = term if total is None else accumulate(total, term)
+        return Zero.of(out.aval) if total is None else total
+
+    def partial(self, number: int, tangent: Any, out: Any, *args: Any, **params: Any) -> Any:
+        """The contribution of one operand's tangent to the tangent of the result."""
+        if self.multilinear and (self.linear == "all" or number in self.linear):
+            return self(*args[:number], tangent, *args[number + 1 :], **params)
+        raise MissingRuleError(f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule.")
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""
+        return None
+
+    def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Sequence[Any]:
+        """Cotangents of the operands that are `Linear`, None for the others; the operation is linear in those operands."""
+        raise MissingRuleError(f"`{self.name}` has no transpose rule: it is not linear in the operands given.")
+
+    # -- vectorise -------------------------------------------------------------------------------------------------
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        """The operation over operands with an extra dimension at `dims` (None: not batched), and where results have it."""
+        raise MissingRuleError(f"`{self.name}` has no batch rule, so it does not work under vmap.")
+
+    def named_axes(self, params: Params) -> tuple[Any, ...]:
+        """Named axes the operation communicates over."""
+        return ()
+
+    # -- partition, compile ----------------------------------------------------------------------------------------
+
+    def factors(self, *types: Type, **params: Any) -> AxisFactors | None:
+        """How operand and result dimensions correspond; None means every dimension must be whole on each device."""
+        return None
+
+    def localize(self, params: Params, local_results: Sequence[Type]) -> Params:
+        """Parameters for a shard whose results have the types `local_results`."""
+        return params
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> tuple[list[bool], Params, list[bool]] | None:
+        """Dead code inside: (operands still needed, new params, results still made), or None when nothing can go."""
+        return None
+
+    # -- test ------------------------------------------------------------------------------------------------------
+
+    def samples(self) -> Iterable[Sample]:
+        """Operands and parameters on which every law is checked."""
+        raise MissingRuleError(f"`{self.name}` has no samples.")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> Any:
+        return lookup, (self.name,)
+
+
+@dataclass
+class Sample:
+    """Operands (NumPy arrays) and parameters for the laws. `linear_only`/`differentiable` narrow what is checked on it."""
+
+    args: tuple[Any, ...]
+    params: Params
+    differentiable: bool = True
+    tolerance: float | None = None
+
+    def __init__(self, *args: Any, differentiable: bool = True, tolerance: float | None = None, **params: Any):
+        self.args, self.params = args, params
+        self.differentiable, self.tolerance = differentiable, tolerance
+
+
+class HigherOrder(Primitive):
+    """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply it
+    to the programs they carry; so `ops` never imports `transforms`."""
+
+    multiple_results = True
+    higher_order = True
+
+    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+        """Results and their tangents; `through(jaxpr, nonzero, instantiate)` gives the jvp of a carried program."""
+        raise MissingRuleError(f"`{self.name}` has no jvp rule.")
+
+    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], **params: Any) -> Sequence[Any]:
+        """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a carried program."""
+        raise MissingRuleError(f"`{self.name}` has no transpose rule.")
+
+    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[Any], list[int | None]]:
+        """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a carried program at 0."""
+        raise MissingRuleError(f"`{self.name}` has no batch rule.")
+
+
+_registry: dict[str, Primitive] = {}
+
+
+def primitive(card: type[Primitive]) -> Any:
+    """Register a primitive class and give back its one instance, which is called to bind it."""
+    name = card.__dict__.get("name", card.__name__)
+    card.name = name
+    if name in _registry:
+        raise ValueError(f"A primitive named `{name}` exists already; choose another name.")
+    instance = card()
+    instance.__doc__ = card.__doc__
+    _registry[name] = instance
+    return instance
+
+
+def lookup(name: str) -> Primitive:
+    """The primitive registered under `name`."""
+    try:
+        return _registry[name]
+    except KeyError:
+        raise ValueError(f"There is no primitive named `{name}`.") from None
+
+
+def registered() -> list[Primitive]:
+    """All primitives, in order of registration."""
+    return list(_registry.values())
+
+
+# The two operations that differentiation itself needs; `ops` fills them in, since they are made of primitives.
+_needs: dict[str, Callable[..., Any]] = {}
+
+
+def provide(name: str, function: Callable[..., Any]) -> None:
+    """Fill in an operation that rules of every primitive may need: `instantiate` or `accumulate`."""
+    _needs[name] = function
+
+
+def instantiate(tangent: Any) -> Any:
+    """A symbolic zero as real zeros; anything else unchanged."""
+    return _needs["zeros"](tangent.aval) if type(tangent) is Zero else tangent
+
+
+def accumulate(x: Any, y: Any) -> Any:
+    """The sum of two tangents or cotangents of one value, either of which may be a symbolic zero."""
+    if type(x) is Zero:
+        return y
+    if type(y) is Zero:
+        return x
+    return _needs["add"](x, y)

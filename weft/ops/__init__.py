@@ -1,0 +1,1 @@
+"""Every primitive, one file a family; `weft.lax` is their public face."""

@@ -1,0 +1,86 @@
+"""`jit`: a call of a staged function, kept as one equation so that equal calls are traced, transformed and compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.ir.interpreter import run
+from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.partial_eval import partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, primitive
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero
+from weft.ops.shape import move_axis
+
+
+class Call(HigherOrder):
+    """A call of the program in `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
+
+    def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
+        return jaxpr.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["jaxpr"].effects
+
+    def eval(self, *arrays: Any, jaxpr: Jaxpr, **params: Any) -> list[Any]:
+        return run(jaxpr, arrays)
+
+    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+        nonzero = [type(t) is not Zero for t in tangents]
+        program, nonzero_out = through(jaxpr, nonzero)
+        results = self(*primals, *(t for t in tangents if type(t) is not Zero), jaxpr=program, **self.derived(params))
+        outs, given = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
+        return outs, [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
+
+    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any) -> Any:
+        program, batched_out = through(jaxpr, axis, [d is not None for d in dims])
+        results = self(*fronted(args, dims), jaxpr=program, **self.derived(params))
+        return results, [0 if b else None for b in batched_out]
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        jaxpr: Jaxpr = params["jaxpr"]
+        parts = jaxpr.cached(("partial_eval", tuple(unknown)), lambda: partial_eval(jaxpr, unknown))
+        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        return Split(
+            known=(self, {**rest, "jaxpr": parts.known}),
+            known_in=tuple(i for i, u in enumerate(unknown) if not u),
+            unknown=(self, {**rest, "jaxpr": parts.unknown}),
+            unknown_in=tuple(i for i, u in enumerate(unknown) if u),
+            unknown_out=parts.unknown_out,
+            residual_types=parts.residual_types,
+        )
+
+    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+        linear = [type(a) is Linear for a in args]
+        nonzero = [type(c) is not Zero for c in cotangents]
+        program, nonzero_out = through(jaxpr, linear, nonzero)
+        held = [a for a, n in zip(args, linear, strict=True) if not n]
+        results = iter(self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=program, **self.derived(params)))
+        flags = iter(nonzero_out)
+        return [(next(results) if next(flags) else Zero(a.aval.tangent())) if n else None for a, n in zip(args, linear, strict=True)]
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        jaxpr: Jaxpr = params["jaxpr"]
+        smaller, used = jaxpr.cached(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
+        return used, self.derived({**params, "jaxpr": smaller}), list(live_results)
+
+    def derived(self, params: Params) -> Params:
+        """Parameters of a call made from this one: nothing is donated there."""
+        return params
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+
+def fronted(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Operands with their batch dimensions first."""
+    return [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+
+
+@primitive
+class jit(Call):
+    """A call of a staged function by name. `donated` marks operands whose buffers the call may overwrite."""
+
+    def derived(self, params: Params) -> Params:
+        return {k: v for k, v in params.items() if k != "donated"}

@@ -1,0 +1,103 @@
+"""Families of primitives whose rules follow from what they are: moving elements, folding axes, being made of others.
+
+The elementwise family stands in `elementwise.py`, because its rules are written with the shape operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ShapeMismatchError
+from weft.base.source import user_line
+from weft.indexing.index_map import IndexMap
+from weft.ir.primitive import Axis, Primitive, primitive
+from weft.ir.types import ArrayType
+from weft.sharding.factors import AxisFactors
+
+__all__ = ["Composite", "Indexing", "Reduction", "check_axes", "fail", "inverse_permutation", "kept_axes", "primitive", "shifted"]
+
+
+def fail(message: str, received: str | None = None, fix: str | None = None) -> ShapeMismatchError:
+    """A shape error that names the user's line; raise what this returns."""
+    return ShapeMismatchError(message, received=received, fix=fix, at=user_line())
+
+
+def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
+    inverse = [0] * len(permutation)
+    for position, source in enumerate(permutation):
+        inverse[source] = position
+    return tuple(inverse)
+
+
+def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+    """The axes of a tensor that remain when `axes` go."""
+    return tuple(i for i in range(rank) if i not in axes)
+
+
+def shifted(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
+    """Axis numbers after a batch dimension was put in at `batch_dim`."""
+    return tuple(a + (a >= batch_dim) for a in axes)
+
+
+def check_axes(name: str, axes: Sequence[int], rank: int) -> None:
+    """Axes must be distinct and within the rank."""
+    if len(set(axes)) != len(axes) or any(not 0 <= a < rank for a in axes):
+        raise fail(f"{name} got axes {tuple(axes)} for an operand of rank {rank}.", fix="give distinct axes in range(rank)")
+
+
+class Indexing(Primitive):
+    """Moves elements: every result element is read from one place of one operand (or is padding)."""
+
+    linear = "all"
+
+    def sources(self, *types: ArrayType, **params: Any) -> list[tuple[int, IndexMap]]:
+        """For each operand that contributes, the map from a result index to the operand's index (with its conditions)."""
+        raise NotImplementedError(f"{self.name} has no index map")
+
+
+class Reduction(Primitive):
+    """Folds `axes` away with an associative combination."""
+
+    def type(self, x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
+        check_axes(self.name, axes, x.ndim)
+        return x.without(axes)
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, axes: tuple[int, ...]) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        assert dim is not None
+        lifted = shifted(axes, dim)
+        return self(x, axes=lifted), kept_axes(x.ndim, lifted).index(dim)
+
+    # How pieces that were reduced apart are combined.
+    combine_name = "sum"
+
+    def factors(self, x: ArrayType, *, axes: tuple[int, ...]) -> AxisFactors:
+        names = tuple(f"d{i}" for i in range(x.ndim))
+        kept = tuple(names[i] for i in kept_axes(x.ndim, axes))
+        return AxisFactors((names,), (kept,), {names[a]: self.combine_name for a in axes})
+
+    def initial(self, dtype: Any) -> Any:
+        """The neutral element, as a value of `dtype`."""
+        raise NotImplementedError(f"{self.name} has no neutral element")
+
+    def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
+        """One step of the fold over an abstract scalar builder."""
+        raise NotImplementedError(f"{self.name} has no combine rule")
+
+
+class Composite(Primitive):
+    """Defined by other primitives. Transformations see through it: a rule it does not give is that of its definition."""
+
+    def decompose(self, *args: Any, **params: Any) -> Any:
+        """The definition, written with other operations on arrays."""
+        raise NotImplementedError(f"{self.name} has no definition")
+
+
+def wide(x: np.ndarray) -> np.ndarray:
+    """The operand in the type in which reductions and contractions accumulate."""
+    wider = dtypes.accumulation_dtype(x.dtype)
+    return x if wider == x.dtype else x.astype(wider)

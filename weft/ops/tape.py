@@ -1,0 +1,191 @@
+"""Tapes: what a loop of unknown length writes on the way forward and reads on the way back.
+
+A tape is an unbounded sequence of elements of one type that is zero wherever nothing was written. So it forms a vector space
+like arrays do, and reading, writing and adding have tangents and transposes of their own kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.primitive import Axis, Primitive, instantiate, primitive, provide
+from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ir.zeros import Zero, is_linear
+from weft.ops.arithmetic import add
+from weft.ops.shape import batched_at_front, broadcast_in_dim
+
+
+class Tape:
+    """The interpreter's tape: entries in a list that grows. Appending to the newest handle is in place; any other write copies."""
+
+    __slots__ = ("aval", "entries", "length")
+
+    def __init__(self, element: ArrayType, entries: list[Any] | None = None, length: int = 0):
+        self.aval = TapeType(element)
+        self.entries: list[Any] = [] if entries is None else entries
+        self.length = length
+
+    def zero(self) -> np.ndarray:
+        element = self.aval.element
+        return np.zeros(element.shape, dtypes.storage(element.dtype))  # type: ignore[arg-type]
+
+    def read(self, position: int) -> Any:
+        return self.entries[position] if 0 <= position < self.length else self.zero()
+
+    def write(self, position: int, value: Any) -> Tape:
+        if position < 0:
+            return self
+        entries = self.entries
+        if len(entries) != self.length or position < self.length:
+            entries = entries[: self.length]
+        while len(entries) < position:
+            entries.append(self.zero())
+        if position == len(entries):
+            entries.append(value)
+        else:
+            entries[position] = value
+        return Tape(self.aval.element, entries, len(entries))
+
+
+class TapePrimitive(Primitive):
+    """What the operations on tapes have in common."""
+
+    def samples(self) -> Any:
+        return iter(())  # tapes are made by loops; the laws of loops cover them
+
+
+@primitive
+class tape_new(TapePrimitive):
+    """An empty tape."""
+
+    def type(self, *, element: ArrayType) -> TapeType:
+        return TapeType(element)
+
+    def eval(self, *, element: ArrayType) -> Tape:
+        return Tape(element)
+
+
+@primitive
+class tape_write(TapePrimitive):
+    """The tape with `value` at `position`; linear in tape and value together."""
+
+    def type(self, tape: TapeType, position: Type, value: Type) -> TapeType:
+        return tape
+
+    def eval(self, tape: Tape, position: Any, value: Any) -> Tape:
+        return tape.write(int(position), value)
+
+    def jvp(self, tangents: Sequence[Any], out: Any, tape: Any, position: Any, value: Any) -> Any:
+        if type(tangents[0]) is Zero and type(tangents[2]) is Zero:
+            return Zero.of(out.aval)
+        return tape_write(instantiate(tangents[0]), position, instantiate(tangents[2]))
+
+    def transpose(self, cotangent: Any, tape: Any, position: Any, value: Any) -> Sequence[Any]:
+        to_tape = to_value = None
+        if is_linear(tape):
+            to_tape = tape_write(cotangent, position, zeros(tape.aval.element))
+        if is_linear(value):
+            to_value = tape_read(cotangent, position)
+        return [to_tape, None, to_value]
+
+    def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
+        tape, position, value = args
+        if dims[1] is not None:
+            raise ValueError("A tape is written at one position for all elements of a batch.")
+        return tape_write(batched_tape(tape, dims[0], axis), position, batched_at_front(value, dims[2], axis)), 0
+
+
+@primitive
+class tape_read(TapePrimitive):
+    """The element of the tape at `position`; zeros where nothing was written."""
+
+    linear = (0,)
+
+    def type(self, tape: TapeType, position: Type) -> ArrayType:
+        return tape.element
+
+    def eval(self, tape: Tape, position: Any) -> Any:
+        return tape.read(int(position))
+
+    def transpose(self, cotangent: Any, tape: Any, position: Any) -> Sequence[Any]:
+        return [tape_write(zeros(tape.aval), position, cotangent), None]
+
+    def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
+        tape, position = args
+        if dims[1] is not None:
+            raise ValueError("A tape is read at one position for all elements of a batch.")
+        return tape_read(tape, position), 0
+
+
+@primitive
+class tape_add(TapePrimitive):
+    """The sum of two tapes, entry by entry."""
+
+    linear = "all"
+
+    def type(self, x: TapeType, y: TapeType) -> TapeType:
+        return x
+
+    def eval(self, x: Tape, y: Tape) -> Tape:
+        if not y.length:
+            return x
+        if not x.length:
+            return y
+        length = max(x.length, y.length)
+        return Tape(x.aval.element, [np.add(x.read(i), y.read(i)) for i in range(length)], length)
+
+    def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
+        return [cotangent if is_linear(x) else None, cotangent if is_linear(y) else None]
+
+    def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
+        return tape_add(*(batched_tape(t, d, axis) for t, d in zip(args, dims, strict=True))), 0
+
+
+@primitive
+class tape_broadcast(TapePrimitive):
+    """A tape every entry of which is repeated along a new first dimension."""
+
+    linear = (0,)
+
+    def type(self, tape: TapeType, *, size: Any) -> TapeType:
+        return TapeType(tape.element.with_shape((size, *tape.element.shape)))
+
+    def eval(self, tape: Tape, *, size: int) -> Tape:
+        element = self.type(tape.aval, size=size).element
+        entries = [np.broadcast_to(e, (size, *np.shape(e))) for e in tape.entries[: tape.length]]
+        return Tape(element, entries, tape.length)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, size: Any) -> tuple[Any, int]:
+        raise ValueError("A tape that is batched already is not broadcast again.")
+
+
+def batched_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
+    """A tape whose entries have the batch dimension first."""
+    return tape_broadcast(tape, size=axis.size) if dim is None else tape
+
+
+def zeros(aval: Type) -> Any:
+    """Zeros of a tangent type."""
+    if isinstance(aval, TapeType):
+        return tape_new(element=aval.element)
+    assert isinstance(aval, ArrayType)
+    return broadcast_in_dim(np.zeros((), dtypes.storage(aval.dtype)), shape=aval.shape, broadcast_dimensions=())
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents of one type."""
+    aval = type_of(x)
+    if isinstance(aval, TapeType):
+        return tape_add(x, y)
+    if isinstance(aval, ArrayType) and aval.dtype == dtypes.float0:
+        return x
+    return add(x, y)
+
+
+provide("zeros", zeros)
+provide("add", add_tangents)
+

@@ -1,0 +1,230 @@
+"""`ConcreteArray`: an immutable array that holds its numbers, on the CPU in a NumPy buffer nobody else may write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import DonatedArrayError, ImmutableArrayError
+from weft.base.source import Location, user_line
+from weft.ir.types import ArrayType, array_type
+from weft.runtime.device import CPU, Device, SingleDeviceSharding
+from weft.trace.array import Array
+
+
+class ConcreteArray(Array):
+    """A concrete array: its type and its buffer. Operators and methods come from `Array`."""
+
+    __slots__ = ("_buffer", "_device", "_donated_at", "aval")
+
+    def __init__(self, buffer: np.ndarray, aval: ArrayType, device: Device = CPU):
+        self._buffer: np.ndarray | None = buffer
+        self.aval = aval
+        self._device = device
+
+    @property
+    def _value(self) -> np.ndarray:
+        """The numbers, in storage dtype."""
+        buffer = self._buffer
+        if buffer is None:
+            self._raise_deleted()
+        return buffer
+
+    def _raise_deleted(self) -> None:
+        donated: Location | None = getattr(self, "_donated_at", None)
+        if donated is not None:
+            raise DonatedArrayError(
+                f"This array was donated to a jitted call at {donated.describe()}, so its buffer is gone.",
+                received=self.aval.short(),
+                fix="use the call's result instead, or take the argument out of donate_argnums",
+                at=user_line(),
+            )
+        raise DonatedArrayError(
+            "This array was deleted.", received=self.aval.short(), fix="do not use an array after `.delete()`", at=user_line()
+        )
+
+    # -- life cycle ------------------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """Free the buffer; using the array afterwards is an error."""
+        self._buffer = None
+
+    def _donate(self, location: Location | None) -> None:
+        self._buffer = None
+        self._donated_at = location
+
+    def is_deleted(self) -> bool:
+        return self._buffer is None
+
+    def block_until_ready(self) -> ConcreteArray:
+        """Wait until the numbers are there; gives the array back."""
+        self._value  # noqa: B018  (raises when the array is gone)
+        return self
+
+    def is_ready(self) -> bool:
+        return self._buffer is not None
+
+    def copy_to_host_async(self) -> None:
+        """The numbers are on the host already."""
+        self._value  # noqa: B018
+
+    # -- where it lives --------------------------------------------------------------------------------------------
+
+    def devices(self) -> set[Device]:
+        return {self._device}
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def sharding(self) -> SingleDeviceSharding:
+        return SingleDeviceSharding(self._device)
+
+    @property
+    def committed(self) -> bool:
+        return False
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    def addressable_data(self, index: int) -> ConcreteArray:
+        return [self][index]
+
+    @property
+    def nbytes(self) -> int:
+        return self._value.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self._value.itemsize
+
+    def on_device_size_in_bytes(self) -> int:
+        return self._value.nbytes
+
+    def unsafe_buffer_pointer(self) -> int:
+        return self._value.__array_interface__["data"][0]
+
+    # -- to Python and NumPy ---------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        value = self._value
+        if isinstance(self.aval.dtype, dtypes.ExtendedDtype):
+            raise TypeError(f"An array of {self.aval.dtype.name} has no NumPy form; use weft.random.key_data(key).")
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError("A conversion of dtype needs a copy, but copy=False was asked for.")
+            return value.astype(dtype)
+        if copy:
+            return value.copy()
+        view = value.view()
+        view.flags.writeable = False
+        return view
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        value = self._value.copy() if copy else self._value
+        if not value.flags.writeable and (max_version is None or max_version < (1, 0)):
+            value = value.copy()  # consumers before DLPack 1.0 cannot be told that a buffer is read-only
+        return value.__dlpack__(max_version=max_version) if max_version is not None else value.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._value.__dlpack_device__()
+
+    def tolist(self) -> Any:
+        return self._value.tolist()
+
+    def item(self, *args: Any) -> Any:
+        return self._value.item(*args)
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        return self._value.tobytes(order)
+
+    def __bool__(self) -> bool:
+        value = self._value
+        if value.size != 1:
+            raise ValueError(
+                f"The truth value of an array of shape {value.shape} is ambiguous; use .any() or .all().  at {user_line()}"
+            )
+        return bool(value)
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        value = self._value
+        if value.ndim or dtypes.kind(self.aval.dtype) not in "iu":
+            raise TypeError(f"Only an integer scalar array can be an index, got {self.aval.short()}.  at {user_line()}")
+        return int(value)
+
+    def _scalar(self, kind: str) -> Any:
+        if self.aval.shape:
+            raise TypeError(f"{kind}() takes an array without dimensions, got {self.aval.short()}.  at {user_line()}")
+        return self._value
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (np.asarray(self._value), self.aval)
+
+    def __copy__(self) -> ConcreteArray:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> ConcreteArray:
+        return ConcreteArray(self._value.copy(), self.aval, self._device)
+
+    def __repr__(self) -> str:
+        if self._buffer is None:
+            return f"Array(deleted, {self.aval.short()})"
+        dtype = self.aval.dtype
+        tail = f"dtype={dtypes.name(dtype)}" + (", weak_type=True" if self.aval.weak_type else "")
+        if isinstance(dtype, dtypes.ExtendedDtype):
+            return f"Array({self.aval.shape}, {tail}) overlaying:\n{dtype.physical(self._value)}"
+        if 0 in self.aval.shape:
+            return f"Array([], shape={self.aval.shape}, {tail})"
+        body = np.array2string(self._value, separator=", ", prefix="Array(")
+        last = len(body) - body.rfind("\n") - 1 + (len("Array(") if "\n" not in body else 0)
+        joint = ", " if last + len(tail) + 3 <= 88 else ",\n      "
+        return f"Array({body}{joint}{tail})"
+
+    def __str__(self) -> str:
+        return str(self._value) if self._buffer is not None else repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value[()], spec) if not self.aval.shape else format(str(self), spec)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise ImmutableArrayError(
+            "Weft arrays are immutable: `x[index] = value` cannot change one in place.",
+            received=self.aval.short(),
+            fix="x = x.at[index].set(value), which gives a new array (also .add, .multiply, .min, .max, ...)",
+            at=user_line(),
+        )
+
+
+def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
+    return wrap(buffer, aval)
+
+
+def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
+    """An array over a buffer that nobody else will write."""
+    return ConcreteArray(np.asarray(buffer), aval)
+
+
+
+def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> ConcreteArray:
+    """An array from NumPy or Python numbers, in canonical dtype. The numbers are copied, since NumPy arrays can change."""
+    converted = dtypes.canonical_array(value)
+    if copy and converted is value:
+        converted = converted.copy()
+    return ConcreteArray(converted, array_type(converted.shape, converted.dtype, weak_type))

@@ -1,0 +1,1 @@
+"""Shardings and axis factors: pure data, no devices."""

@@ -1,0 +1,55 @@
+"""Axis factors: how the dimensions of an operation's operands and results correspond.
+
+`i j, j k -> i k; j sum` says that a matrix product may be split over i and k freely, and over j if the pieces are summed.
+From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives that are owed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Names = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class AxisFactors:
+    """A factor name per dimension of each operand and result (None: must be whole), and how owed factors are combined."""
+
+    operands: tuple[Names, ...]
+    results: tuple[Names, ...]
+    combine: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        def side(groups: tuple[Names, ...]) -> str:
+            return ", ".join(" ".join(name or "." for name in group) for group in groups)
+
+        owed = "".join(f"; {name} {how}" for name, how in self.combine.items())
+        return f"{side(self.operands)} -> {side(self.results)}{owed}"
+
+    def names(self) -> list[str]:
+        """All factors, in order of appearance."""
+        seen: dict[str, None] = {}
+        for group in (*self.operands, *self.results):
+            for name in group:
+                if name is not None:
+                    seen[name] = None
+        return list(seen)
+
+
+def parse(text: str) -> AxisFactors:
+    """Read `i j, j k -> i k; j sum`; a dot stands for a dimension that must be whole."""
+    body, *owed = text.split(";")
+    left, right = body.split("->")
+
+    def side(part: str) -> tuple[Names, ...]:
+        return tuple(tuple(None if n == "." else n for n in group.split()) for group in part.split(",")) if part.strip() else ((),)
+
+    combine = dict(item.split() for item in owed)
+    return AxisFactors(side(left), side(right), {name: how for name, how in combine.items()})
+
+
+def elementwise(ranks: list[int]) -> AxisFactors:
+    """All operands of full rank share every dimension; rank-0 operands have none."""
+    rank = max(ranks, default=0)
+    names: Names = tuple(f"d{i}" for i in range(rank))
+    return AxisFactors(tuple(names if r == rank else () for r in ranks), (names,))

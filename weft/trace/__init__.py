@@ -1,0 +1,1 @@
+"""Tracers, and staging a Python function to a jaxpr."""

@@ -1,0 +1,25 @@
+"""Staging of programs that equations carry: they may own concrete constants, never values of a trace around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base import errors
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import Type
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+
+
+def stage_closed(function: Callable[..., Sequence[Any]], types: Sequence[Type], *, name: str = "") -> Jaxpr:
+    """Trace a flat function that may close over concrete arrays only."""
+    program, constants = stage(function, types, where=name or "a rule", name=name)
+    for value in constants:
+        if isinstance(value, Tracer):
+            raise errors.UnexpectedTracerError(
+                "A custom derivative rule uses a traced value that is not one of its arguments.",
+                received=f"{value.aval.short()}, {value.origin()}",
+                fix="pass the value as an argument of the differentiated function, or save it as a residual",
+            )
+    return program

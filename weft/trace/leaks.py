@@ -1,0 +1,25 @@
+"""`check_tracer_leaks`: after a trace has ended, look for tracers that somebody still holds."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from weft.base import errors
+from weft.trace.tracer import Tracer
+
+
+def report_leaks(trace: Any) -> None:
+    """Raise when tracers of `trace` are still referred to from outside of it."""
+    gc.collect()
+    held = [t for t in gc.get_objects() if isinstance(t, Tracer) and t._trace is trace]
+    if not held:
+        return
+    lines = []
+    for tracer in held:
+        made = getattr(tracer, "source", None)
+        lines.append(f"{tracer.aval.short()}" + (f" made at {made.describe()}" if made is not None else ""))
+    raise errors.UnexpectedTracerError(
+        f"{len(held)} traced value(s) leaked from {trace.where}: " + "; ".join(lines[:5]) + ".",
+        fix="return values from the traced function instead of storing them outside of it",
+    )

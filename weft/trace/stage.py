@@ -1,0 +1,135 @@
+"""Staging: run a Python function on tracers and record its equations as a jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.settings import config
+from weft.base.source import Location
+from weft.ir.context import Trace, context, current_source
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import Primitive
+from weft.ir.types import ArrayType, Type, type_of
+from weft.trace.leaks import report_leaks
+from weft.trace.tracer import Tracer, check_leak
+
+
+class StagedTracer(Tracer):
+    """A variable of the program being recorded."""
+
+    __slots__ = ("source", "var")
+
+    def __init__(self, trace: StagingTrace, var: Var, source: Location | None = None):
+        self._trace = trace
+        self.aval = var.aval
+        self.var = var
+        self.source = source
+
+    def origin(self) -> str:
+        trace: StagingTrace = self._trace  # type: ignore[assignment]
+        name = trace.argument_names.get(self.var)
+        if name is not None:
+            return f"argument {name} of {trace.where}"
+        made = f", made at {self.source.describe()}" if self.source is not None else ""
+        return f"a value inside {trace.where}{made}"
+
+
+class StagingTrace(Trace):
+    """Records every operation as an equation. Values from outside become constants of the program."""
+
+    __slots__ = ("argument_names", "constants", "equations", "finished", "parent", "where")
+
+    def __init__(self, where: str = "a traced function", parent: Trace | None = None):
+        self.where = where
+        self.parent = context.trace if parent is None else parent
+        self.equations: list[Equation] = []
+        self.constants: dict[int, tuple[Var, Any]] = {}  # id -> variable and value (kept alive, so ids stay unique)
+        self.argument_names: dict[Var, str] = {}
+        self.finished = False
+
+    def describe(self) -> str:
+        return f"a value inside {self.where}"
+
+    def argument(self, aval: Type, name: str | None = None) -> StagedTracer:
+        var = Var(aval)
+        if name is not None:
+            self.argument_names[var] = name
+        return StagedTracer(self, var)
+
+    def atom(self, value: Any) -> Atom:
+        """The variable or literal that stands for a value in this program."""
+        if type(value) is StagedTracer:
+            if value._trace is self:
+                return value.var
+            trace: StagingTrace = value._trace  # type: ignore[assignment]
+            check_leak(value, value.source, trace.finished, trace.where)
+        aval = type_of(value)
+        if isinstance(aval, ArrayType) and not aval.shape and not isinstance(value, Tracer):
+            literal = literal_value(value, aval)
+            if literal is not None:
+                return Literal(literal, aval)
+        known = self.constants.get(id(value))
+        if known is None:
+            known = self.constants[id(value)] = (Var(aval), value)
+        return known[0]
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        atoms = [a.var if type(a) is StagedTracer and a._trace is self else self.atom(a) for a in args]
+        types = [a.aval for a in atoms]
+        made = primitive.type(*types, **params)
+        effects = primitive.effects(types, params)
+        variables = [Var(t) for t in made] if primitive.multiple_results else [Var(made)]
+        source = context.source or current_source()
+        self.equations.append(Equation(atoms, variables, primitive, params, effects, source, context.stack))
+        return [StagedTracer(self, v, source) for v in variables]
+
+    def finish(self, arguments: Sequence[Any], results: Sequence[Any], name: str = "") -> tuple[Jaxpr, list[Any]]:
+        """Close the program. Its constants are not attached but returned, for the caller to attach or to pass."""
+        outvars = [self.atom(r) for r in results]
+        self.finished = True
+        variables = [v for v, _ in self.constants.values()]
+        values = [c for _, c in self.constants.values()]
+        program = Jaxpr((*variables,), [a.var for a in arguments], outvars, self.equations, values, name)
+        return program, values
+
+
+def literal_value(value: Any, aval: ArrayType) -> Any:
+    """A concrete scalar as a NumPy scalar array of its type, or None when it must stay a constant (keys)."""
+    if not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "V" and aval.dtype.names:
+        return None
+    held = getattr(value, "_value", value)
+    return np.asarray(held, dtype=aval.dtype)
+
+
+def stage(
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[Type],
+    *,
+    where: str = "a traced function",
+    names: Sequence[str] | None = None,
+    name: str = "",
+) -> tuple[Jaxpr, list[Any]]:
+    """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
+
+    Returns the program with its constants attached and the list of those constants, some of which may be tracers of outer
+    traces; a caller that stores the program beyond this call passes constants as operands (`constants_to_arguments`).
+    """
+    trace = StagingTrace(where)
+    arguments = [trace.argument(t, n) for t, n in zip(types, names or [None] * len(types), strict=True)]
+    before = context.trace
+    context.trace = trace
+    try:
+        results = function(*arguments)
+    except BaseException:
+        trace.finished = True
+        raise
+    finally:
+        context.trace = before
+    program, values = trace.finish(arguments, results, name)
+    if config.check_tracer_leaks:
+        del arguments, results
+        report_leaks(trace)
+    return program, values

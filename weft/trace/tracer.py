@@ -1,0 +1,115 @@
+"""Tracers: values that stand for arrays while a function is transformed. What Python wants to know of them and cannot is an error."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from weft.base import errors
+from weft.base.source import Location, user_line
+from weft.ir.context import Trace
+from weft.ir.types import Type
+from weft.trace.array import Array
+
+
+class Tracer(Array):
+    """A value known by its type; `_trace` is the trace it belongs to."""
+
+    __slots__ = ("_trace", "aval")
+
+    def __init__(self, trace: Trace, aval: Type):
+        self._trace = trace
+        self.aval = aval
+
+    def origin(self) -> str:
+        """Where the value came from, for error messages."""
+        return self._trace.describe()
+
+    def known(self) -> Any:
+        """The concrete value behind the tracer, or None: forward mode and vmap of constants still know it."""
+        return None
+
+    def _raise(self, error: type[Exception], what: str, fix: str) -> NoReturn:
+        raise error(what, received=f"{self.aval.short()}, {self.origin()}", fix=fix, at=user_line())  # type: ignore[call-arg]
+
+    def __bool__(self) -> bool:
+        value = self.known()
+        if value is not None:
+            return bool(value)
+        if self.aval.shape:  # type: ignore[attr-defined]
+            raise ValueError(
+                f"The truth value of an array of shape {self.shape} is ambiguous; use .any() or .all().  at {user_line()}"
+            )
+        self._raise(
+            errors.TracerBoolConversionError,
+            "`if`, `while`, `and` or `bool()` needs a known True or False, but the value is traced.",
+            "where(c, a, b) per element, or cond(c, f, g, x) per call; "
+            "static_argnums or static_argnames if the value is meant to be known when tracing",
+        )
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def _scalar(self, caller: str) -> Any:
+        value = self.known()
+        if value is not None:
+            return value
+        self._raise(
+            errors.ConcretizationTypeError,
+            f"`{caller}` needs a known number, but the value is traced.",
+            "keep it an array (x.astype(...)), or make the argument static with static_argnums or static_argnames",
+        )
+
+    def __index__(self) -> int:
+        value = self.known()
+        if value is not None:
+            return value.__index__()
+        self._raise(
+            errors.TracerIntegerConversionError,
+            "A Python integer is needed here (an index of a list, a shape, a range), but the value is traced.",
+            "make the argument static with static_argnums or static_argnames; to index an array use x[i] with a Weft array x",
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._raise(
+            errors.TracerArrayConversionError,
+            "A NumPy array is asked for, but the value is traced and has no numbers yet.",
+            "use the function of the same name in weft.numpy, or pure_callback to call NumPy code",
+        )
+
+    def tolist(self) -> Any:
+        self._raise(
+            errors.ConcretizationTypeError,
+            "`.tolist()` needs known numbers, but the value is traced.",
+            "keep it an array, or move the call out of the traced function",
+        )
+
+    def item(self, *args: Any) -> Any:
+        self._raise(
+            errors.ConcretizationTypeError,
+            "`.item()` needs a known number, but the value is traced.",
+            "keep it an array, or move the call out of the traced function",
+        )
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval.short()}>with<{type(self._trace).__name__}>"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+
+def check_leak(tracer: Tracer, made_at: Location | None, finished: bool, where: str) -> None:
+    """Raise when a value of a finished trace is used."""
+    if finished:
+        made = f"; it was made at {made_at.describe()}" if made_at is not None else ""
+        raise errors.UnexpectedTracerError(
+            f"A traced value is used after the function it belongs to ({where}) has returned{made}.",
+            received=tracer.aval.short(),
+            fix="return the value from the traced function instead of storing it in a variable outside of it",
+            at=user_line(),
+        )

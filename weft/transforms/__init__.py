@@ -1,0 +1,1 @@
+"""What walks a program and asks its primitives: jvp, linearize, transpose, batch."""

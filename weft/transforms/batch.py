@@ -1,0 +1,139 @@
+"""Vectorisation: every operation is replaced by the one over an extra dimension, by its primitive's batch rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.ir.context import Trace, active, context, named, named_axis
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import Axis, HigherOrder, Primitive
+from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ops.shape import batched_at_front
+from weft.trace.closed import stage_closed
+from weft.trace.tracer import Tracer
+from weft.transforms.jvp import as_list
+
+
+class BatchTracer(Tracer):
+    """A value with a batch dimension that the traced function does not see."""
+
+    __slots__ = ("dim", "value")
+
+    def __init__(self, trace: BatchTrace, value: Any, dim: int):
+        self._trace = trace
+        self.value = value
+        self.dim = dim
+        self.aval = unbatched_type(type_of(value), dim)
+
+
+class BatchTrace(Trace):
+    """Applies batch rules to operations that touch a batched value; hands all others to the parent."""
+
+    __slots__ = ("axis", "parent")
+
+    def __init__(self, parent: Trace, axis: Axis):
+        self.parent = parent
+        self.axis = axis
+
+    def describe(self) -> str:
+        return f"one element of a vmap over {self.axis.size}" + (f" named {self.axis.name!r}" if self.axis.name else "")
+
+    def split(self, value: Any) -> tuple[Any, int | None]:
+        if type(value) is BatchTracer and value._trace is self:
+            return value.value, value.dim
+        return value, None
+
+    def join(self, value: Any, dim: int | None) -> Any:
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        pairs = [self.split(a) for a in args]
+        values, dims = [v for v, _ in pairs], [d for _, d in pairs]
+        collective = self.axis.name is not None and self.axis.name in primitive.named_axes(params)
+        if not collective and all(d is None for d in dims):
+            return self.parent.process(primitive, args, params)
+        before, context.trace = context.trace, self.parent
+        try:
+            outs, out_dims = apply_batched(primitive, self.axis, values, dims, params, collective)
+        finally:
+            context.trace = before
+        return [self.join(v, d) for v, d in zip(outs, out_dims, strict=True)]
+
+
+def apply_batched(
+    primitive: Primitive, axis: Axis, values: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any], collective: bool
+) -> tuple[Sequence[Any], Sequence[int | None]]:
+    """One operation over batched operands under the active trace."""
+    if collective and not primitive.higher_order:
+        out, dim = primitive.batch_collective(axis, values, dims, **params)  # type: ignore[attr-defined]
+    elif isinstance(primitive, HigherOrder):
+        return primitive.batch_through(batch_jaxpr, axis, values, dims, **params)
+    elif hasattr(primitive, "decompose") and type(primitive).batch is Primitive.batch:
+        return batch_flat(lambda *a: as_list(primitive.decompose(*a, **params)), axis, values, dims)
+    else:
+        out, dim = primitive.batch(axis, values, dims, **params)
+    return (out, dim) if primitive.multiple_results else ([out], [dim])
+
+
+def unbatched_type(aval: Type, dim: int) -> Type:
+    if isinstance(aval, TapeType):
+        return TapeType(unbatched_type(aval.element, dim))  # type: ignore[arg-type]
+    assert isinstance(aval, ArrayType)
+    return aval.with_shape(aval.shape[:dim] + aval.shape[dim + 1 :])
+
+
+def batched_type(aval: Type, size: Any) -> Type:
+    if isinstance(aval, TapeType):
+        return TapeType(batched_type(aval.element, size))  # type: ignore[arg-type]
+    assert isinstance(aval, ArrayType)
+    return aval.with_shape((size, *aval.shape))
+
+
+def batch_flat(
+    function: Callable[..., Sequence[Any]], axis: Axis, values: Sequence[Any], dims: Sequence[int | None], name: str = "vmap"
+) -> tuple[list[Any], list[int | None]]:
+    """Results of a flat function over batched arguments, and where each result has its batch dimension."""
+    trace = BatchTrace(context.trace, axis)
+    arguments = [trace.join(v, d) for v, d in zip(values, dims, strict=True)]
+    with active(trace), named(name):
+        if axis.name is None:
+            results = function(*arguments)
+        else:
+            with named_axis(axis.name, axis.size):
+                results = function(*arguments)
+    pairs = [trace.split(r) for r in results]
+    return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+def batch_jaxpr(
+    jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], instantiated: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program over arguments whose batch dimension, where `batched`, is the first; and which results are batched."""
+    force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
+    key = ("batch", axis, tuple(batched), force)
+    return jaxpr.cached(key, lambda: _batch_jaxpr(jaxpr, axis, tuple(batched), force))
+
+
+def _batch_jaxpr(jaxpr: Jaxpr, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    types = [batched_type(v.aval, axis.size) if b else v.aval for v, b in zip(jaxpr.invars, batched, strict=True)]
+    batched_out: list[bool] = []
+
+    def function(*flat: Any) -> list[Any]:
+        dims = [0 if b else None for b in batched]
+        outs, out_dims = batch_flat(lambda *a: replay(jaxpr, *a), axis, flat, dims)
+        batched_out.extend(d is not None or f for d, f in zip(out_dims, force, strict=True))
+        return [
+            at_front(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)
+        ]
+
+    program = stage_closed(function, types, name=jaxpr.name)
+    return program, tuple(batched_out)
+
+
+def at_front(value: Any, dim: int | None, axis: Axis) -> Any:
+    """A result with its batch dimension first."""
+    if isinstance(type_of(value), TapeType):
+        return value
+    return batched_at_front(value, dim, axis)

@@ -1,0 +1,121 @@
+"""Forward mode: push tangents through every operation by its primitive's jvp rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.ir.context import Trace, active, context, named
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import HigherOrder, Primitive, instantiate
+from weft.ir.types import Type, type_of
+from weft.ir.zeros import Zero
+from weft.trace.closed import stage_closed
+from weft.trace.tracer import Tracer
+
+
+class JVPTracer(Tracer):
+    """A primal value and its tangent."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: JVPTrace, primal: Any, tangent: Any):
+        self._trace = trace
+        self.aval = type_of(primal)
+        self.primal = primal
+        self.tangent = tangent
+
+    def known(self) -> Any:
+        primal = self.primal
+        return primal.known() if isinstance(primal, Tracer) else primal
+
+
+class JVPTrace(Trace):
+    """Runs each operation on primals under the parent trace, and its jvp rule where a tangent is not zero."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self, parent: Trace):
+        self.parent = parent
+
+    def describe(self) -> str:
+        return "a value being differentiated"
+
+    def split(self, value: Any) -> tuple[Any, Any]:
+        if type(value) is JVPTracer and value._trace is self:
+            return value.primal, value.tangent
+        return value, Zero.of(type_of(value))
+
+    def join(self, primal: Any, tangent: Any) -> Any:
+        return primal if type(tangent) is Zero else JVPTracer(self, primal, tangent)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        for a in args:
+            if type(a) is JVPTracer and a._trace is self:
+                break
+        else:
+            return self.parent.process(primitive, args, params)
+        pairs = [self.split(a) for a in args]
+        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        before, context.trace = context.trace, self.parent
+        try:
+            outs, out_tangents = push_forward(primitive, primals, tangents, params)
+        finally:
+            context.trace = before
+        return [self.join(p, t) for p, t in zip(outs, out_tangents, strict=True)]
+
+
+def push_forward(
+    primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """Results and tangents of one operation under the active trace."""
+    if isinstance(primitive, HigherOrder):
+        return primitive.jvp_through(jvp_jaxpr, primals, tangents, **params)
+    decompose = getattr(primitive, "decompose", None)
+    if decompose is not None and type(primitive).jvp is Primitive.jvp and type(primitive).partial is Primitive.partial:
+        outs, out_tangents = jvp_flat(lambda *a: as_list(decompose(*a, **params)), primals, tangents)
+        return outs, out_tangents
+    out = primitive(*primals, **params)
+    out_tangents = primitive.jvp(tangents, out, *primals, **params)
+    return (out, out_tangents) if primitive.multiple_results else ([out], [out_tangents])
+
+
+def as_list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def jvp_flat(
+    function: Callable[..., Sequence[Any]], primals: Sequence[Any], tangents: Sequence[Any], name: str = "jvp"
+) -> tuple[list[Any], list[Any]]:
+    """Results and tangents (some `Zero`) of a flat function."""
+    trace = JVPTrace(context.trace)
+    with active(trace), named(name):
+        results = function(*(trace.join(p, t) for p, t in zip(primals, tangents, strict=True)))
+    pairs = [trace.split(r) for r in results]
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def jvp_jaxpr(jaxpr: Jaxpr, nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program that maps primals and the nonzero tangents to results and their nonzero tangents; and which are nonzero.
+
+    Tangents of results marked in `instantiated` are always made.
+    """
+    force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
+    return jaxpr.cached(("jvp", tuple(nonzero), force), lambda: _jvp_jaxpr(jaxpr, tuple(nonzero), force))
+
+
+def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    count = len(jaxpr.invars)
+    tangent_types: list[Type] = [v.aval.tangent() for v, n in zip(jaxpr.invars, nonzero, strict=True) if n]
+    nonzero_out: list[bool] = []
+
+    def function(*flat: Any) -> list[Any]:
+        primals, given = flat[:count], iter(flat[count:])
+        tangents = [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.invars, nonzero, strict=True)]
+        outs, out_tangents = jvp_flat(lambda *a: replay(jaxpr, *a), primals, tangents)
+        nonzero_out.extend(type(t) is not Zero or f for t, f in zip(out_tangents, force, strict=True))
+        return [*outs, *(instantiate(t) for t, n in zip(out_tangents, nonzero_out, strict=True) if n)]
+
+    program = stage_closed(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
+    return program, tuple(nonzero_out)

@@ -1,0 +1,71 @@
+"""Linearize: run a function at a point and record, as a linear program, what it does to tangents.
+
+Operations on primal values run under the parent trace; operations that touch a tangent are staged. The staged program's
+constants are the residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.ir.context import Trace, active, context, named
+from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.primitive import Primitive
+from weft.ir.types import type_of
+from weft.ir.zeros import Zero
+from weft.trace.stage import StagedTracer, StagingTrace
+from weft.transforms.jvp import JVPTrace
+
+
+class TangentTrace(Trace):
+    """Stages operations on tangents and hands all others to the parent; splits those that have a part of each."""
+
+    __slots__ = ("parent", "staging")
+
+    def __init__(self, parent: Trace):
+        self.parent = parent
+        self.staging = StagingTrace("a linear program", parent)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        staging = self.staging
+        unknown = [type(a) is StagedTracer and a._trace is staging for a in args]
+        if not any(unknown):
+            return self.parent.process(primitive, args, params)
+        split = primitive.partial_eval(unknown, [type_of(a) for a in args], params) if primitive.higher_order else None
+        if split is None:
+            return staging.process(primitive, args, params)
+        known: list[Any] = []
+        if split.known is not None:
+            card, known_params = split.known
+            known = self.parent.process(card, [args[i] for i in split.known_in], known_params)
+        count = len(split.unknown_out) - sum(split.unknown_out)
+        known, residuals = known[:count], known[count:]
+        card, waiting_params = split.unknown
+        waiting = staging.process(card, [*residuals, *(args[i] for i in split.unknown_in)], waiting_params)
+        ready, later = iter(known), iter(waiting)
+        return [next(later) if u else next(ready) for u in split.unknown_out]
+
+
+def linearize_flat(function: Callable[..., Sequence[Any]], primals: Sequence[Any], nonzero: Sequence[bool] | None = None, name: str = "jvp") -> tuple[list[Any], Jaxpr, list[bool]]:
+    """Results, the linear program (nonzero tangents in, nonzero tangents out, residuals as constants), and which results
+    have a tangent that is not zero."""
+    parent = context.trace
+    tangent_trace = TangentTrace(parent)
+    trace = JVPTrace(tangent_trace)
+    mask = [True] * len(primals) if nonzero is None else list(nonzero)
+    arguments = []
+    inputs = []
+    for primal, given in zip(primals, mask, strict=True):
+        aval = type_of(primal).tangent()
+        tangent = tangent_trace.staging.argument(aval) if given else Zero(aval)
+        if given:
+            arguments.append(tangent)
+        inputs.append(trace.join(primal, tangent))
+    with active(trace), named(name):
+        results = function(*inputs)
+    pairs = [trace.split(r) for r in results]
+    live = [type(t) is not Zero for _, t in pairs]
+    program, _ = tangent_trace.staging.finish(arguments, [t for (_, t), n in zip(pairs, live, strict=True) if n])
+    program, _ = drop_dead(program, [True] * len(program.outvars))
+    return [p for p, _ in pairs], program, live

@@ -1,0 +1,116 @@
+"""Transposition: from a linear program, the program that carries cotangents back from its results to its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.errors import InternalError
+from weft.ir.context import context
+from weft.ir.jaxpr import Atom, Jaxpr, Literal, Var
+from weft.ir.primitive import HigherOrder, accumulate, instantiate
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero
+from weft.trace.closed import stage_closed
+
+
+def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of the arguments that are `Linear`, None for the others.
+
+    `args` holds a value for each argument the program is not linear in. What depends on no linear argument is computed
+    first; then the linear equations are walked in reverse.
+    """
+    values: dict[Atom, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    linear: set[Atom] = set()
+    for v, a in zip(jaxpr.invars, args, strict=True):
+        if type(a) is Linear:
+            linear.add(v)
+        else:
+            values[v] = a
+    source, stack = context.source, context.stack
+
+    def read(atom: Atom) -> Any:
+        if type(atom) is Literal:
+            return atom.val
+        return Linear(atom.aval) if atom in linear else values[atom]
+
+    try:
+        pending = []
+        for equation in jaxpr.eqns:
+            if any(v in linear for v in equation.invars):
+                linear.update(equation.outvars)
+                pending.append(equation)
+                continue
+            context.source = equation.source or source
+            context.stack = stack + equation.stack
+            results = context.trace.process(equation.primitive, [read(v) for v in equation.invars], equation.params)
+            values.update(zip(equation.outvars, results, strict=True))
+
+        waiting: dict[Atom, Any] = {}
+
+        def give(atom: Atom, cotangent: Any) -> None:
+            if type(atom) is Literal or cotangent is None or type(cotangent) is Zero or atom not in linear:
+                return
+            before = waiting.get(atom)
+            waiting[atom] = cotangent if before is None else accumulate(before, cotangent)
+
+        for v, ct in zip(jaxpr.outvars, cotangents, strict=True):
+            give(v, ct)
+
+        for equation in reversed(pending):
+            incoming = [waiting.pop(v, None) for v in equation.outvars]
+            if all(c is None for c in incoming):
+                continue
+            incoming = [Zero(v.aval.tangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)]
+            context.source = equation.source or source
+            context.stack = stack + equation.stack
+            operands = [read(v) for v in equation.invars]
+            card = equation.primitive
+            if isinstance(card, HigherOrder):
+                outgoing = card.transpose_through(transpose_jaxpr, incoming, operands, **equation.params)
+            else:
+                given = incoming if card.multiple_results else incoming[0]
+                outgoing = card.transpose(given, *operands, **equation.params)
+            if len(outgoing) != len(operands):
+                raise InternalError(f"The transpose rule of {card.name} gave {len(outgoing)} cotangents for {len(operands)} operands.")
+            for v, ct in zip(equation.invars, outgoing, strict=True):
+                give(v, ct)
+    finally:
+        context.source, context.stack = source, stack
+    return [
+        (waiting.get(v) if v in waiting else Zero(v.aval.tangent())) if type(a) is Linear else None
+        for v, a in zip(jaxpr.invars, args, strict=True)
+    ]
+
+
+def transpose_jaxpr(jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to the
+    nonzero cotangents of its linear arguments; and which of those are nonzero."""
+    key = ("transpose", tuple(linear), tuple(nonzero))
+    return jaxpr.cached(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero)))
+
+
+def _transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    held: list[Type] = [v.aval for v, n in zip(jaxpr.invars, linear, strict=True) if not n]
+    incoming: list[Type] = [v.aval.tangent() for v, n in zip(jaxpr.outvars, nonzero, strict=True) if n]
+    nonzero_out: list[bool] = []
+
+    def function(*flat: Any) -> list[Any]:
+        known, given = iter(flat[: len(held)]), iter(flat[len(held) :])
+        args = [Linear(v.aval) if n else next(known) for v, n in zip(jaxpr.invars, linear, strict=True)]
+        cts = [next(given) if n else Zero(v.aval.tangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
+        outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
+        nonzero_out.extend(type(ct) is not Zero for ct in outs)
+        return [ct for ct in outs if type(ct) is not Zero]
+
+    program = stage_closed(function, [*held, *incoming], name=jaxpr.name)
+    return program, tuple(nonzero_out)
+
+
+def backward_instantiated(jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of all arguments of a program linear in all of them, as real arrays."""
+    found = backward(jaxpr, constants, [Linear(v.aval) for v in jaxpr.invars], cotangents)
+    return [instantiate(ct) for ct in found]
+
+
+__all__ = ["Var", "backward", "backward_instantiated", "transpose_jaxpr"]
