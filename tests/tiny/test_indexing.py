@@ -527,13 +527,36 @@ def test_identity_and_permutation(rng: np.random.Generator) -> None:
         assert IndexMap.identity(shape).is_identity and back.then(forth).is_identity
         assert forth.is_permutation and IndexMap.permutation(forth.shape, np.argsort(order)) == forth
         new_shape = random_reshape(rng, shape)
-        assert reshape_map(new_shape, shape).then(reshape_map(shape, new_shape)).is_identity
+        there_and_back = reshape_map(new_shape, shape).then(reshape_map(shape, new_shape))
+        for got, expected in zip(there_and_back.evaluate(grid(shape)), grid(shape), strict=True):
+            np.testing.assert_array_equal(got, expected)
         assert reverse_map(shape, (0,) if shape else ()).then(reverse_map(shape, (0,) if shape else ())).is_identity
     assert transpose_map((2, 3, 4), (2, 0, 1)).as_permutation() == (1, 2, 0)
     assert not transpose_map((2, 2), (1, 0)).is_identity and not reverse_map((3,), (0,)).is_permutation
     assert not broadcast_map((1, 3), (2, 3), (0, 1)).is_permutation
     with pytest.raises(ValueError, match="not a permutation"):
         transpose_map((2, 3), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("shape", "new_shape"),
+    [
+        ((6,), (2, 3)),
+        ((4, 6), (24,)),
+        ((4, 6), (2, 12)),
+        ((2, 3, 4), (4, 3, 2)),
+        ((8, 9, 10), (10, 9, 8)),
+        ((4, 3, 5), (10, 2, 3)),
+        ((2, 5, 2, 3), (4, 3, 5)),
+        ((2, 4, 3, 3), (3, 12, 2)),
+        ((4, 3, 2, 3), (6, 3, 4)),
+        ((1, 5, 1), (5,)),
+        ((), (1, 1)),
+    ],
+)
+def test_a_reshape_and_its_inverse_are_seen_to_cancel(shape: tuple[int, ...], new_shape: tuple[int, ...]) -> None:
+    assert reshape_map(new_shape, shape).then(reshape_map(shape, new_shape)).is_identity
+    assert reshape_map(shape, new_shape).then(reshape_map(new_shape, shape)).is_identity
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,10 @@ from typing import Any, TypeAlias
 
 from weft.indexing.expression import (
     Expression,
-    InconclusiveDimensionError,
     Integer,
     Substitution,
     Symbol,
-    bounds_text,
     definitely_nonnegative,
-    inconclusive,
     linear_in,
     maximum,
     minimum,
@@ -27,6 +24,7 @@ from weft.indexing.expression import (
     substitute,
     symbols_of,
 )
+from weft.indexing.inconclusive import InconclusiveDimensionError, bounds_text, inconclusive
 
 __all__ = [
     "Dimension",
@@ -162,7 +160,7 @@ def divide_exactly(dividend: Dimension, divisor: Dimension) -> Dimension:
     rest = dividend % divisor
     if isinstance(rest, Expression) and 0 in rest.range:
         fix = f'symbolic_shape("{_multiple_text(divisor)}, ...")   where the size is declared, so that it is a multiple'
-        raise inconclusive(f"whether {dividend} is a multiple of {divisor}", dividend, divisor, fix=fix)
+        raise inconclusive(f"whether {dividend} is a multiple of {divisor}", shape_symbols((dividend, divisor)), fix)
     if rest != 0:
         raise ValueError(f"{dividend} is not a multiple of {divisor}")
     return dividend // divisor

@@ -14,27 +14,19 @@ import operator
 import re
 import threading
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from weft.base.errors import InconclusiveDimensionOperation
 from weft.indexing import polynomial
+from weft.indexing.inconclusive import inconclusive
 from weft.indexing.polynomial import Coefficients, Monomial, Term, Terms
 from weft.indexing.ranges import INFINITY, Range
 
 Integer: TypeAlias = "int | Expression"
 Substitution: TypeAlias = Mapping[Any, Any]
-
-
-class InconclusiveDimensionError(InconclusiveDimensionOperation, ValueError):
-    """A question about a symbolic integer whose answer is not known to be the same for all values of its symbols."""
-
-
-# The page of the class that JAX has tells all there is to tell.
-InconclusiveDimensionError.page = InconclusiveDimensionOperation.page
 
 
 # Expressions live as long as somebody holds them; the lock makes look-up-or-insert one step for all threads.
@@ -52,7 +44,7 @@ def _operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return method
 
 
-class Expression(ABC):
+class Expression:
     """A symbolic integer. Compare with `==` or `is`; combine with + - * // % ** and ints on either side.
 
     `<`, `<=`, `>`, `>=` and truth are answered when they hold, or fail, for all values of the symbols, and raise
@@ -94,6 +86,7 @@ class Expression(ABC):
             self._order = self._compute_order()
         return self._order
 
+    # Not an ABC: that metaclass slows down isinstance, which every operation here asks.
     @abstractmethod
     def _operands(self) -> tuple[Integer, ...]:
         """The expressions directly inside this one."""
@@ -148,7 +141,7 @@ class Expression(ABC):
     def __bool__(self) -> bool:
         if 0 not in self.range:
             return True
-        raise inconclusive(f"whether {self} is zero", self)
+        raise inconclusive(f"whether {self} is zero", self.symbols)
 
     def __repr__(self) -> str:
         return str(self)
@@ -424,28 +417,7 @@ def _decide(left: Integer, relation: str, right: Integer, difference: Integer) -
         return True
     if definitely_nonnegative(-1 - difference):
         return False
-    raise inconclusive(f"whether {left} {relation} {right}", left, right)
-
-
-def inconclusive(question: str, *values: Integer, fix: str | None = None) -> InconclusiveDimensionError:
-    """The error for a question without an answer: what is known of the symbols in it, and how to say more."""
-    found = sorted({symbol for value in values for symbol in symbols_of(value)}, key=_order_of)
-    name = found[0].name if found else "b"
-    return InconclusiveDimensionError(
-        f"Cannot decide {question}: it depends on the value of {', '.join(symbol.name for symbol in found)}.",
-        received="known is " + ", ".join(bounds_text(symbol) for symbol in found),
-        fix=(
-            fix or f'symbolic_shape("{name}, ...", constraints=["{name} >= 2", "{name} <= 9"])   with bounds that hold',
-            "an int as size, or code that need not ask",
-        ),
-    )
-
-
-def bounds_text(symbol: Symbol) -> str:
-    """What is known of a symbol, as `1 <= b <= 8`."""
-    lower = "" if symbol.lower is None else f"{symbol.lower} <= "
-    upper = "" if symbol.upper is None else f" <= {symbol.upper}"
-    return f"{lower}{symbol.name}{upper}"
+    raise inconclusive(f"whether {left} {relation} {right}", symbols_of(left) + symbols_of(right))
 
 
 # --- polynomials --------------------------------------------------------------------------------------------------
@@ -495,7 +467,7 @@ def multiply(left: Integer, right: Integer) -> Integer:
 
 
 def _recombine(total: Coefficients) -> None:
-    """Undo divisions in place: `d*(n//d) + n%d -> n`, `n - d*(n//d) -> n%d`, `n - n%d -> d*(n//d)`.
+    """Undo divisions in place: `d*(n//d) + n%d -> n`, `n - d*(n//d) -> n%d`, `n - n%d -> d*(n//d)`, and the like.
 
     The first rule also applies when more of `n//d` is there than needed, so that the form does not depend on the
     order of additions. The limit on steps is never near in practice; it makes it plain that this ends.
@@ -521,10 +493,26 @@ def _recombine_remainder(total: Coefficients, monomial: Monomial, coefficient: i
     if not (
         polynomial.covers(total.get(multiple, 0), needed) or polynomial.contains(total, dividend, factor, -coefficient)
     ):
-        return False
+        return _join_remainders(total, monomial, coefficient, atom)
     polynomial.accumulate(total, [(monomial, -coefficient), (multiple, -needed)])
     polynomial.accumulate(total, polynomial.scaled(dividend, factor, coefficient))
     return True
+
+
+def _join_remainders(total: Coefficients, monomial: Monomial, coefficient: int, atom: Modulo) -> bool:
+    """`n%d + d*((n//d)%e) -> n%(d*e)`"""
+    if monomial != (atom,) or not isinstance(atom.divisor, int):
+        return False
+    quotient, needed = floor_divide(atom.dividend, atom.divisor), coefficient * atom.divisor
+    for other in [
+        m[0] for m, c in total.items() if len(m) == 1 and type(m[0]) is Modulo and polynomial.covers(c, needed)
+    ]:
+        if modulo(quotient, other.divisor) is other:
+            polynomial.accumulate(total, [(monomial, -coefficient), ((other,), -needed)])
+            joined = modulo(atom.dividend, multiply(atom.divisor, other.divisor))
+            polynomial.accumulate(total, polynomial.scaled(terms_of(joined), (), coefficient))
+            return True
+    return False
 
 
 def _recombine_quotient(total: Coefficients, monomial: Monomial, coefficient: int, atom: FloorDivide) -> bool:
@@ -547,7 +535,27 @@ def _recombine_quotient(total: Coefficients, monomial: Monomial, coefficient: in
             polynomial.accumulate(total, polynomial.scaled(terms_of(dividend), factor, -times))
             polynomial.accumulate(total, polynomial.scaled(terms_of(modulo(dividend, divisor)), factor, times))
             return True
+    return _divisions(atom.dividend, Modulo) > 0 and _absorb(total, monomial, coefficient, atom)
+
+
+def _absorb(total: Coefficients, monomial: Monomial, coefficient: int, atom: FloorDivide) -> bool:
+    """`q + r//d -> n//d` where `n = d*q + r` has fewer divisions than q and r together."""
+    for other, other_coefficient in sorted(total.items(), key=polynomial.term_order):
+        if monomial != (atom,) or other == monomial or other_coefficient % coefficient:
+            continue
+        beside = from_terms([(other, other_coefficient // coefficient)])
+        whole = add(atom.dividend, multiply(atom.divisor, beside)) if _divisions(beside, FloorDivide) else 0
+        if whole != 0 and _divisions(whole, Division) <= _divisions(atom.dividend, Division):
+            polynomial.accumulate(total, [(monomial, -coefficient), (other, -other_coefficient)])
+            quotient = terms_of(floor_divide(whole, atom.divisor))
+            polynomial.accumulate(total, polynomial.scaled(quotient, (), coefficient))
+            return True
     return False
+
+
+def _divisions(value: Integer, kind: type[Division]) -> int:
+    """How many factors of the terms are divisions of a kind."""
+    return sum(isinstance(atom, kind) for monomial, _ in terms_of(value) for atom in monomial)
 
 
 _RECOMBINATIONS: dict[type, Callable[[Coefficients, Monomial, int, Any], bool]] = {
@@ -591,13 +599,12 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
         ratio, remainder = _split_multiples(inside.divisor, divisor)
         if remainder == 0:
             return modulo(floor_divide(inside.dividend, divisor), ratio)
-    # (x // 4 + 1) // 2 -> (x + 4) // 8
-    constant_part = sum(coefficient for monomial, coefficient in terms_of(inside) if not monomial)
-    inner = add(inside, -constant_part)
-    if type(inner) is FloorDivide:
-        return floor_divide(
-            add(inner.dividend, multiply(inner.divisor, constant_part)), multiply(inner.divisor, divisor)
-        )
+    # (x // 4 + y) // 2 -> (x + 4*y) // 8
+    for monomial, coefficient in terms_of(inside):
+        if coefficient == 1 and len(monomial) == 1 and type(monomial[0]) is FloorDivide:
+            inner = monomial[0]
+            others = add(inside, multiply(inner, -1))
+            return floor_divide(add(inner.dividend, multiply(inner.divisor, others)), multiply(inner.divisor, divisor))
     return _atom(FloorDivide, inside, divisor)
 
 
@@ -755,7 +762,7 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
 
 def substitute(value: Integer, values: Substitution) -> Any:
     """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays."""
-    if not isinstance(value, Expression):
+    if not any(symbol in values or symbol.name in values for symbol in symbols_of(value)):
         return value
     known: dict[Any, Any] = {}
     for key, replacement in values.items():
@@ -764,7 +771,9 @@ def substitute(value: Integer, values: Substitution) -> Any:
                 raise TypeError(f"{key} must be replaced by integers, but the array has dtype {replacement.dtype}")
             # Narrow or unsigned integers would wrap around in the middle of the expression.
             known[key] = replacement.astype(np.int64)
-            missing = [symbol.name for symbol in value.symbols if symbol not in values and symbol.name not in values]
+            missing = [
+                symbol.name for symbol in symbols_of(value) if symbol not in values and symbol.name not in values
+            ]
             if missing:
                 raise ValueError(f"{value} cannot be evaluated on arrays: no value for {', '.join(missing)}")
         else:

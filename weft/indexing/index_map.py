@@ -177,10 +177,11 @@ class IndexMap:
         constraints = dict.fromkeys(constraint.substitute(ones) for constraint in self.constraints)
         kept = tuple(constraint for constraint in constraints if not constraint.always_holds())
         results = tuple(substitute(result, ones) for result in self.results)
-        narrow = {symbol: self._narrowed(symbol, kept) for symbol in self.symbols}
-        if any(symbol is not narrower for symbol, narrower in narrow.items()):
-            back = {narrower: symbol for symbol, narrower in narrow.items()}
-            results = tuple(substitute(substitute(result, narrow), back) for result in results)
+        for symbol in self.symbols if kept else ():
+            narrower = self._narrowed(symbol, kept)
+            if narrower is not symbol:
+                there = tuple(substitute(result, {symbol: narrower}) for result in results)
+                results = tuple(substitute(result, {narrower: symbol}) for result in there)
         if same_shape(results, self.results) and kept == self.constraints:
             return self
         return IndexMap(self.dims, results, kept)

@@ -31,9 +31,10 @@ class Trace:
 
 
 class EvaluationTrace(Trace):
-    """The bottom of every stack: operations run on concrete arrays. `evaluate` is filled in by the runtime."""
+    """The bottom of every stack: operations run on concrete arrays. The runtime fills in `evaluate`, and `lift`, which makes a
+    concrete array of a NumPy value or a number."""
 
-    __slots__ = ("evaluate",)
+    __slots__ = ("evaluate", "lift")
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         return self.evaluate(primitive, args, params)
@@ -53,6 +54,11 @@ class Context(threading.local):
 
 
 context = Context()
+
+
+def lifted(value: Any) -> Any:
+    """The value as something with a type of its own, so that rules may ask any operand for its shape and dtype."""
+    return value if hasattr(value, "aval") else EVALUATION.lift(value)
 
 
 def current_source() -> Location | None:

@@ -99,7 +99,7 @@ def _split(
         effects = card.effects([v.aval for v in operands], params)
         known.append(Equation(operands, made, card, params, effects, equation.source, equation.stack))
     card, params = split.unknown
-    waiting = [*residuals, *(equation.invars[i] for i in split.unknown_in)]
+    waiting = [equation.invars[i] if i >= 0 else residuals[~i] for i in split.unknown_in]
     results = [v for v, u in outs if u]
     effects = card.effects([v.aval for v in waiting], params)
     unknown.append(Equation(waiting, results, card, params, effects, equation.source, equation.stack))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base.errors import MissingRuleError
 from weft.ir.context import context
@@ -60,7 +60,8 @@ class Split:
     """One equation split by partial evaluation into a known and an unknown one.
 
     `known` (primitive, params) takes the operands numbered `known_in` and returns the known results followed by residuals.
-    `unknown` takes the residuals followed by the operands numbered `unknown_in` and returns the unknown results.
+    `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: a number >= 0 is an operand of the
+    equation, `~k` is residual k.
     """
 
     known: tuple[Primitive, Params] | None
@@ -84,6 +85,10 @@ class Primitive:
     # Largest error of compiled code in units in the last place, by dtype name; "" is the default.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # `@primitive` replaces a class by its instance, which type checkers do not see
+
+        def __new__(cls, *args: Any, **params: Any) -> Any: ...
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         """Bind: hand the operation to the active trace."""
@@ -242,12 +247,12 @@ def registered() -> list[Primitive]:
     return list(_registry.values())
 
 
-# The two operations that differentiation itself needs; `ops` fills them in, since they are made of primitives.
+# What rules need of later folders: zeros and addition, which `ops` fills in, and batching, which `transforms` fills in.
 _needs: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, function: Callable[..., Any]) -> None:
-    """Fill in an operation that rules of every primitive may need: `instantiate` or `accumulate`."""
+    """Fill in what `instantiate`, `accumulate` or `batched_program` needs: "zeros", "add" or "batch"."""
     _needs[name] = function
 
 
@@ -263,3 +268,8 @@ def accumulate(x: Any, y: Any) -> Any:
     if type(y) is Zero:
         return x
     return _needs["add"](x, y)
+
+
+def batched_program(jaxpr: Any, axis: Axis, batched: Sequence[bool]) -> Any:
+    """A carried program over arguments whose first dimension, where `batched`, is `axis`; all its results have it too."""
+    return _needs["batch"](jaxpr, axis, batched, True)[0]

@@ -154,11 +154,14 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
 
 
 class TapeType(Type):
-    """An unbounded sequence of values of one element type, zero where nothing was written: what a loop of unknown length records."""
+    """An unbounded sequence of values of one element type, zero where nothing was written: what a loop of unknown length records.
+
+    The element may be a tape itself, for a loop in a loop.
+    """
 
     __slots__ = ("element",)
 
-    def __init__(self, element: ArrayType):
+    def __init__(self, element: Type):
         self.element = element
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Arithmetic on each element: add, sub, mul, div, neg and what is closest to them."""
+"""Arithmetic on each element: sums, products, quotients, whole powers, extremes, magnitude and sign."""
 
 from __future__ import annotations
 
@@ -7,11 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
+from weft.base.source import user_line
 from weft.ir.primitive import Sample, primitive
+from weft.ir.types import type_of
 from weft.ir.zeros import Zero, is_linear
+from weft.ops.compare import eq, ge
+from weft.ops.complex import conj, real
+from weft.ops.convert import convert_element_type
 from weft.ops.elementwise import Elementwise
 from weft.ops.reduce import unbroadcast
+from weft.ops.rounding import floor
+from weft.ops.scalar import bfloat16, complex_ramp, constant_like, is_complex, positive_ramp, rounded
+from weft.ops.select import select_n, where
 from weft.ops.shape import broadcast_in_dim, ramp
+
+
+def pair_samples() -> Any:
+    """Samples of an operation on two arrays of numbers."""
+    yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy())
+    yield Sample(ramp(3), ramp()[()])
+    yield Sample(ramp()[()], ramp(3))
+    yield Sample(ramp(0, 2), ramp(0, 2))
+    yield Sample(ramp(4, dtype=np.int32), ramp(4, dtype=np.int32)[::-1].copy())
+    yield Sample(ramp(4, dtype=np.uint8), ramp(4, dtype=np.uint8)[::-1].copy())
+    yield Sample(complex_ramp(2), complex_ramp(2) * 1j)
+    yield Sample(ramp(3, dtype=bfloat16), ramp(3, dtype=bfloat16)[::-1].copy(), differentiable=False)
 
 
 @primitive
@@ -19,8 +40,7 @@ class add(Elementwise):
     """Sum of two arrays."""
 
     linear = "all"
-    kinds = "iufc"
-    eval = staticmethod(np.add)
+    eval = rounded(np.add)
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         return [unbroadcast(cotangent, a.aval) if is_linear(a) else None for a in (x, y)]
@@ -32,10 +52,7 @@ class add(Elementwise):
         return add(dx, dy)
 
     def samples(self) -> Any:
-        yield Sample(ramp(3, 2), ramp(3, 2)[::-1])
-        yield Sample(ramp(3), ramp()[()])
-        yield Sample(ramp(4, dtype=np.int32), ramp(4, dtype=np.int32))
-        yield Sample(ramp(2, dtype=np.complex64), ramp(2, dtype=np.complex64) * 1j)
+        yield from pair_samples()
 
 
 @primitive
@@ -44,8 +61,7 @@ class mul(Elementwise):
 
     linear = "all"
     multilinear = True
-    kinds = "biufc"
-    eval = staticmethod(np.multiply)
+    eval = rounded(np.multiply)
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         if is_linear(x):
@@ -53,10 +69,7 @@ class mul(Elementwise):
         return [None, unbroadcast(mul(x, cotangent), y.aval)]
 
     def samples(self) -> Any:
-        yield Sample(ramp(3, 2), ramp(3, 2)[::-1])
-        yield Sample(ramp()[()], ramp(3))
-        yield Sample(ramp(4, dtype=np.int32), ramp(4, dtype=np.int32))
-        yield Sample(ramp(2, dtype=np.complex64), ramp(2, dtype=np.complex64) * 1j)
+        yield from pair_samples()
 
 
 @primitive
@@ -64,13 +77,15 @@ class neg(Elementwise):
     """Minus each element."""
 
     linear = (0,)
-    eval = staticmethod(np.negative)
+    eval = rounded(np.negative)
 
     def transpose(self, cotangent: Any, x: Any) -> Sequence[Any]:
         return [neg(cotangent)]
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2))
+        yield Sample(ramp(3, dtype=np.uint8))
+        yield Sample(complex_ramp(2))
 
 
 @primitive
@@ -78,7 +93,7 @@ class sub(Elementwise):
     """Difference of two arrays."""
 
     linear = "all"
-    eval = staticmethod(np.subtract)
+    eval = rounded(np.subtract)
 
     def jvp(self, tangents: Any, out: Any, x: Any, y: Any) -> Any:
         dx, dy = tangents
@@ -93,12 +108,236 @@ class sub(Elementwise):
         ]
 
     def samples(self) -> Any:
-        yield Sample(ramp(3, 2), ramp(3, 2)[::-1])
-        yield Sample(ramp(3), ramp()[()])
+        yield from pair_samples()
 
 
 def broadcast_tangent(tangent: Any, out: Any) -> Any:
     """A tangent in the shape of the result: that of a scalar operand is repeated."""
-    if tangent.shape == out.shape:
+    if type(tangent) is Zero:
+        return Zero.of(out.aval)
+    if np.shape(tangent) == out.shape:
         return tangent
     return broadcast_in_dim(tangent, shape=out.shape, broadcast_dimensions=())
+
+
+@primitive
+class div(Elementwise):
+    """Quotient; of integers it is cut towards zero, and a division by zero gives -1 (all bits set)."""
+
+    eval = rounded(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        if number == 0:
+            return div(tangent, y)
+        return neg(mul(div(tangent, y), out))
+
+    def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
+        return [unbroadcast(div(cotangent, y), x.aval), None]
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2), positive_ramp(3, 2)[::-1].copy())
+        yield Sample(ramp(3), np.float32(1.5).reshape(()))
+        yield Sample(np.float32(1.5).reshape(()), positive_ramp(3))
+        yield Sample(_DIVIDENDS, _DIVISORS)
+        yield Sample(np.array([5, 7, 255], np.uint8), np.array([0, 2, 3], np.uint8))
+        yield Sample(complex_ramp(3), complex_ramp(3)[::-1] * 1j)
+        yield Sample(positive_ramp(3, dtype=bfloat16), positive_ramp(3, dtype=bfloat16), differentiable=False)
+
+
+_DIVIDENDS = np.array([5, -5, 0, -(2**31), -7, 7, 9], np.int32)
+_DIVISORS = np.array([0, 0, 0, -1, 2, -2, 3], np.int32)
+
+
+def _integer_quotient(x: Any, y: Any) -> Any:
+    quotient = np.floor_divide(x, y)
+    if x.dtype.kind == "i":
+        rest = x - quotient * y
+        quotient = quotient + ((rest != 0) & ((x < 0) != (y < 0))).astype(x.dtype)
+        quotient = np.where((y == -1), np.negative(x), quotient)
+    return np.where(y == 0, ~np.zeros((), x.dtype), quotient)
+
+
+@primitive
+class rem(Elementwise):
+    """Rest of the division cut towards zero: it has the sign of the dividend. An integer modulo zero is itself."""
+
+    kinds = "iuf"
+    eval = rounded(lambda x, y: np.where(y == 0, x, np.fmod(x, y)) if x.dtype.kind in "iu" else np.fmod(x, y))
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        if number == 0:
+            return broadcast_tangent(tangent, out)
+        quotient = div(x, y)
+        return neg(mul(tangent, mul(sign(quotient), floor(abs(quotient)))))
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2) * 3, positive_ramp(3, 2)[::-1].copy())
+        yield Sample(np.float32(7.3).reshape(()), positive_ramp(3))
+        yield Sample(ramp(3) * 3, np.float32(0.7).reshape(()))
+        yield Sample(_DIVIDENDS, _DIVISORS)
+        yield Sample(
+            np.array([np.inf, 1, np.nan, 1], np.float32), np.array([1, np.inf, 1, 0], np.float32), differentiable=False
+        )
+
+
+@primitive
+class square(Elementwise):
+    """Each element times itself."""
+
+    eval = rounded(np.square)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, mul(constant_like(x, 2), x))
+
+    def emit(self, builder: Any, x: Any) -> Any:
+        return builder.mul(x, x)
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2))
+        yield Sample(ramp(3, dtype=np.int32))
+        yield Sample(complex_ramp(2))
+        yield Sample(ramp(3, dtype=bfloat16), differentiable=False)
+
+
+@primitive
+class integer_pow(Elementwise):
+    """A whole power, by repeated squaring."""
+
+    def type(self, x: Any, *, y: int) -> Any:
+        if y < 0 and dtypes.kind(x.dtype) in "iu":
+            raise TypeError(
+                f"integer_pow cannot raise integers to a negative power, got {x.short()} and y={y} (at {user_line()}). "
+                "Convert to a float first."
+            )
+        return super().type(x)
+
+    @rounded
+    def eval(x: Any, *, y: int) -> Any:
+        return _whole_power(np.asarray(x), y)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, *, y: int) -> Any:
+        if y == 0:
+            return Zero.of(out.aval)
+        if y == 1:
+            return tangent
+        return mul(tangent, mul(constant_like(x, y), x if y == 2 else integer_pow(x, y=y - 1)))
+
+    def samples(self) -> Any:
+        for exponent in (0, 1, 2, 3, 7):
+            yield Sample(ramp(3), y=exponent)
+        yield Sample(positive_ramp(3), y=-1)
+        yield Sample(positive_ramp(2, 2), y=-3)
+        yield Sample(ramp(3, dtype=np.int32), y=5)
+        yield Sample(complex_ramp(2), y=3)
+        yield Sample(ramp(3, dtype=bfloat16), y=4, differentiable=False)
+
+
+def _whole_power(x: np.ndarray, exponent: int) -> Any:
+    """A power by repeated squaring, so that every product is rounded and integers wrap."""
+    left, base = (exponent if exponent >= 0 else -exponent), x
+    power: Any = np.ones(x.shape, x.dtype)
+    while left:
+        if left & 1:
+            power = power * base
+        left >>= 1
+        if left:
+            base = base * base
+    return np.ones((), x.dtype) / power if exponent < 0 else power
+
+
+class Extreme(Elementwise):
+    """The greater or the lesser of two elements; nan wins, complex numbers are ordered by real, then imaginary part."""
+
+    kinds = "biufc"
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        chosen, other = (x, y) if number == 0 else (y, x)
+        # Where both are the extreme, each has half of the derivative.
+        share = where(eq(other, out), constant_like(out, 0.5), constant_like(out, 1))
+        return mul(tangent, where(eq(chosen, out), share, constant_like(out, 0)))
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2), ramp(3, 2)[::-1] + np.float32(0.1))
+        yield Sample(ramp(4), np.float32(0.3).reshape(()))
+        yield Sample(np.float32(0.3).reshape(()), ramp(4))
+        yield Sample(ramp(4, dtype=np.int32), ramp(4, dtype=np.int32)[::-1].copy())
+        yield Sample(np.array([True, False]), np.array([False, False]))
+        yield Sample(
+            np.array([np.nan, 1, np.inf], np.float32), np.array([1, np.nan, -np.inf], np.float32), differentiable=False
+        )
+        yield Sample(ramp(3, dtype=bfloat16), ramp(3, dtype=bfloat16)[::-1].copy(), differentiable=False)
+        yield Sample(complex_ramp(3), complex_ramp(3)[::-1].copy(), differentiable=False)
+
+
+@primitive
+class max(Extreme):
+    """The greater of two elements."""
+
+    eval = rounded(np.maximum)
+
+
+@primitive
+class min(Extreme):
+    """The lesser of two elements."""
+
+    eval = rounded(np.minimum)
+
+
+@primitive
+class sign(Elementwise):
+    """-1, 0 or 1; zeros keep their sign and nan stays; a complex number is scaled to magnitude 1."""
+
+    @rounded
+    def eval(x: Any) -> Any:
+        if x.dtype.kind == "c":
+            size = np.abs(x)
+            return np.where(size == 0, np.zeros((), x.dtype), x / np.where(size == 0, np.ones((), size.dtype), size))
+        return np.where(x == 0, x, np.sign(x))
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        if not is_complex(x):
+            return Zero.of(out.aval)
+        # d(x/|x|) is the part of the tangent that turns x, divided by |x|.
+        size = without_zeros(convert_element_type(abs(x), new_dtype=out.dtype, weak_type=False))
+        turned = sub(tangent, mul(out, _real_as_complex(mul(conj(out, input_dtype=out.dtype), tangent))))
+        return div(turned, size)
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2))
+        yield Sample(np.array([-3, 0, 4], np.int32))
+        yield Sample(np.array([0, 4], np.uint8))
+        yield Sample(complex_ramp(3))
+        yield Sample(np.array([-0.0, 0.0, np.nan, np.inf, -np.inf], np.float32), differentiable=False)
+
+
+@primitive
+class abs(Elementwise):
+    """Magnitude; that of a complex number is real. The most negative integer stays: its magnitude does not fit."""
+
+    def result_dtype(self, dtype: Any, **params: Any) -> Any:
+        return dtypes.to_real_dtype(dtype)
+
+    eval = rounded(np.abs)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        if not is_complex(x):
+            return where(ge(x, constant_like(x, 0)), tangent, neg(tangent))
+        dtype = type_of(x).dtype
+        size = without_zeros(convert_element_type(out, new_dtype=dtype, weak_type=False))
+        return real(mul(tangent, div(conj(x, input_dtype=dtype), size)))
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2))
+        yield Sample(np.array([-3, 0, -(2**31)], np.int32))
+        yield Sample(np.array([0, 4], np.uint8))
+        yield Sample(complex_ramp(3))
+        yield Sample(ramp(3, dtype=bfloat16), differentiable=False)
+
+
+def without_zeros(x: Any) -> Any:
+    """`x` with ones in place of zeros, as a safe divisor."""
+    return select_n(eq(x, constant_like(x, 0)), x, constant_like(x, 1))
+
+
+def _real_as_complex(x: Any) -> Any:
+    return convert_element_type(real(x), new_dtype=x.dtype, weak_type=False)

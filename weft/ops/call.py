@@ -46,7 +46,7 @@ class Call(HigherOrder):
             known=(self, {**rest, "jaxpr": parts.known}),
             known_in=tuple(i for i, u in enumerate(unknown) if not u),
             unknown=(self, {**rest, "jaxpr": parts.unknown}),
-            unknown_in=tuple(i for i, u in enumerate(unknown) if u),
+            unknown_in=(*(~k for k in range(len(parts.residual_types))), *(i for i, u in enumerate(unknown) if u)),
             unknown_out=parts.unknown_out,
             residual_types=parts.residual_types,
         )

@@ -1,27 +1,50 @@
-"""Reductions by addition, and the helper that sums away what broadcasting added."""
+"""Reductions by addition, what all reductions share, and the helper that sums away what broadcasting added."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
+from weft.base import dtypes
+from weft.base.source import user_line
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ops.families import Reduction, kept_axes, wide
 from weft.ops.shape import broadcast_in_dim, ramp
 
+_KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
+
+
+def check_kind(name: str, dtype: Any, kinds: str) -> None:
+    """The operand's dtype must be of one of `kinds`, by the letters of `dtypes.kind`."""
+    if dtypes.kind(dtype) not in kinds:
+        accepted = ", ".join(_KIND_NAMES[k] for k in kinds)
+        raise TypeError(f"{name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); it takes {accepted} arrays.")
+
+
+class Fold(Reduction):
+    """A reduction of one operand that accepts dtypes of `kinds`."""
+
+    kinds: ClassVar[str] = "iufc"
+
+    def type(self, x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
+        check_kind(self.name, x.dtype, self.kinds)
+        return super().type(x, axes=axes)
+
 
 @primitive
-class reduce_sum(Reduction):
+class reduce_sum(Fold):
     """Sum over `axes`; reduced-precision floats accumulate wider."""
 
     linear = (0,)
     ulp = {"": 2.0}
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
-        return np.sum(wide(np.asarray(x)), axis=axes, dtype=None if x.dtype.kind == "c" else wide(np.empty(0, x.dtype)).dtype).astype(x.dtype)
+        operand = wide(np.asarray(x))
+        return np.sum(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
 
     def transpose(self, cotangent: Any, x: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:
         shape = x.aval.shape
@@ -37,13 +60,16 @@ class reduce_sum(Reduction):
         yield Sample(ramp(3, 4), axes=(1,))
         yield Sample(ramp(2, 3, 4), axes=(0, 2))
         yield Sample(ramp(3), axes=())
+        yield Sample(ramp(), axes=())
         yield Sample(ramp(4, dtype=np.int32), axes=(0,))
         yield Sample(ramp(0, 3), axes=(0,))
+        yield Sample(ramp(2, 3, dtype=np.complex64) * (1 + 2j), axes=(1,))
+        yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
 
 
 def unbroadcast(cotangent: Any, aval: ArrayType) -> Any:
     """The cotangent of an operand that may have been a scalar used against a whole tensor."""
-    shape = cotangent.aval.shape
+    shape = np.shape(cotangent)
     if shape == aval.shape:
         return cotangent
     return reduce_sum(cotangent, axes=tuple(range(len(shape))))

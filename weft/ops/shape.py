@@ -1,16 +1,18 @@
-"""Shape operations: transpose, broadcast, reshape, squeeze. Each moves elements and is linear."""
+"""Shape operations: transpose, broadcast, reshape, squeeze, rev, tile. Each moves elements and is linear."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.indexing import index_map
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
-from weft.ir.types import ArrayType, Shape
+from weft.ir.types import ArrayType, Shape, type_of
 from weft.ops.families import Indexing, check_axes, fail, inverse_permutation, kept_axes, shifted
 from weft.sharding.factors import AxisFactors
 
@@ -26,7 +28,10 @@ class transpose(Indexing):
 
     def type(self, x: ArrayType, *, permutation: tuple[int, ...]) -> ArrayType:
         if sorted(permutation) != list(range(x.ndim)):
-            raise fail(f"transpose got permutation {permutation} for an operand of shape {x.shape}.", fix="name every axis once")
+            raise fail(
+                f"transpose got permutation {permutation} for an operand of shape {x.shape}.",
+                fix="name every axis once",
+            )
         return x.with_shape(x.shape[p] for p in permutation)
 
     def eval(self, x: Any, *, permutation: tuple[int, ...]) -> Any:
@@ -49,6 +54,8 @@ class transpose(Indexing):
     def samples(self) -> Any:
         yield Sample(ramp(2, 3, 4), permutation=(2, 0, 1))
         yield Sample(ramp(3, 2), permutation=(1, 0))
+        yield Sample(ramp(3, 0, dtype=np.int32), permutation=(1, 0))
+        yield Sample(ramp(3, 2, dtype=dtypes.bfloat16), permutation=(1, 0))
         yield Sample(ramp(), permutation=())
 
 
@@ -65,10 +72,11 @@ class broadcast_in_dim(Indexing):
         for size, dim in zip(x.shape, broadcast_dimensions, strict=True):
             if not 0 <= dim < len(shape) or (size != shape[dim] and size != 1):
                 raise fail(
-                    f"broadcast_in_dim cannot place an operand of shape {x.shape} at dimensions {broadcast_dimensions} of {shape}.",
+                    f"broadcast_in_dim cannot place an operand of shape {x.shape} at dimensions {broadcast_dimensions} "
+                    f"of {shape}.",
                     fix="each operand dimension must be 1 or equal to the result dimension it is placed at",
                 )
-        if any(a >= b for a, b in zip(broadcast_dimensions, broadcast_dimensions[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(broadcast_dimensions)):
             raise fail(f"broadcast_in_dim needs increasing broadcast_dimensions, got {broadcast_dimensions}.")
         return x.with_shape(shape)
 
@@ -79,7 +87,9 @@ class broadcast_in_dim(Indexing):
             full[dim] = size
         return np.broadcast_to(x.reshape(full), shape)
 
-    def transpose(self, cotangent: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> Sequence[Any]:
+    def transpose(
+        self, cotangent: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
+    ) -> Sequence[Any]:
         aval = x.aval
         new = kept_axes(len(shape), broadcast_dimensions)
         stretched = tuple(d for s, d in zip(aval.shape, broadcast_dimensions, strict=True) if s == 1 and shape[d] != 1)
@@ -88,7 +98,9 @@ class broadcast_in_dim(Indexing):
             summed = reshape(summed, new_sizes=aval.shape, dimensions=None)
         return [summed]
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> tuple[Any, int]:
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
+    ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         x = move_axis(x, dim, 0)
         placed = (0, *(d + 1 for d in broadcast_dimensions))
@@ -96,7 +108,9 @@ class broadcast_in_dim(Indexing):
 
     def factors(self, x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> AxisFactors:
         result = tuple(f"d{i}" for i in range(len(shape)))
-        operand = tuple(result[d] if s == shape[d] else None for s, d in zip(x.shape, broadcast_dimensions, strict=True))
+        operand = tuple(
+            result[d] if s == shape[d] else None for s, d in zip(x.shape, broadcast_dimensions, strict=True)
+        )
         return AxisFactors((operand,), (result,))
 
     def localize(self, params: Params, local_results: Any) -> Params:
@@ -110,6 +124,8 @@ class broadcast_in_dim(Indexing):
         yield Sample(ramp(3), shape=(3, 2), broadcast_dimensions=(0,))
         yield Sample(ramp(2, 1), shape=(2, 4, 3), broadcast_dimensions=(0, 2))
         yield Sample(ramp(), shape=(2, 2), broadcast_dimensions=())
+        yield Sample(ramp(1, dtype=np.complex64), shape=(0, 2), broadcast_dimensions=(0,))
+        yield Sample(ramp(2, dtype=np.bool_), shape=(2, 1), broadcast_dimensions=(0,))
 
 
 @primitive
@@ -135,7 +151,7 @@ class reshape(Indexing):
         return reshape(move_axis(x, dim, 0), new_sizes=(axis.size, *new_sizes), dimensions=None), 0
 
     def factors(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> AxisFactors:
-        """Leading and trailing dimensions of equal size correspond; what is merged or split in between must be whole."""
+        """Leading and trailing dimensions of equal size correspond; what is merged or split between must be whole."""
         old: list[str | None] = [None] * x.ndim
         new: list[str | None] = [None] * len(new_sizes)
         front = 0
@@ -158,6 +174,7 @@ class reshape(Indexing):
         yield Sample(ramp(2, 3, 4), new_sizes=(6, 4), dimensions=None)
         yield Sample(ramp(6), new_sizes=(2, 1, 3), dimensions=None)
         yield Sample(ramp(1), new_sizes=(), dimensions=None)
+        yield Sample(ramp(0, 3, dtype=np.int32), new_sizes=(2, 0), dimensions=None)
 
 
 @primitive
@@ -190,6 +207,82 @@ class squeeze(Indexing):
 
     def samples(self) -> Any:
         yield Sample(ramp(1, 3, 1), dimensions=(0, 2))
+        yield Sample(ramp(1, 1, dtype=np.int32), dimensions=(0, 1))
+        yield Sample(ramp(3), dimensions=())
+
+
+@primitive
+class rev(Indexing):
+    """The elements in reverse order along `dimensions`."""
+
+    def type(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> ArrayType:
+        check_axes("rev", dimensions, x.ndim)
+        return x
+
+    def eval(self, x: Any, *, dimensions: tuple[int, ...]) -> Any:
+        return np.flip(x, dimensions)
+
+    def transpose(self, cotangent: Any, x: Any, *, dimensions: tuple[int, ...]) -> Sequence[Any]:
+        return [rev(cotangent, dimensions=dimensions)]
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, dimensions: tuple[int, ...]) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        return rev(x, dimensions=shifted(dimensions, dim)), dim
+
+    def factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
+        names = tuple(None if i in dimensions else f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (names,))
+
+    def sources(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> list[tuple[int, Any]]:
+        return [(0, index_map.reverse_map(x.shape, dimensions))]
+
+    def samples(self) -> Any:
+        yield Sample(ramp(2, 3, 4), dimensions=(0, 2))
+        yield Sample(ramp(3, dtype=np.int32), dimensions=(0,))
+        yield Sample(ramp(0, 2), dimensions=(0,))
+        yield Sample(ramp(), dimensions=())
+
+
+@primitive
+class tile(Indexing):
+    """The operand repeated `reps[i]` times along axis i, one copy after the other."""
+
+    def type(self, x: ArrayType, *, reps: tuple[Any, ...]) -> ArrayType:
+        if len(reps) != x.ndim:
+            raise fail(
+                f"tile got reps {reps} for an operand of shape {x.shape}.", fix="give one number for each dimension"
+            )
+        return x.with_shape(size * count for size, count in zip(x.shape, reps, strict=True))
+
+    def eval(self, x: Any, *, reps: tuple[int, ...]) -> Any:
+        return np.tile(x, reps)
+
+    def transpose(self, cotangent: Any, x: Any, *, reps: tuple[Any, ...]) -> Sequence[Any]:
+        apart = tuple(d for size, count in zip(x.aval.shape, reps, strict=True) for d in (count, size))
+        copies = reshape(cotangent, new_sizes=apart, dimensions=None)
+        return [_sum(copies, tuple(range(0, 2 * len(reps), 2)))]
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, reps: tuple[Any, ...]) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        return tile(x, reps=(*reps[:dim], 1, *reps[dim:])), dim
+
+    def factors(self, x: ArrayType, *, reps: tuple[Any, ...]) -> AxisFactors:
+        names = tuple(f"d{i}" if count == 1 else None for i, count in enumerate(reps))
+        return AxisFactors((names,), (names,))
+
+    def sources(self, x: ArrayType, *, reps: tuple[Any, ...]) -> list[tuple[int, Any]]:
+        sizes = self.type(x, reps=reps).shape
+        places = zip(index_map.indices(sizes), x.shape, reps, strict=True)
+        # A size of 0 is never indexed, and nothing is taken modulo 0.
+        moved = (s if count == 1 or size == 0 else s % size for s, size, count in places)
+        return [(0, index_map.IndexMap.over(sizes, moved))]
+
+    def samples(self) -> Any:
+        yield Sample(ramp(2, 3), reps=(2, 1))
+        yield Sample(ramp(2, dtype=np.int32), reps=(3,))
+        yield Sample(ramp(2), reps=(0,))
+        yield Sample(ramp(0, 2), reps=(2, 2))
+        yield Sample(ramp(), reps=())
 
 
 def move_axis(x: Any, source: int, destination: int) -> Any:
@@ -204,7 +297,7 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
 def batched_at_front(x: Any, dim: int | None, axis: Axis) -> Any:
     """`x` with its batch dimension first, made by repetition when it has none."""
     if dim is None:
-        shape = np.shape(x) if not hasattr(x, "aval") else x.aval.shape
+        shape = type_of(x).shape  # type: ignore[attr-defined]
         return broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
     return move_axis(x, dim, 0)
 

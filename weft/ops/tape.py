@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.ir.primitive import Axis, Primitive, instantiate, primitive, provide
+from weft.base.errors import MissingRuleError
+from weft.ir.primitive import Axis, Primitive, instantiate, lookup, primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.arithmetic import add
@@ -24,17 +25,26 @@ class Tape:
 
     __slots__ = ("aval", "entries", "length")
 
-    def __init__(self, element: ArrayType, entries: list[Any] | None = None, length: int = 0):
+    def __init__(self, element: Type, entries: list[Any] | None = None, length: int = 0):
         self.aval = TapeType(element)
         self.entries: list[Any] = [] if entries is None else entries
         self.length = length
 
-    def zero(self) -> np.ndarray:
+    def zero(self) -> Any:
         element = self.aval.element
+        if isinstance(element, TapeType):
+            return Tape(element.element)
+        assert isinstance(element, ArrayType)
         return np.zeros(element.shape, dtypes.storage(element.dtype))  # type: ignore[arg-type]
 
     def read(self, position: int) -> Any:
         return self.entries[position] if 0 <= position < self.length else self.zero()
+
+    def map(self, element: Type, function: Any) -> Tape:
+        """A tape of another type, entry by entry; tapes among the entries are mapped inside."""
+        inner = element.element if isinstance(element, TapeType) else element
+        entries = [e.map(inner, function) if isinstance(e, Tape) else function(e) for e in self.entries[: self.length]]
+        return Tape(element, entries, self.length)
 
     def write(self, position: int, value: Any) -> Tape:
         if position < 0:
@@ -62,10 +72,10 @@ class TapePrimitive(Primitive):
 class tape_new(TapePrimitive):
     """An empty tape."""
 
-    def type(self, *, element: ArrayType) -> TapeType:
+    def type(self, *, element: Type) -> TapeType:
         return TapeType(element)
 
-    def eval(self, *, element: ArrayType) -> Tape:
+    def eval(self, *, element: Type) -> Tape:
         return Tape(element)
 
 
@@ -94,9 +104,8 @@ class tape_write(TapePrimitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         tape, position, value = args
-        if dims[1] is not None:
-            raise ValueError("A tape is written at one position for all elements of a batch.")
-        return tape_write(batched_tape(tape, dims[0], axis), position, batched_at_front(value, dims[2], axis)), 0
+        position = common_position(position, dims[1])
+        return tape_write(batched_tape(tape, dims[0], axis), position, batched_value(value, dims[2], axis)), 0
 
 
 @primitive
@@ -105,7 +114,7 @@ class tape_read(TapePrimitive):
 
     linear = (0,)
 
-    def type(self, tape: TapeType, position: Type) -> ArrayType:
+    def type(self, tape: TapeType, position: Type) -> Type:
         return tape.element
 
     def eval(self, tape: Tape, position: Any) -> Any:
@@ -116,9 +125,7 @@ class tape_read(TapePrimitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         tape, position = args
-        if dims[1] is not None:
-            raise ValueError("A tape is read at one position for all elements of a batch.")
-        return tape_read(tape, position), 0
+        return tape_read(batched_tape(tape, dims[0], axis), common_position(position, dims[1])), 0
 
 
 @primitive
@@ -136,7 +143,8 @@ class tape_add(TapePrimitive):
         if not x.length:
             return y
         length = max(x.length, y.length)
-        return Tape(x.aval.element, [np.add(x.read(i), y.read(i)) for i in range(length)], length)
+        plus = self.eval if isinstance(x.aval.element, TapeType) else np.add
+        return Tape(x.aval.element, [plus(x.read(i), y.read(i)) for i in range(length)], length)
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         return [cotangent if is_linear(x) else None, cotangent if is_linear(y) else None]
@@ -152,20 +160,61 @@ class tape_broadcast(TapePrimitive):
     linear = (0,)
 
     def type(self, tape: TapeType, *, size: Any) -> TapeType:
-        return TapeType(tape.element.with_shape((size, *tape.element.shape)))
+        return with_entries(tape, lambda t: t.with_shape((size, *t.shape)))
 
     def eval(self, tape: Tape, *, size: int) -> Tape:
         element = self.type(tape.aval, size=size).element
-        entries = [np.broadcast_to(e, (size, *np.shape(e))) for e in tape.entries[: tape.length]]
-        return Tape(element, entries, tape.length)
+        return tape.map(element, lambda e: np.broadcast_to(e, (size, *np.shape(e))))
+
+    def transpose(self, cotangent: Any, tape: Any, *, size: Any) -> Sequence[Any]:
+        return [tape_sum(cotangent)]
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, size: Any) -> tuple[Any, int]:
-        raise ValueError("A tape that is batched already is not broadcast again.")
+        # The new dimension goes first, and so must the batch: entries are (size, batch, ...) then, in a tape of its own.
+        raise MissingRuleError("`tape_broadcast` has no batch rule: a tape is spread once for each vmap, from the inside out.")
+
+
+@primitive
+class tape_sum(TapePrimitive):
+    """A tape every entry of which is summed over its first dimension."""
+
+    linear = (0,)
+
+    def type(self, tape: TapeType) -> TapeType:
+        return with_entries(tape, lambda t: t.without((0,)))
+
+    def eval(self, tape: Tape) -> Tape:
+        return tape.map(self.type(tape.aval).element, lambda e: np.sum(e, axis=0, dtype=e.dtype))
+
+    def transpose(self, cotangent: Any, tape: Any) -> Sequence[Any]:
+        innermost = tape.aval
+        while isinstance(innermost, TapeType):
+            innermost = innermost.element
+        return [tape_broadcast(cotangent, size=innermost.shape[0])]
+
+
+def with_entries(tape: TapeType, change: Any) -> TapeType:
+    """The type of a tape whose (innermost) entries have a changed type."""
+    element = tape.element
+    return TapeType(with_entries(element, change) if isinstance(element, TapeType) else change(element))
+
+
+def common_position(position: Any, dim: int | None) -> Any:
+    """One position for a batch. Positions are counts of steps: elements still in their loop have taken every step so far, so
+    theirs is the largest; what the others write or read there is masked by the loop."""
+    return position if dim is None else lookup("reduce_max")(position, axes=(dim,))
 
 
 def batched_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
     """A tape whose entries have the batch dimension first."""
     return tape_broadcast(tape, size=axis.size) if dim is None else tape
+
+
+def batched_value(value: Any, dim: int | None, axis: Axis) -> Any:
+    """An array or a tape with the batch dimension first."""
+    if isinstance(type_of(value), TapeType):
+        return batched_tape(value, dim, axis)
+    return batched_at_front(value, dim, axis)
 
 
 def zeros(aval: Type) -> Any:

@@ -1,4 +1,4 @@
-"""Sine, cosine and their relatives."""
+"""Circular and hyperbolic functions and their inverses."""
 
 from __future__ import annotations
 
@@ -7,36 +7,174 @@ from typing import Any
 import numpy as np
 
 from weft.ir.primitive import Sample, primitive
-from weft.ops.arithmetic import mul, neg
-from weft.ops.elementwise import Elementwise
+from weft.ops.arithmetic import add, div, mul, neg, square, sub
+from weft.ops.exponential import FloatFunction, rsqrt
+from weft.ops.scalar import complex_ramp, constant_like, float_samples, positive_ramp, rounded, unit_ramp
 from weft.ops.shape import ramp
 
 
 @primitive
-class sin(Elementwise):
+class sin(FloatFunction):
     """Sine of each element, in radians."""
 
-    kinds = "fc"
-    ulp = {"": 2.0}
-    eval = staticmethod(np.sin)
+    eval = rounded(np.sin)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, cos(x))
 
-    def samples(self) -> Any:
-        yield Sample(ramp(3, 2))
-
 
 @primitive
-class cos(Elementwise):
+class cos(FloatFunction):
     """Cosine of each element, in radians."""
 
-    kinds = "fc"
-    ulp = {"": 2.0}
-    eval = staticmethod(np.cos)
+    eval = rounded(np.cos)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return neg(mul(tangent, sin(x)))
 
+
+@primitive
+class tan(FloatFunction):
+    """Tangent of each element, in radians."""
+
+    eval = rounded(np.tan)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, add(constant_like(x, 1), square(out)))
+
     def samples(self) -> Any:
-        yield Sample(ramp(3, 2))
+        yield from float_samples(unit_ramp, True)
+
+
+class UnitFunction(FloatFunction):
+    """Defined between -1 and 1."""
+
+    def samples(self) -> Any:
+        yield from float_samples(unit_ramp, True)
+
+
+def _one_minus_square(x: Any) -> Any:
+    """1 - x*x as a product, which keeps its digits near 1."""
+    one = constant_like(x, 1)
+    return mul(sub(one, x), add(one, x))
+
+
+@primitive
+class asin(UnitFunction):
+    """Inverse sine."""
+
+    eval = rounded(np.arcsin)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, rsqrt(_one_minus_square(x)))
+
+
+@primitive
+class acos(UnitFunction):
+    """Inverse cosine."""
+
+    eval = rounded(np.arccos)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return neg(mul(tangent, rsqrt(_one_minus_square(x))))
+
+
+@primitive
+class atan(FloatFunction):
+    """Inverse tangent."""
+
+    eval = rounded(np.arctan)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return div(tangent, add(constant_like(x, 1), square(x)))
+
+
+@primitive
+class sinh(FloatFunction):
+    """Hyperbolic sine."""
+
+    eval = rounded(np.sinh)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, cosh(x))
+
+
+@primitive
+class cosh(FloatFunction):
+    """Hyperbolic cosine."""
+
+    eval = rounded(np.cosh)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, sinh(x))
+
+
+@primitive
+class tanh(FloatFunction):
+    """Hyperbolic tangent."""
+
+    eval = rounded(np.tanh)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, _one_minus_square(out))
+
+
+@primitive
+class asinh(FloatFunction):
+    """Inverse hyperbolic sine."""
+
+    eval = rounded(np.arcsinh)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, rsqrt(add(square(x), constant_like(x, 1))))
+
+
+@primitive
+class acosh(FloatFunction):
+    """Inverse hyperbolic cosine, of numbers from 1 up."""
+
+    eval = rounded(np.arccosh)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        one = constant_like(x, 1)
+        # Two roots rather than that of the product, which is on another branch for complex numbers.
+        return mul(tangent, mul(rsqrt(sub(x, one)), rsqrt(add(x, one))))
+
+    def samples(self) -> Any:
+        def above_one(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+            return (positive_ramp(*shape, dtype=np.float64) + 1).astype(dtype)
+
+        yield from float_samples(above_one, True)
+
+
+@primitive
+class atanh(UnitFunction):
+    """Inverse hyperbolic tangent, of numbers between -1 and 1."""
+
+    eval = rounded(np.arctanh)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return div(tangent, _one_minus_square(x))
+
+
+@primitive
+class atan2(FloatFunction):
+    """The angle of the point that lies `y` to the right and `x` up."""
+
+    @rounded
+    def eval(x: Any, y: Any) -> Any:
+        if x.dtype.kind == "c":
+            return (-1j * np.log((y + 1j * x) / np.sqrt(x * x + y * y))).astype(x.dtype)
+        return np.arctan2(x, y)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        length = add(square(x), square(y))
+        return mul(tangent, div(y, length)) if number == 0 else neg(mul(tangent, div(x, length)))
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy())
+        yield Sample(ramp(3), np.float32(0.5).reshape(()))
+        yield Sample(np.float32(0.5).reshape(()), ramp(3))
+        yield Sample(complex_ramp(2), complex_ramp(2)[::-1] * 0.7)
+        edges = np.array([0.0, -0.0, 0.0, np.inf, np.nan], np.float32)
+        yield Sample(edges, edges[::-1].copy(), differentiable=False)

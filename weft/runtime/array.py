@@ -9,7 +9,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import DonatedArrayError, ImmutableArrayError
 from weft.base.source import Location, user_line
-from weft.ir.types import ArrayType, array_type
+from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.device import CPU, Device, SingleDeviceSharding
 from weft.trace.array import Array
 
@@ -228,3 +228,10 @@ def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> Concre
     if copy and converted is value:
         converted = converted.copy()
     return ConcreteArray(converted, array_type(converted.shape, converted.dtype, weak_type))
+
+
+def lift(value: Any) -> ConcreteArray:
+    """A NumPy value or a Python number as an array; numbers are weakly typed."""
+    aval = type_of(value)
+    assert isinstance(aval, ArrayType)
+    return ConcreteArray(dtypes.canonical_array(value), aval)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ir.context import Trace, active, context, named, named_axis
+from weft.ir.context import Trace, active, context, lifted, named, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Axis, HigherOrder, Primitive
+from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ops.shape import batched_at_front
 from weft.trace.closed import stage_closed
@@ -43,7 +43,7 @@ class BatchTrace(Trace):
     def split(self, value: Any) -> tuple[Any, int | None]:
         if type(value) is BatchTracer and value._trace is self:
             return value.value, value.dim
-        return value, None
+        return lifted(value), None
 
     def join(self, value: Any, dim: int | None) -> Any:
         return value if dim is None else BatchTracer(self, value, dim)
@@ -137,3 +137,6 @@ def at_front(value: Any, dim: int | None, axis: Axis) -> Any:
     if isinstance(type_of(value), TapeType):
         return value
     return batched_at_front(value, dim, axis)
+
+
+provide("batch", batch_jaxpr)

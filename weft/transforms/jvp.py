@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ir.context import Trace, active, context, named
+from weft.ir.context import Trace, active, context, lifted, named
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import HigherOrder, Primitive, instantiate
@@ -45,7 +45,8 @@ class JVPTrace(Trace):
     def split(self, value: Any) -> tuple[Any, Any]:
         if type(value) is JVPTracer and value._trace is self:
             return value.primal, value.tangent
-        return value, Zero.of(type_of(value))
+        value = lifted(value)
+        return value, Zero.of(value.aval)
 
     def join(self, primal: Any, tangent: Any) -> Any:
         return primal if type(tangent) is Zero else JVPTracer(self, primal, tangent)

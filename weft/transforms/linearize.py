@@ -42,7 +42,8 @@ class TangentTrace(Trace):
         count = len(split.unknown_out) - sum(split.unknown_out)
         known, residuals = known[:count], known[count:]
         card, waiting_params = split.unknown
-        waiting = staging.process(card, [*residuals, *(args[i] for i in split.unknown_in)], waiting_params)
+        operands = [args[i] if i >= 0 else residuals[~i] for i in split.unknown_in]
+        waiting = staging.process(card, operands, waiting_params)
         ready, later = iter(known), iter(waiting)
         return [next(later) if u else next(ready) for u in split.unknown_out]
 

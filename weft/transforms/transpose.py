@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.ir.context import context
-from weft.ir.jaxpr import Atom, Jaxpr, Literal, Var
+from weft.ir.context import context, lifted
+from weft.ir.jaxpr import Atom, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, accumulate, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
@@ -31,7 +31,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
 
     def read(atom: Atom) -> Any:
         if type(atom) is Literal:
-            return atom.val
+            return lifted(atom.val)
         return Linear(atom.aval) if atom in linear else values[atom]
 
     try:
@@ -55,7 +55,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
             waiting[atom] = cotangent if before is None else accumulate(before, cotangent)
 
         for v, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            give(v, ct)
+            give(v, ct if ct is None or type(ct) is Zero else lifted(ct))
 
         for equation in reversed(pending):
             incoming = [waiting.pop(v, None) for v in equation.outvars]
@@ -83,14 +83,21 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
     ]
 
 
-def transpose_jaxpr(jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def transpose_jaxpr(
+    jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The program from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to the
-    nonzero cotangents of its linear arguments; and which of those are nonzero."""
-    key = ("transpose", tuple(linear), tuple(nonzero))
-    return jaxpr.cached(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero)))
+    nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those marked in
+    `instantiated` (one flag per linear argument) always are."""
+    count = sum(linear)
+    force = (instantiated,) * count if isinstance(instantiated, bool) else tuple(instantiated)
+    key = ("transpose", tuple(linear), tuple(nonzero), force)
+    return jaxpr.cached(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero), force))
 
 
-def _transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def _transpose_jaxpr(
+    jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool, ...], force: tuple[bool, ...]
+) -> tuple[Jaxpr, tuple[bool, ...]]:
     held: list[Type] = [v.aval for v, n in zip(jaxpr.invars, linear, strict=True) if not n]
     incoming: list[Type] = [v.aval.tangent() for v, n in zip(jaxpr.outvars, nonzero, strict=True) if n]
     nonzero_out: list[bool] = []
@@ -100,8 +107,8 @@ def _transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool
         args = [Linear(v.aval) if n else next(known) for v, n in zip(jaxpr.invars, linear, strict=True)]
         cts = [next(given) if n else Zero(v.aval.tangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
         outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
-        nonzero_out.extend(type(ct) is not Zero for ct in outs)
-        return [ct for ct in outs if type(ct) is not Zero]
+        nonzero_out.extend(type(ct) is not Zero or f for ct, f in zip(outs, force, strict=True))
+        return [instantiate(ct) for ct, n in zip(outs, nonzero_out, strict=True) if n]
 
     program = stage_closed(function, [*held, *incoming], name=jaxpr.name)
     return program, tuple(nonzero_out)
@@ -112,5 +119,3 @@ def backward_instantiated(jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Se
     found = backward(jaxpr, constants, [Linear(v.aval) for v in jaxpr.invars], cotangents)
     return [instantiate(ct) for ct in found]
 
-
-__all__ = ["Var", "backward", "backward_instantiated", "transpose_jaxpr"]

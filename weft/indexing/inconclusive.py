@@ -1,0 +1,50 @@
+"""The error for a question about symbolic integers that has no one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from weft.base.errors import InconclusiveDimensionOperation
+
+
+class InconclusiveDimensionError(InconclusiveDimensionOperation, ValueError):
+    """A question about a symbolic integer whose answer is not known to be the same for all values of its symbols."""
+
+
+# The page of the class that JAX has tells all there is to tell.
+InconclusiveDimensionError.page = InconclusiveDimensionOperation.page
+
+
+class Bounded(Protocol):
+    """What this file needs to know of a symbol."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lower(self) -> Any: ...
+
+    @property
+    def upper(self) -> Any: ...
+
+
+def inconclusive(question: str, symbols: Iterable[Bounded], fix: str | None = None) -> InconclusiveDimensionError:
+    """The error: which question, what is known of the symbols in it, and how to say more."""
+    found = list(dict.fromkeys(symbols))
+    name = found[0].name
+    return InconclusiveDimensionError(
+        f"Cannot decide {question}: it depends on the value of {', '.join(symbol.name for symbol in found)}.",
+        received="known is " + ", ".join(bounds_text(symbol) for symbol in found),
+        fix=(
+            fix or f'symbolic_shape("{name}, ...", constraints=["{name} >= 2", "{name} <= 9"])   with bounds that hold',
+            "an int as size, or code that need not ask",
+        ),
+    )
+
+
+def bounds_text(symbol: Bounded) -> str:
+    """What is known of a symbol, as `1 <= b <= 8`."""
+    lower = "" if symbol.lower is None else f"{symbol.lower} <= "
+    upper = "" if symbol.upper is None else f" <= {symbol.upper}"
+    return f"{lower}{symbol.name}{upper}"

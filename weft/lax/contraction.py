@@ -1,0 +1,227 @@
+"""Contractions: dot_general, dot, batch_matmul, and products whose rows belong to groups (ragged_dot)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.types import ArrayType, type_of
+from weft.ops.arithmetic import sub
+from weft.ops.bitwise import and_
+from weft.ops.compare import ge, lt
+from weft.ops.contract import DimensionNumbers
+from weft.ops.contract import dot_general as dot_general_primitive
+from weft.ops.cumulative import cumsum
+from weft.ops.families import fail, kept_axes
+from weft.ops.iota import iota
+from weft.ops.precision import DotAlgorithm, DotAlgorithmPreset, Precision, PrecisionLike, canonical_precision
+from weft.ops.select import select_n
+from weft.ops.shape import broadcast_in_dim, move_axis, reshape, transpose
+from weft.ops.slicing import dynamic_slice
+
+__all__ = [
+    "DotAlgorithm",
+    "DotAlgorithmPreset",
+    "DotDimensionNumbers",
+    "Precision",
+    "PrecisionLike",
+    "RaggedDotDimensionNumbers",
+    "batch_matmul",
+    "dot",
+    "dot_general",
+    "ragged_dot",
+    "ragged_dot_general",
+]
+
+DotDimensionNumbers: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Products of two arrays summed over pairs of contracting dimensions, one for each element of the batch dimensions.
+
+    `dimension_numbers` is `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`. The result has the batch
+    dimensions, then what is left of `lhs`, then what is left of `rhs`. `preferred_element_type` is the dtype of the result,
+    in which the sum is then accumulated as well. Where the result is placed follows from where the operands are.
+    """
+    return dot_general_primitive(
+        lhs,
+        rhs,
+        dimension_numbers=canonical_numbers(dimension_numbers),
+        precision=canonical_precision(precision),
+        preferred_element_type=preferred(preferred_element_type, "dot_general"),
+    )
+
+
+def canonical_numbers(dimension_numbers: DotDimensionNumbers) -> DimensionNumbers:
+    """The numbers as tuples of ints, as equations carry them."""
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+    return (_axes(lhs_contract), _axes(rhs_contract)), (_axes(lhs_batch), _axes(rhs_batch))
+
+
+def _axes(axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple([index(axis) for axis in axes])
+
+
+def preferred(dtype: Any, name: str) -> Any:
+    """A `preferred_element_type` as a canonical dtype."""
+    return None if dtype is None else dtypes.requested_dtype(dtype, name)
+
+
+def dot(
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """The product of two vectors or matrices; with `dimension_numbers` the same as `dot_general`."""
+    if dimension_numbers is None:
+        left, right = np.shape(lhs), np.shape(rhs)
+        if not (1 <= len(left) <= 2 and 1 <= len(right) <= 2 and left[-1] == right[0]):
+            raise fail(
+                f"dot multiplies vectors and matrices whose inner sizes agree, got shapes {left} and {right}.",
+                fix="give dimension_numbers=((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)), or use weft.numpy.matmul",
+            )
+        dimension_numbers = (((len(left) - 1,), (0,)), ((), ()))
+    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
+    """Matrix products over leading batch dimensions, which both operands have."""
+    left, right = np.shape(lhs), np.shape(rhs)
+    if len(left) != len(right) or len(left) < 2:
+        raise fail(f"batch_matmul needs two arrays of one rank of at least 2, got shapes {left} and {right}.")
+    batch = tuple(range(len(left) - 2))
+    return dot_general(lhs, rhs, (((len(left) - 1,), (len(left) - 2,)), (batch, batch)), precision)
+
+
+# ------------------------------------------------------------------------------------------------------------- groups
+
+
+class RaggedDotDimensionNumbers(NamedTuple):
+    """Dimensions of a ragged contraction: those of `dot_general`, the one that groups divide, and the one that numbers them."""
+
+    dot_dimension_numbers: DotDimensionNumbers
+    lhs_ragged_dimensions: Sequence[int]
+    rhs_group_dimensions: Sequence[int]
+
+
+def ragged_dot(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Rows of `lhs` (m, k) in consecutive groups, each multiplied with its own matrix of `rhs` (g, k, n): (m, n).
+
+    Rows after the last group give zeros. With `group_offset`, shape (1,), `rhs` holds matrices only from that group on.
+    """
+    if len(np.shape(lhs)) != 2 or len(np.shape(rhs)) != 3:
+        raise fail(f"ragged_dot needs lhs (m, k) and rhs (g, k, n), got shapes {np.shape(lhs)} and {np.shape(rhs)}.")
+    numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+    return ragged_dot_general(
+        lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset, out_sharding=out_sharding
+    )
+
+
+def ragged_dot_general(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """`dot_general` where one dimension of `lhs` is divided into consecutive groups of `group_sizes`.
+
+    A free dimension: each group has its own slice of `rhs` along the group dimension. A contracting dimension: each group is
+    summed apart, and the result has the groups first. A batch dimension: groups make no difference to the numbers.
+    """
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = canonical_numbers(ragged_dot_dimension_numbers.dot_dimension_numbers)
+    ragged_axes, group_axes = map(_axes, ragged_dot_dimension_numbers[1:])
+    x, y, sizes = (type_of(v) for v in (lhs, rhs, group_sizes))
+    assert isinstance(x, ArrayType) and isinstance(y, ArrayType) and isinstance(sizes, ArrayType)
+    if len(ragged_axes) != 1 or not 0 <= ragged_axes[0] < x.ndim:
+        raise fail(f"A ragged contraction has one ragged dimension of lhs {x.short()}, got {ragged_axes}.")
+    (ragged,) = ragged_axes
+    free = ragged not in lhs_contract and ragged not in lhs_batch
+    if len(group_axes) != int(free):
+        raise fail(
+            f"A ragged contraction got group dimensions {group_axes} of rhs for the ragged dimension {ragged} of lhs.",
+            received=f"lhs {x.short()} and rhs {y.short()}",
+            fix="one group dimension where the ragged dimension is free, none where it is contracting or batch",
+        )
+    if dtypes.kind(sizes.dtype) not in "iu" or not sizes.ndim:
+        raise fail(f"A ragged contraction needs integer group_sizes with one size a group, got {sizes.short()}.")
+
+    def product(left: Any, numbers: DotDimensionNumbers) -> Any:
+        return dot_general(left, rhs, numbers, precision, preferred_element_type, out_sharding=out_sharding)
+
+    if ragged in lhs_batch:
+        return product(lhs, ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)))
+    outer: tuple[int, ...]
+    if free:
+        outer = tuple(a for a in kept_axes(x.ndim, (*lhs_contract, *lhs_batch)) if a < ragged)
+    else:
+        outer = lhs_contract[: lhs_contract.index(ragged)]
+    groups = y.shape[group_axes[0]] if free else sizes.shape[-1]
+    if group_offset is None and sizes.shape[-1] != groups:
+        raise fail(f"A ragged contraction got {sizes.shape[-1]} group sizes for {groups} groups of rhs.", received=f"rhs {y.short()}")
+    chosen = in_group(x, group_sizes, (*lhs_batch, *outer), ragged, groups, group_offset)
+    shape = (groups, *x.shape)
+    repeated = broadcast_in_dim(lhs, shape=shape, broadcast_dimensions=tuple(range(1, len(shape))))
+    zeros = broadcast_in_dim(np.zeros((), x.dtype), shape=shape, broadcast_dimensions=())
+    masked = select_n(chosen, zeros, repeated)
+    contract, batch = tuple(a + 1 for a in lhs_contract), tuple(a + 1 for a in lhs_batch)
+    if free:
+        return product(masked, (((0, *contract), (group_axes[0], *rhs_contract)), (batch, rhs_batch)))
+    return move_axis(product(masked, ((contract, rhs_contract), (batch, rhs_batch))), len(batch), 0)
+
+
+def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, groups: Any, offset: Any) -> Any:
+    """For each group and each element of `x`, whether the element's place along `ragged` lies in the group."""
+    shape = (groups, *x.shape)
+    if not hasattr(sizes, "aval"):
+        sizes = dtypes.canonical_array(sizes)
+    ends = cumsum(sizes, axis=len(sizes.shape) - 1, reverse=False)
+    starts = sub(ends, sizes)
+    rank = len(ends.shape)
+    if rank not in (1, len(outer) + 1) or (rank > 1 and ends.shape[:-1] != tuple(x.shape[a] for a in outer)):
+        raise fail(
+            f"A ragged contraction got group_sizes of shape {ends.shape}.",
+            fix=f"give shape ({groups},), or one row of sizes for each place along dimensions {outer} of lhs {x.short()}",
+        )
+
+    def spread(edges: Any) -> Any:
+        if offset is not None:
+            first = reshape(offset, new_sizes=(), dimensions=None)
+            before = [np.zeros((), first.dtype)] * (rank - 1)
+            edges = dynamic_slice(edges, *before, first, slice_sizes=(*edges.shape[:-1], groups))
+        edges = move_axis(edges, rank - 1, 0)
+        axes = (0, *(a + 1 for a in outer)) if rank > 1 else (0,)
+        # Broadcasting places axes in increasing order; batch dimensions may come in any.
+        order = sorted(range(len(axes)), key=axes.__getitem__)
+        edges = transpose(edges, permutation=tuple(order))
+        return broadcast_in_dim(edges, shape=shape, broadcast_dimensions=tuple(sorted(axes)))
+
+    place = iota(dtype=starts.dtype, shape=shape, dimension=ragged + 1)
+    return and_(ge(place, spread(starts)), lt(place, spread(ends)))

@@ -1,0 +1,426 @@
+"""Control flow on functions of trees: cond, switch, while_loop, fori_loop, scan, map, associative_scan."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes, tree
+from weft.base.errors import BranchMismatchError, CarryMismatchError, InvalidInputTypeError
+from weft.base.settings import config
+from weft.base.source import user_line
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr, Var, constants_to_arguments
+from weft.ir.types import ArrayType, is_value, type_of
+from weft.ops.arithmetic import add
+from weft.ops.compare import lt, ne
+from weft.ops.concatenate import concatenate
+from weft.ops.cond import cond as cond_primitive
+from weft.ops.convert import convert_element_type
+from weft.ops.scan import scan as scan_primitive
+from weft.ops.select import clamp
+from weft.ops.shape import broadcast_in_dim, reshape
+from weft.ops.slicing import slice as slice_primitive
+from weft.ops.while_loop import while_ as while_primitive
+from weft.trace.closed import stage_closed
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+
+__all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
+
+_MISSING = object()
+
+
+def staged(function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str) -> tuple[Jaxpr, list[Any], Any, Any]:
+    """The program of a function with its constants as leading arguments, those constants, its result tree and result."""
+    name = getattr(function, "__name__", type(function).__name__)
+    kept: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = function(*tree.unflatten(in_tree, leaves))
+        results, out_tree = tree.flatten(result)
+        for leaf in results:
+            if not is_value(leaf):
+                path = next(p for p, v in tree.leaves_with_path(result) if v is leaf)
+                raise InvalidInputTypeError(
+                    f"{what} {name} returned a value that is not an array at result{tree.keystr(path)}.",
+                    received=f"{leaf!r} of type {type(leaf).__name__}",
+                    fix="return arrays, numbers, or trees of them",
+                    at=user_line(),
+                )
+        kept.append(out_tree)
+        return results
+
+    program, constants = stage(flat, types, where=f"{what} {name}", name=name)
+    return constants_to_arguments(program), constants, kept[0], name
+
+
+def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
+    leaves, treedef = tree.flatten(value)
+    for leaf in leaves:
+        if not is_value(leaf):
+            path = next(p for p, v in tree.leaves_with_path(value) if v is leaf)
+            raise InvalidInputTypeError(
+                f"{caller} got a value that is not an array at {word}{tree.keystr(path)}.",
+                received=f"{leaf!r} of type {type(leaf).__name__}",
+                fix="pass arrays or numbers; close over other objects instead",
+                at=user_line(),
+            )
+    return leaves, treedef
+
+
+# -- branches ---------------------------------------------------------------------------------------------------------
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, operand: Any = _MISSING, linear: Any = None) -> Any:
+    """`true_fun(*operands)` if `pred`, else `false_fun(*operands)`; only one of them runs."""
+    if operand is not _MISSING:
+        operands = (operand,)
+    if not (callable(true_fun) and callable(false_fun)):
+        raise TypeError(
+            f"lax.cond takes two functions after the predicate, got {type(true_fun).__name__} and {type(false_fun).__name__}."
+        )
+    aval = type_of(pred)
+    if not isinstance(aval, ArrayType) or aval.shape:
+        raise TypeError(f"The predicate of lax.cond must be a scalar, got {aval.short()} (at {user_line()}); use weft.numpy.where to choose per element.")
+    if config.disable_jit and not isinstance(pred, Tracer):
+        return true_fun(*operands) if bool(pred) else false_fun(*operands)
+    kind = dtypes.kind(aval.dtype)
+    if kind not in "biuf":
+        raise TypeError(f"The predicate of lax.cond must be a boolean or a number, got {aval.short()} (at {user_line()}).")
+    if kind != "b":
+        pred = ne(pred, np.zeros((), aval.dtype))
+    index = convert_element_type(pred, new_dtype=np.dtype(np.int32), weak_type=False)
+    return branch(index, (false_fun, true_fun), operands, "lax.cond", ("false_fun", "true_fun"))
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _MISSING) -> Any:
+    """`branches[index](*operands)`, the index clamped into range; only that one runs."""
+    if operand is not _MISSING:
+        operands = (operand,)
+    if not branches or not all(callable(b) for b in branches):
+        raise ValueError("lax.switch takes a non-empty sequence of functions.")
+    aval = type_of(index)
+    if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
+        raise TypeError(f"The index of lax.switch must be an integer scalar, got {aval.short()} (at {user_line()}).")
+    if len(branches) == 1:
+        return branches[0](*operands)
+    if config.disable_jit and not isinstance(index, Tracer):
+        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
+    index = convert_element_type(index, new_dtype=np.dtype(np.int32), weak_type=False)
+    index = clamp(np.array(0, np.int32), index, np.array(len(branches) - 1, np.int32))
+    return branch(index, tuple(branches), operands, "lax.switch", tuple(f"branches[{i}]" for i in range(len(branches))))
+
+
+def branch(index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any], caller: str, words: Sequence[str]) -> Any:
+    leaves, in_tree = leaves_of(tuple(operands), caller, "operands")
+    types = [type_of(leaf) for leaf in leaves]
+    programs, constants, trees = [], [], []
+    for function in functions:
+        program, consts, out_tree, _ = staged(function, in_tree, types, f"a branch of {caller},")
+        programs.append(program)
+        constants.append(consts)
+        trees.append(out_tree)
+    programs = agreed(programs, trees, caller, words)
+    # Every branch takes the constants of all of them.
+    joint = []
+    for number, program in enumerate(programs):
+        own = len(constants[number])
+        arguments = []
+        for other, consts in enumerate(constants):
+            arguments.extend(program.invars[:own] if other == number else [Var(type_of(c)) for c in consts])
+        joint.append(program.replace(invars=[*arguments, *program.invars[own:]]))
+    flat_constants = [c for consts in constants for c in consts]
+    results = cond_primitive(index, *flat_constants, *leaves, branches=tuple(joint))
+    return tree.unflatten(trees[0], results)
+
+
+def agreed(programs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
+    """Branches with results of one structure and of equal types; results that differ in weakness only are made strong."""
+    for number in range(1, len(programs)):
+        if trees[number] != trees[0]:
+            found = tree.equality_errors_of_structures(trees[0], trees[number])
+            raise BranchMismatchError(
+                f"{caller}: the branches must return the same structure; {words[0]} and {words[number]} differ.",
+                received="; ".join(f"result{tree.keystr(d.path)}: {d.first} and {d.second}" for d in found[:3]) or f"{trees[0]} and {trees[number]}",
+                fix="return the same containers with the same keys from every branch",
+                at=user_line(),
+            )
+        for leaf, (a, b) in enumerate(zip(programs[0].outvars, programs[number].outvars, strict=True)):
+            if not a.aval.matches(b.aval):
+                path = [p for p, _ in tree.leaves_with_path(tree.unflatten(trees[0], range(trees[0].num_leaves)))][leaf]
+                raise BranchMismatchError(
+                    f"{caller}: the branches must return equal types; they differ at result{tree.keystr(path)}.",
+                    received=f"{a.aval.short()} from {words[0]} and {b.aval.short()} from {words[number]}",
+                    fix="convert one of them, for example with .astype or .reshape",
+                    at=user_line(),
+                )
+    strong = [len({p.outvars[i].aval for p in programs}) > 1 for i in range(len(programs[0].outvars))]
+    return [with_strong_results(p, strong) for p in programs]
+
+
+def with_strong_results(program: Jaxpr, strong: Sequence[bool]) -> Jaxpr:
+    """The program with some results made strongly typed."""
+    wanted = [v.aval.strong() if s else v.aval for v, s in zip(program.outvars, strong, strict=True)]
+    return with_result_types(program, wanted)
+
+
+def with_result_types(program: Jaxpr, wanted: Sequence[Any]) -> Jaxpr:
+    if all(v.aval == w for v, w in zip(program.outvars, wanted, strict=True)):
+        return program
+
+    def converted(*args: Any) -> list[Any]:
+        return [retyped(r, w) for r, w in zip(replay(program, *args), wanted, strict=True)]
+
+    return stage_closed(converted, program.in_avals, name=program.name)
+
+
+def retyped(value: Any, aval: Any) -> Any:
+    """A value converted to a type of the same shape; its weakness too."""
+    if type_of(value) == aval:
+        return value
+    return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+
+
+def settle_carry(stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]) -> tuple[Any, list[Any]]:
+    """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
+    makes of them; anything else that changes is the user's error."""
+    for _ in range(3):
+        types = [type_of(x) for x in init]
+        made = stage_body(types)
+        outs = [v.aval for v in made[0].outvars[:count]]
+        if len(outs) == len(types) and all(a == b for a, b in zip(types, outs, strict=True)):
+            return made, init
+        if len(outs) != len(types):
+            report(made, types, outs)
+        new = []
+        for x, a, b in zip(init, types, outs, strict=True):
+            if a.weak_type and a.shape == b.shape and (a.dtype == b.dtype or dtypes.promote_pair(a.dtype, True, b.dtype, b.weak_type)[0] == b.dtype):
+                new.append(retyped(x, b))
+            elif a.matches(b):
+                new.append(retyped(x, a.strong()))
+            else:
+                report(made, types, outs)
+        if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
+            wanted = [*types, *(v.aval for v in made[0].outvars[count:])]
+            return (with_result_types(made[0], wanted), *made[1:]), new
+        init = new
+    return made, init
+
+
+def carry_report(caller: str, body_name: str, in_tree: Any) -> Callable[..., Any]:
+    def report(made: Any, types: Sequence[Any], outs: Sequence[Any]) -> None:
+        paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(in_tree.num_leaves)))]
+        wrong = [
+            f"carry{tree.keystr(p)} goes in as {a.short()} and comes out as {b.short()}"
+            for p, a, b in zip(paths, types, outs, strict=False)
+            if not a.matches(b)
+        ]
+        raise CarryMismatchError(
+            f"{caller}: the carry must keep its types, but {body_name} changes them.",
+            received="; ".join(wrong[:4]),
+            fix="convert the initial value or the new one so that both have the same shape and dtype",
+            at=user_line(),
+        )
+
+    return report
+
+
+def check_carry_tree(caller: str, body_name: str, expected: Any, got: Any) -> None:
+    if expected != got:
+        found = tree.equality_errors_of_structures(expected, got)
+        raise CarryMismatchError(
+            f"{caller}: {body_name} must return the carry in the structure it takes.",
+            received="; ".join(f"carry{tree.keystr(d.path)}: {d.first} goes in, {d.second} comes out" for d in found[:3]) or f"{got} for {expected}",
+            at=user_line(),
+        )
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the steps."""
+    if not (callable(cond_fun) and callable(body_fun)):
+        raise TypeError("lax.while_loop takes two functions, the condition and the body, and an initial carry.")
+    init, in_tree = leaves_of(init_val, "lax.while_loop", "init_val")
+    if config.disable_jit and not any(isinstance(x, Tracer) for x in init):
+        value = init_val
+        while cond_fun(value):
+            value = body_fun(value)
+        return value
+    tupled = tree.treedef_tuple([in_tree])
+    name = getattr(body_fun, "__name__", "the body")
+
+    def stage_body(types: list[Any]) -> Any:
+        body, consts, out_tree, _ = staged(body_fun, tupled, types, "the body of lax.while_loop,")
+        check_carry_tree("lax.while_loop", name, in_tree, out_tree)
+        return body, consts, out_tree
+
+    (body, body_consts, _), init = settle_carry(stage_body, init, in_tree.num_leaves, carry_report("lax.while_loop", name, in_tree))
+    condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, [type_of(x) for x in init], "the condition of lax.while_loop,")
+    result = condition.outvars[0].aval if len(condition.outvars) == 1 else None
+    if not isinstance(result, ArrayType) or result.shape or result.dtype != np.bool_:
+        raise TypeError(
+            f"The condition of lax.while_loop must return one boolean scalar, got {result.short() if result is not None else cond_tree} (at {user_line()})."
+        )
+    results = while_primitive(
+        *cond_consts, *body_consts, *init,
+        cond_jaxpr=condition, cond_nconsts=len(cond_consts), body_jaxpr=body, body_nconsts=len(body_consts),
+    )  # fmt: skip
+    return tree.unflatten(in_tree, results)
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None) -> Any:
+    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced; known bounds make it a scan."""
+    if not callable(body_fun):
+        raise TypeError("lax.fori_loop takes a function body_fun(i, carry) as its third argument.")
+    for bound in (lower, upper):
+        aval = type_of(bound)
+        if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
+            raise TypeError(f"The bounds of lax.fori_loop must be integer scalars, got {aval.short()} (at {user_line()}).")
+    dtype = dtypes.result_type(lower, upper)
+    if not isinstance(lower, Tracer) and not isinstance(upper, Tracer):
+        first, last = int(lower), int(upper)
+        if config.disable_jit:
+            value = init_val
+            for i in range(first, last):
+                value = body_fun(np.asarray(i, dtype), value)
+            return value
+
+        def step(carry: Any, _: Any) -> Any:
+            i, value = carry
+            return (add(i, np.ones((), dtype)), body_fun(i, value)), None
+
+        count = max(last - first, 0)
+        (_, result), _ = scan(step, (np.asarray(first, dtype), init_val), None, length=count, unroll=unroll or 1)
+        return result
+    if unroll not in (None, False, 1):
+        raise ValueError("lax.fori_loop can unroll only when both bounds are known.")
+    lower, upper = (convert_element_type(b, new_dtype=dtype, weak_type=False) for b in (lower, upper))
+    _, _, result = while_loop(
+        lambda state: lt(state[0], state[1]),
+        lambda state: (add(state[0], np.ones((), dtype)), state[1], body_fun(state[0], state[2])),
+        (lower, upper, init_val),
+    )
+    return result
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+) -> tuple[Any, Any]:
+    """Apply `f(carry, x) -> (carry, y)` along the leading axis of `xs`; returns the last carry and the stacked ys."""
+    if not callable(f):
+        raise TypeError("lax.scan takes a function f(carry, x) as its first argument.")
+    carry, carry_tree = leaves_of(init, "lax.scan", "init")
+    xs_leaves, xs_tree = leaves_of(xs, "lax.scan", "xs")
+    count = scan_length(xs, xs_leaves, length)
+    name = getattr(f, "__name__", "f")
+    if config.disable_jit and not any(isinstance(x, Tracer) for x in (*carry, *xs_leaves)):
+        return scan_in_python(f, init, xs_tree, xs_leaves, count, reverse)
+    in_tree = tree.treedef_tuple([carry_tree, xs_tree])
+    slices = [type_of(x).with_shape(type_of(x).shape[1:]) for x in xs_leaves]  # type: ignore[attr-defined]
+
+    def stage_body(types: list[Any]) -> Any:
+        body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], "the body of lax.scan,")
+        parts = tree.treedef_children(out_tree)
+        if len(parts) != 2 or tree.treedef_tuple(parts) != out_tree:
+            raise TypeError(f"The body of lax.scan, {name}, must return a pair (carry, y), got {out_tree} (at {user_line()}).")
+        check_carry_tree("lax.scan", name, carry_tree, parts[0])
+        return body, consts, parts
+
+    (body, consts, parts), carry = settle_carry(stage_body, carry, carry_tree.num_leaves, carry_report("lax.scan", name, carry_tree))
+    results = scan_primitive(
+        *consts, *carry, *xs_leaves,
+        jaxpr=body, length=count, reverse=bool(reverse), unroll=unroll_count(unroll, count),
+        num_consts=len(consts), num_carry=len(carry),
+    )  # fmt: skip
+    split = carry_tree.num_leaves
+    return tree.unflatten(carry_tree, results[:split]), tree.unflatten(parts[1], results[split:])
+
+
+def unroll_count(unroll: int | bool, length: int) -> int:
+    if isinstance(unroll, bool):
+        return max(length, 1) if unroll else 1
+    if unroll < 0:
+        raise ValueError(f"unroll of lax.scan must be a boolean or an integer >= 0, got {unroll}.")
+    return max(unroll, 1)
+
+
+def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
+    """The one leading size of all xs, or `length`."""
+    sizes = {}
+    for path, leaf in tree.leaves_with_path(xs):
+        shape = type_of(leaf).shape  # type: ignore[attr-defined]
+        if not shape:
+            raise ValueError(f"lax.scan scans over the leading axis, but xs{tree.keystr(path)} is a scalar (at {user_line()}).")
+        sizes.setdefault(shape[0], f"xs{tree.keystr(path)}")
+    if length is not None:
+        length = operator.index(length)
+        sizes.setdefault(length, "length")
+    if len(sizes) > 1:
+        found = ", ".join(f"{word} has {size}" for size, word in sizes.items())
+        raise ValueError(f"lax.scan needs one leading size for all xs: {found} (at {user_line()}).")
+    if not sizes:
+        raise ValueError(f"lax.scan needs xs or length to know the number of steps (at {user_line()}).")
+    return next(iter(sizes))
+
+
+def scan_in_python(f: Any, init: Any, xs_tree: Any, leaves: Sequence[Any], length: int, reverse: bool) -> tuple[Any, Any]:
+    """`scan` as a Python loop, for `disable_jit`."""
+    if length == 0:
+        raise ValueError("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.")
+    carry, ys = init, []
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, y = f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves]))
+        ys.append(y)
+    if reverse:
+        ys.reverse()
+    return carry, tree.map(lambda *parts: stack_leading(parts), *ys)
+
+
+def stack_leading(parts: Sequence[Any]) -> Any:
+    rows = [broadcast_in_dim(p, shape=(1, *type_of(p).shape), broadcast_dimensions=tuple(range(1, len(type_of(p).shape) + 1))) for p in parts]  # type: ignore[attr-defined]
+    return concatenate(*rows, dimension=0)
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """`f` of each slice of `xs` along the leading axis, one after the other; `batch_size` at a time with vmap."""
+    if batch_size is None:
+        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+    leaves, treedef = leaves_of(xs, "lax.map", "xs")
+    count = scan_length(xs, leaves, None)
+    whole, rest = divmod(count, batch_size)
+    mapped = _vectorize["vmap"](f)
+    parts = []
+    if whole:
+        blocks = [reshape(slice_leading(x, 0, whole * batch_size), new_sizes=(whole, batch_size, *type_of(x).shape[1:]), dimensions=None) for x in leaves]  # type: ignore[attr-defined]
+        done = scan(lambda _, x: ((), mapped(x)), (), tree.unflatten(treedef, blocks))[1]
+        parts.append(tree.map(lambda y: reshape(y, new_sizes=(whole * batch_size, *y.shape[2:]), dimensions=None), done))
+    if rest or not whole:
+        parts.append(mapped(tree.unflatten(treedef, [slice_leading(x, whole * batch_size, count) for x in leaves])))
+    return parts[0] if len(parts) == 1 else tree.map(lambda a, b: concatenate(a, b, dimension=0), *parts)
+
+
+def slice_leading(x: Any, start: int, stop: int) -> Any:
+    shape = type_of(x).shape  # type: ignore[attr-defined]
+    if (start, stop) == (0, shape[0]):
+        return x
+    return slice_primitive(x, start_indices=(start, *[0] * (len(shape) - 1)), limit_indices=(stop, *shape[1:]), strides=None)
+
+
+_vectorize: dict[str, Any] = {}
+
+
+def provide_vmap(vmap: Callable[..., Any]) -> None:
+    """Fill in `vmap`, which stands above this file."""
+    _vectorize["vmap"] = vmap

@@ -1,0 +1,287 @@
+"""Convolutions in all their forms; every one is a `conv_general_dilated` equation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import DtypeMismatchError
+from weft.base.source import user_line
+from weft.ir.types import ArrayType, type_of
+from weft.lax.contraction import dot_general, preferred
+from weft.ops.contract import natural_dtype
+from weft.ops.convolution import conv_general_dilated as conv_primitive
+from weft.ops.convolution_shapes import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    Pads,
+    conv_dimension_numbers,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_transpose_shape_tuple,
+    dilated_size,
+    explicit_pads,
+    in_order,
+    padtype_to_pads,
+    transpose_pads,
+)
+from weft.ops.families import fail, inverse_permutation
+from weft.ops.precision import PrecisionLike, canonical_precision
+from weft.ops.shape import broadcast_in_dim, reshape, rev, transpose
+
+__all__ = [
+    "ConvDimensionNumbers",
+    "ConvGeneralDilatedDimensionNumbers",
+    "conv",
+    "conv_dimension_numbers",
+    "conv_general_dilated",
+    "conv_general_dilated_local",
+    "conv_general_dilated_patches",
+    "conv_general_permutations",
+    "conv_general_shape_tuple",
+    "conv_transpose",
+    "conv_transpose_shape_tuple",
+    "conv_with_general_padding",
+]
+
+
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Slide the kernel `rhs` over `lhs`, contracting features and window.
+
+    `padding` is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per spatial dimension, where negative numbers crop.
+    `lhs_dilation` spreads the operand's elements apart (a transposed convolution), `rhs_dilation` the kernel's. Groups divide
+    the features, or the batch, into parts that meet only their own part of the kernel's output features.
+    `dimension_numbers` are three strings such as `('NHWC', 'HWIO', 'NHWC')`; None means `('NCHW', 'OIHW', 'NCHW')`.
+    """
+    x, kernel = type_of(lhs), type_of(rhs)
+    assert isinstance(x, ArrayType) and isinstance(kernel, ArrayType)
+    numbers = conv_dimension_numbers(x.shape, kernel.shape, dimension_numbers)
+    rank = x.ndim - 2
+    strides = _counts("window_strides", window_strides, rank)
+    spread = (1,) * rank if lhs_dilation is None else _counts("lhs_dilation", lhs_dilation, rank)
+    dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)
+    if isinstance(padding, str):
+        if any(d != 1 for d in spread):
+            raise ValueError(
+                f"conv_general_dilated got padding {padding!r} with lhs_dilation {spread}; what a string means is not defined "
+                "there. Give (low, high) pairs, or use conv_transpose."
+            )
+        extents = [dilated_size(k, d) for k, d in zip(in_order(kernel.shape, numbers.rhs_spec)[2:], dilation, strict=True)]
+        pads: Pads = tuple(padtype_to_pads(in_order(x.shape, numbers.lhs_spec)[2:], extents, strides, padding))
+    else:
+        pads = explicit_pads(padding, rank)
+    return conv_primitive(
+        lhs,
+        rhs,
+        window_strides=strides,
+        padding=pads,
+        lhs_dilation=spread,
+        rhs_dilation=dilation,
+        dimension_numbers=numbers,
+        feature_group_count=index(feature_group_count),
+        batch_group_count=index(batch_group_count),
+        precision=canonical_precision(precision),
+        preferred_element_type=_checked_dtypes(x, kernel, preferred_element_type),
+    )
+
+
+def _counts(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
+    counts = tuple(index(v) for v in values)
+    if len(counts) != rank or any(c < 1 for c in counts):
+        raise fail(f"conv_general_dilated got {name} {counts} for {rank} spatial dimensions.", fix="one positive integer for each")
+    return counts
+
+
+def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any) -> Any:
+    """Operands have one dtype, and the result is not narrower."""
+    if x.dtype != kernel.dtype:
+        raise DtypeMismatchError(
+            "conv_general_dilated needs an operand and a kernel of one dtype.",
+            received=f"{x.short()} and {kernel.short()}",
+            fix="convert one with lax.convert_element_type",
+            at=user_line(),
+        )
+    dtype = preferred(preferred_element_type, "conv_general_dilated")
+    if dtype is not None and dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(natural_dtype(x.dtype, kernel.dtype)):
+        raise DtypeMismatchError(
+            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)}, narrower than {dtypes.name(x.dtype)}.",
+            fix="convert the result with lax.convert_element_type",
+            at=user_line(),
+        )
+    return dtype
+
+
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """A convolution of batch, feature, spatial operands with a kernel of output feature, input feature, spatial."""
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
+
+
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """As `conv`, with dilations and explicit padding."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+_CHANNELS_LAST = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NHWDC", "HWDIO", "NHWDC")}
+
+
+def conv_transpose(
+    lhs: Any,
+    rhs: Any,
+    strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    transpose_kernel: bool = False,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
+) -> Any:
+    """A convolution with fractional strides, which makes the result larger where a convolution makes it smaller.
+
+    `padding` as a string is that of the forward convolution whose sizes this undoes; pairs are the padding of this one, or
+    that of the forward convolution too with `use_consistent_padding`. `transpose_kernel` reverses the window and exchanges
+    its features, so that the result is the gradient of the convolution with this kernel. Channels are last by default.
+    """
+    x, kernel = np.shape(lhs), np.shape(rhs)
+    if dimension_numbers is None:
+        if len(x) not in _CHANNELS_LAST:
+            raise fail(f"conv_transpose has default dimension_numbers for 1 to 3 spatial dimensions, got an operand of shape {x}.")
+        dimension_numbers = _CHANNELS_LAST[len(x)]  # type: ignore[assignment]
+    numbers = conv_dimension_numbers(x, kernel, dimension_numbers)
+    rank = len(x) - 2
+    dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)
+    strides = _counts("strides", strides, rank)
+    extents = [dilated_size(k, d) for k, d in zip(in_order(kernel, numbers.rhs_spec)[2:], dilation, strict=True)]
+    if isinstance(padding, str):
+        pads: Pads = tuple(transpose_pads(k, s, padding) for k, s in zip(extents, strides, strict=True))
+    else:
+        pads = explicit_pads(padding, rank)
+        if use_consistent_padding:
+            pads = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(extents, pads, strict=True))
+    if transpose_kernel:
+        rhs = rev(rhs, dimensions=numbers.rhs_spec[2:])
+        out_axis, in_axis = numbers.rhs_spec[:2]
+        order = list(range(len(kernel)))
+        order[out_axis], order[in_axis] = in_axis, out_axis
+        rhs = transpose(rhs, permutation=tuple(order))
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        (1,) * rank,
+        pads,  # type: ignore[arg-type]
+        strides,
+        dilation,
+        numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_general_dilated_patches(
+    lhs: Any,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """The windows that a convolution reads, each flattened into the feature dimension: feature outermost, then the window."""
+    x = type_of(lhs)
+    assert isinstance(x, ArrayType)
+    window = tuple(index(size) for size in filter_shape)
+    numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
+    features = x.shape[numbers.lhs_spec[1]]
+    size = math.prod(window)
+    # One kernel for each element of the window, which picks it; the same for every feature.
+    pick = np.eye(size, dtype=x.dtype).reshape(1, size, 1, *window)
+    kernel = broadcast_in_dim(pick, shape=(features, *pick.shape[1:]), broadcast_dimensions=tuple(range(pick.ndim)))
+    kernel = reshape(kernel, new_sizes=(features * size, 1, *window), dimensions=None)
+    kernel = transpose(kernel, permutation=inverse_permutation(numbers.rhs_spec))
+    return conv_general_dilated(
+        lhs,
+        kernel,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        numbers,
+        feature_group_count=features,  # type: ignore[arg-type]
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_general_dilated_local(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
+) -> Any:
+    """A convolution with a kernel of its own at each place of the result.
+
+    The spatial dimensions of `rhs` are those of the result; its input features are a flattened window, as
+    `conv_general_dilated_patches` orders it.
+    """
+    numbers = conv_dimension_numbers(np.shape(lhs), np.shape(rhs), dimension_numbers)
+    patches = conv_general_dilated_patches(
+        lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers, precision
+    )
+    (_, feature, *places), (out_feature, in_feature, *kernel_places) = numbers.out_spec, numbers.rhs_spec
+    made = dot_general(patches, rhs, (((feature,), (in_feature,)), (places, kernel_places)), precision)
+    # The product has the places, then batch and output feature.
+    count = len(places)
+    source = {axis: position for position, axis in enumerate(places)} | {numbers.out_spec[0]: count, feature: count + 1}
+    return transpose(made, permutation=tuple(source[axis] for axis in range(count + 2)))

@@ -1,0 +1,280 @@
+"""Making arrays and moving elements: full, iota, reshape, broadcast, transpose, concatenate, pad and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import AxisOutOfBoundsError, ShapeMismatchError, TracedShapeError
+from weft.base.source import user_line
+from weft.indexing.dimension import as_dimension
+from weft.indexing.expression import Expression
+from weft.ir.types import ArrayType, Shape, array_type, type_of
+from weft.ops import concatenate as _concatenate
+from weft.ops import iota as _iota
+from weft.ops import pad as _pad
+from weft.ops import shape as _shape
+from weft.ops.convert import convert_element_type as _convert_element_type
+from weft.runtime.array import wrap
+from weft.trace.array import Array
+from weft.trace.tracer import Tracer
+
+
+def canonical_shape(shape: Any) -> Shape:
+    """A shape that a user gave, as a tuple of ints and symbolic sizes."""
+    if isinstance(shape, (Expression, int)) or (hasattr(shape, "__index__") and not np.ndim(shape)):
+        shape = (shape,)
+    sizes = []
+    for d in shape:
+        if isinstance(d, Tracer) and d.known() is None:
+            raise TracedShapeError(
+                "A shape must be known when tracing, but one of its sizes is a traced value.",
+                received=f"{d.aval.short()}, {d.origin()}",
+                fix="make the size static with static_argnums or static_argnames, or compute it from x.shape",
+                at=user_line(),
+            )
+        sizes.append(as_dimension(d))
+    return tuple(sizes)
+
+
+def canonical_axis(axis: Any, rank: int) -> int:
+    """An axis counted from either end, as one in range(rank)."""
+    number = axis.__index__()
+    if not -rank <= number < rank:
+        raise AxisOutOfBoundsError(
+            f"Axis {number} is out of bounds for an array of rank {rank}.",
+            fix=f"use an axis in [{-rank}, {rank})" if rank else "an array without dimensions has no axes",
+            at=user_line(),
+        )
+    return number + rank if number < 0 else number
+
+
+def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
+    """Distinct axes counted from either end, as ones in range(rank), in the order given."""
+    made = tuple(canonical_axis(a, rank) for a in ((axes,) if hasattr(axes, "__index__") else axes))
+    if len(set(made)) != len(made):
+        raise ValueError(f"Axes must be distinct, got {tuple(axes)} for an array of rank {rank} (at {user_line()}).")
+    return made
+
+
+def _type(x: Any) -> ArrayType:
+    aval = type_of(x)
+    if not isinstance(aval, ArrayType):
+        raise TypeError(f"An array is needed here, got {aval.short()}.")
+    return aval
+
+
+# ------------------------------------------------------------------------------------------------------ making arrays
+
+
+def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
+    """A scalar of the given dtype from a number or a scalar array."""
+    if isinstance(value, Array):
+        aval = value.aval
+        if aval.dtype == dtype and aval.weak_type == weak_type:
+            return value
+        return _convert_element_type(value, new_dtype=dtype, weak_type=weak_type)
+    made = dtypes.coerce_value(value, dtype)
+    return wrap(made, array_type(made.shape, dtype, True)) if weak_type else made
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
+    """An array of `shape` with `fill_value` everywhere."""
+    sizes = canonical_shape(shape)
+    aval = _type(fill_value)
+    if aval.shape:
+        raise ShapeMismatchError(
+            f"full needs a scalar fill_value, got one of shape {aval.shape}.",
+            fix="use weft.numpy.full or lax.broadcast_in_dim to repeat an array",
+            at=user_line(),
+        )
+    weak_type = dtype is None and aval.weak_type
+    if dtype is None:
+        found = aval.dtype
+    else:
+        found = dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
+    return _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
+    """An array like `x` with `fill_value` everywhere."""
+    aval = x if isinstance(x, ArrayType) else _type(x)
+    weak_type = dtype is None and aval.weak_type
+    found = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
+    sizes = aval.shape if shape is None else canonical_shape(shape)
+    return _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
+
+
+def zeros_like_array(x: Any) -> Array:
+    """Zeros like `x`."""
+    return full_like(x, 0)
+
+
+def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
+    """An array of `shape` whose elements mean nothing; they are zeros."""
+    return full(shape, 0, dtype)
+
+
+def iota(dtype: Any, size: Any) -> Array:
+    """0, 1, ..., size - 1."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
+    """0, 1, 2, ... along `dimension`, the same along all others."""
+    sizes = canonical_shape(shape)
+    found = dtypes.canonicalize_dtype(dtype)
+    return _iota.iota(dtype=found, shape=sizes, dimension=canonical_axis(dimension, len(sizes)))
+
+
+# -------------------------------------------------------------------------------------------------------- broadcasting
+
+
+def broadcast_shapes(*shapes: Any) -> Shape:
+    """The shape that arrays of these shapes broadcast to: lined up from the right, sizes equal or 1."""
+    if len(set(map(tuple, shapes))) == 1:
+        return tuple(shapes[0])
+    made: list[Any] = [1] * max((len(s) for s in shapes), default=0)
+    for shape in shapes:
+        for i, size in enumerate(reversed(shape), 1):
+            if made[-i] == 1:
+                made[-i] = size
+            elif size != 1 and size != made[-i]:
+                raise ShapeMismatchError(
+                    f"Shapes {', '.join(str(tuple(s)) for s in shapes)} do not broadcast together.",
+                    fix="line shapes up from the right: sizes must be equal, or one of them 1",
+                    at=user_line(),
+                )
+    return tuple(made)
+
+
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """The operand repeated along new leading dimensions of `sizes`."""
+    shape = _type(operand).shape
+    new = canonical_shape(sizes)
+    if not new and isinstance(operand, Array):
+        return operand
+    return _shape.broadcast_in_dim(
+        operand, shape=(*new, *shape), broadcast_dimensions=tuple(range(len(new), len(new) + len(shape)))
+    )
+
+
+def broadcast_in_dim(
+    operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+) -> Array:
+    """Operand axis i becomes axis `broadcast_dimensions[i]` of an array of `shape`; all else is repetition."""
+    sizes, dims = canonical_shape(shape), tuple(int(d) for d in broadcast_dimensions)
+    if isinstance(operand, Array) and operand.shape == sizes and dims == tuple(range(len(sizes))):
+        return operand
+    return _shape.broadcast_in_dim(operand, shape=sizes, broadcast_dimensions=dims)
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """`x` with leading dimensions of size 1 until it has `rank` dimensions."""
+    return expand_dims(x, tuple(range(rank - _type(x).ndim)))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """`array` with new dimensions of size 1 at `dimensions` of the result."""
+    shape = _type(array).shape
+    rank = len(shape) + len(tuple(dimensions))
+    new = set(canonical_axes(dimensions, rank))
+    if not new and isinstance(array, Array):
+        return array
+    old = iter(shape)
+    made = tuple(1 if i in new else next(old) for i in range(rank))
+    kept = tuple(i for i in range(rank) if i not in new)
+    return _shape.broadcast_in_dim(array, shape=made, broadcast_dimensions=kept)
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Array:
+    """The operand repeated `reps[i]` times along axis i."""
+    return _shape.tile(operand, reps=canonical_shape(reps))
+
+
+# ----------------------------------------------------------------------------------------------------- changing shapes
+
+
+def reshape(
+    operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
+) -> Array:
+    """The elements in row-major order (after a transpose by `dimensions`, if given) under another shape."""
+    sizes = canonical_shape(new_sizes)
+    aval = _type(operand)
+    if dimensions is not None:
+        order = canonical_axes(dimensions, aval.ndim)
+        if order != tuple(range(aval.ndim)):
+            operand = transpose(operand, order)
+    if aval.shape == sizes and isinstance(operand, Array):
+        return operand
+    return _shape.reshape(operand, new_sizes=sizes, dimensions=None)
+
+
+def transpose(operand: Any, permutation: Any) -> Array:
+    """Result axis i is operand axis `permutation[i]`."""
+    order = tuple(int(p) for p in permutation)
+    if order == tuple(range(_type(operand).ndim)) and isinstance(operand, Array):
+        return operand
+    return _shape.transpose(operand, permutation=order)
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+    """`array` without the given dimensions, which have size 1."""
+    dims = tuple(sorted(canonical_axes(dimensions, _type(array).ndim)))
+    return array if not dims and isinstance(array, Array) else _shape.squeeze(array, dimensions=dims)
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Dimensions from start (included) to stop (not included) as one."""
+    shape = _type(operand).shape
+    if not shape and not start_dimension and not stop_dimension:
+        return reshape(operand, (1,))
+    first, last, _ = _python_slice(start_dimension, stop_dimension).indices(len(shape))
+    if last < first:
+        raise ValueError(
+            f"collapse needs start_dimension <= stop_dimension, got {start_dimension} and {stop_dimension}."
+        )
+    merged: Any = 1
+    for size in shape[first:last]:
+        merged = merged * size
+    return reshape(operand, (*shape[:first], merged, *shape[last:]))
+
+
+def _python_slice(start: int | None, stop: int | None) -> slice:
+    return slice(start, stop)
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """The elements in reverse order along `dimensions`."""
+    dims = tuple(sorted(canonical_axes(dimensions, _type(operand).ndim)))
+    return operand if not dims and isinstance(operand, Array) else _shape.rev(operand, dimensions=dims)
+
+
+# -------------------------------------------------------------------------------------------------- joining and cutting
+
+
+def concatenate(operands: Any, dimension: int) -> Array:
+    """The operands, of one dtype, one after the other along `dimension`."""
+    pieces = list(operands)
+    if not pieces:
+        raise ValueError("concatenate needs at least one array.")
+    if len(pieces) == 1 and isinstance(pieces[0], Array):
+        canonical_axis(dimension, pieces[0].ndim)
+        return pieces[0]
+    return _concatenate.concatenate(*pieces, dimension=canonical_axis(dimension, _type(pieces[0]).ndim))
+
+
+def split(operand: Any, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
+    """Pieces of the given sizes along `axis`."""
+    return _concatenate.split(operand, sizes=canonical_shape(sizes), axis=canonical_axis(axis, _type(operand).ndim))
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """The operand with (low, high, interior) padding in each dimension; negative low or high crops."""
+    if not isinstance(padding_value, Array):
+        padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)
+    config = tuple(tuple(d if isinstance(d, Expression) else d.__index__() for d in entry) for entry in padding_config)
+    return _pad.pad(operand, padding_value, padding_config=config)

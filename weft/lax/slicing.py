@@ -1,0 +1,385 @@
+"""Slices, gather and scatter with JAX's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.indexing.expression import Expression
+from weft.ir.primitive import lookup
+from weft.ir.types import type_of
+from weft.lax.control_flow import while_loop
+from weft.lax.shape import canonical_axis, canonical_shape, expand_dims, full, squeeze
+from weft.ops import gather as _gather
+from weft.ops import scatter as _scatter
+from weft.ops import slicing as _slicing
+from weft.ops.arithmetic import add
+from weft.ops.compare import gt, lt
+from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode
+from weft.ops.reduce_extrema import reduce_max
+from weft.ops.scatter import ScatterDimensionNumbers
+from weft.ops.select import select_n
+from weft.trace.array import Array
+from weft.trace.tracer import Tracer
+
+
+def _shape_of(x: Any) -> Any:
+    return type_of(x).shape  # type: ignore[attr-defined]
+
+
+def _bound(value: Any) -> Any:
+    return value if isinstance(value, Expression) else value.__index__()
+
+
+# ------------------------------------------------------------------------------------------------------- static slices
+
+
+def slice(
+    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> Array:
+    """From start (included) to limit (not included) in steps, in each dimension."""
+    starts, limits = tuple(map(_bound, start_indices)), tuple(map(_bound, limit_indices))
+    steps = None if strides is None else tuple(map(_bound, strides))
+    if steps is not None and all(step == 1 for step in steps):
+        steps = None
+    shape = _shape_of(operand)
+    if steps is None and limits == shape and not any(s != 0 for s in starts) and isinstance(operand, Array):
+        return operand
+    return _slicing.slice(operand, start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
+    """A slice along one axis; bounds may be None or count from the end, as in Python."""
+    shape = _shape_of(operand)
+    axis = canonical_axis(axis, len(shape))
+    size = shape[axis]
+    start = 0 if start_index is None else _bound(start_index)
+    limit = size if limit_index is None else _bound(limit_index)
+    if not isinstance(start, Expression) and start < 0:
+        start = start + size
+    if not isinstance(limit, Expression) and limit < 0:
+        limit = limit + size
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], limits[axis], strides[axis] = start, limit, _bound(stride)
+    return slice(operand, starts, limits, strides)
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The elements at one static index of an axis."""
+    shape = _shape_of(operand)
+    axis = canonical_axis(axis, len(shape))
+    number, size = _bound(index), shape[axis]
+    wrapped = number + size if number < 0 else number
+    if not isinstance(size, Expression) and not 0 <= wrapped < size:
+        raise IndexError(f"Index {number} is out of bounds for axis {axis} of size {size} (at {user_line()}).")
+    taken = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
+    return taken if keepdims else squeeze(taken, (axis,))
+
+
+# ------------------------------------------------------------------------------------------------------ dynamic slices
+
+
+def wrap_negative(index: Any, size: Any) -> Any:
+    """An index in which negative numbers count from the end, as one counted from the start."""
+    aval = type_of(index)
+    kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
+    if kind not in "iu":
+        raise TypeError(f"Indices must be integers, got {aval.short()} (at {user_line()}).")
+    if not isinstance(index, Array):
+        number = np.asarray(index)
+        if kind == "i" and number.ndim == 0 and number < 0:
+            number = number + size
+        return number.astype(aval.dtype) if number.dtype != aval.dtype else number  # type: ignore[attr-defined]
+    if kind == "u":
+        return index
+    if isinstance(size, Expression):
+        raise TypeError(
+            f"An index that may be negative cannot be used on an axis of symbolic size {size}; pass "
+            f"allow_negative_indices=False (at {user_line()})."
+        )
+    dtype = aval.dtype  # type: ignore[attr-defined]
+    if size > dtypes.iinfo(dtype).max:
+        index, dtype = (
+            lookup("convert_element_type")(index, new_dtype=np.dtype(np.int32), weak_type=False),
+            np.dtype(np.int32),
+        )
+    return select_n(lt(index, np.zeros((), dtype)), index, add(index, np.array(size, dtype)))
+
+
+def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Sequence[bool]) -> list[Any]:
+    rank = len(shape)
+    if isinstance(start_indices, (Array, np.ndarray)):
+        if len(_shape_of(start_indices)) != 1:
+            raise TypeError(
+                f"Start indices must be a sequence or an array of one dimension, got shape {_shape_of(start_indices)}."
+            )
+        count = _shape_of(start_indices)[0]
+        start_indices = [index_in_dim(start_indices, i, 0, keepdims=False) for i in range(count)]
+    starts = list(start_indices)
+    if len(starts) != rank:
+        raise TypeError(f"{len(starts)} start indices were given for an operand of rank {rank} (at {user_line()}).")
+    allowed = [allow_negative] * rank if isinstance(allow_negative, bool) else list(allow_negative)
+    return [wrap_negative(s, n) if a else s for s, n, a in zip(starts, shape, allowed, strict=True)]
+
+
+def dynamic_slice(
+    operand: Any, start_indices: Any, slice_sizes: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+) -> Array:
+    """A slice of static size from a start known when running; a start too near the end is moved back."""
+    starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
+    return _slicing.dynamic_slice(operand, *starts, slice_sizes=canonical_shape(slice_sizes))
+
+
+def dynamic_update_slice(
+    operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+) -> Array:
+    """The operand with `update` written over it from a start known when running."""
+    starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
+    return _slicing.dynamic_update_slice(operand, update, *starts)
+
+
+def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]]:
+    rank = len(_shape_of(operand))
+    axis = canonical_axis(axis, rank)
+    starts: list[Any] = [np.zeros((), type_of(start_index).dtype)] * rank  # type: ignore[attr-defined]
+    starts[axis] = start_index
+    return axis, starts
+
+
+def dynamic_slice_in_dim(
+    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+) -> Array:
+    """`dynamic_slice` along one axis."""
+    axis, starts = _one_axis(operand, start_index, axis)
+    sizes = list(_shape_of(operand))
+    sizes[axis] = _bound(slice_size)
+    return dynamic_slice(operand, starts, sizes, allow_negative_indices=_only(axis, len(sizes), allow_negative_indices))
+
+
+def _only(axis: int, rank: int, allowed: bool) -> list[bool]:
+    return [allowed and i == axis for i in range(rank)]
+
+
+def dynamic_index_in_dim(
+    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+) -> Array:
+    """The elements at one index, known when running, of an axis."""
+    taken = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
+    return taken if keepdims else squeeze(taken, (axis,))
+
+
+def dynamic_update_slice_in_dim(
+    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """`dynamic_update_slice` along one axis."""
+    axis, starts = _one_axis(operand, start_index, axis)
+    return dynamic_update_slice(
+        operand, update, starts, allow_negative_indices=_only(axis, len(starts), allow_negative_indices)
+    )
+
+
+def dynamic_update_index_in_dim(
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """The operand with the elements at one index of an axis replaced."""
+    rank = len(_shape_of(operand))
+    axis = canonical_axis(axis, rank)
+    if len(_shape_of(update)) != rank:
+        update = expand_dims(update, (axis,))
+    return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
+
+
+# -------------------------------------------------------------------------------------------------- gather and scatter
+
+
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Any,
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+) -> Array:
+    """Slices of `slice_sizes` from the places that `start_indices` name. Without a mode, indices are clipped."""
+    parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
+    if parsed is GatherScatterMode.ONE_HOT:
+        parsed, fill_value = GatherScatterMode.FILL_OR_DROP, 0  # a one-hot row out of bounds is all zeros
+    if fill_value is not None:
+        fill_value = np.asarray(fill_value).item()
+    numbers = GatherDimensionNumbers(*(tuple(map(int, dims)) for dims in dimension_numbers))
+    return _gather.gather(
+        operand,
+        start_indices,
+        dimension_numbers=numbers,
+        slice_sizes=canonical_shape(slice_sizes),
+        indices_are_sorted=bool(indices_are_sorted),
+        unique_indices=bool(unique_indices),
+        mode=parsed,
+        fill_value=fill_value,
+    )
+
+
+def _bind_scatter(
+    card: Any, operand: Any, indices: Any, updates: Any, numbers: Any, is_sorted: bool, unique: bool, mode: Any
+) -> Array:
+    return card(
+        operand,
+        indices,
+        updates,
+        dimension_numbers=ScatterDimensionNumbers(*(tuple(map(int, dims)) for dims in numbers)),
+        indices_are_sorted=bool(is_sorted),
+        unique_indices=bool(unique),
+        mode=GatherScatterMode.from_any(mode),
+    )
+
+
+def scatter(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with updates written over it; of two at one place the later stays."""
+    hints = indices_are_sorted, unique_indices, mode
+    return _bind_scatter(_scatter.scatter, operand, scatter_indices, updates, dimension_numbers, *hints)
+
+
+def scatter_add(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with updates added."""
+    hints = indices_are_sorted, unique_indices, mode
+    return _bind_scatter(_scatter.scatter_add, operand, scatter_indices, updates, dimension_numbers, *hints)
+
+
+def scatter_sub(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with updates subtracted."""
+    hints = indices_are_sorted, unique_indices, mode
+    return _bind_scatter(_scatter.scatter_sub, operand, scatter_indices, updates, dimension_numbers, *hints)
+
+
+def scatter_mul(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand multiplied by updates."""
+    hints = indices_are_sorted, unique_indices, mode
+    return _bind_scatter(_scatter.scatter_mul, operand, scatter_indices, updates, dimension_numbers, *hints)
+
+
+def scatter_min(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand, or an update where that is smaller."""
+    hints = indices_are_sorted, unique_indices, mode
+    return _bind_scatter(_scatter.scatter_min, operand, scatter_indices, updates, dimension_numbers, *hints)
+
+
+def scatter_max(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand, or an update where that is larger."""
+    hints = indices_are_sorted, unique_indices, mode
+    return _bind_scatter(_scatter.scatter_max, operand, scatter_indices, updates, dimension_numbers, *hints)
+
+
+def scatter_apply(
+    operand: Any,
+    scatter_indices: Any,
+    func: Callable[[Any], Any],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Any = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with an elementwise `func` applied at the places named, as often as a place is named."""
+    numbers = ScatterDimensionNumbers(*dimension_numbers)
+    shape, updates = _shape_of(operand), canonical_shape(update_shape)
+    if not updates:
+        many = iter(_shape_of(scatter_indices)[:-1])
+        rank = len(_shape_of(scatter_indices)) - 1 + len(numbers.update_window_dims)
+        updates = tuple(1 if i in numbers.update_window_dims else next(many) for i in range(rank))
+    hints: dict[str, Any] = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
+    sizes = _scatter.window_sizes(len(shape), updates, numbers)
+
+    def read(values: Any) -> Any:
+        clip = "clip" if GatherScatterMode.from_any(mode) is GatherScatterMode.CLIP else "fill"
+        return gather(
+            values,
+            scatter_indices,
+            GatherDimensionNumbers(*numbers),
+            sizes,
+            mode=clip,
+            fill_value=0 if clip == "fill" else None,
+        )
+
+    if unique_indices:
+        return scatter(operand, scatter_indices, func(read(operand)), numbers, **hints)
+    count = np.dtype(np.int32)
+    times = scatter_add(full(shape, 0, count), scatter_indices, full(updates, 1, count), numbers, **hints)
+    most, left = reduce_max(times, axes=tuple(range(len(shape)))), read(times)
+
+    def step(number: Any, values: Any) -> Any:
+        # Every mention of a place reads the same value and writes the same value, so their order has no meaning.
+        before = read(values)
+        after = select_n(gt(left, number), before, func(before))
+        return scatter(values, scatter_indices, after, numbers, **hints)
+
+    known = None if isinstance(most, Tracer) else int(most)
+    if known is not None and known <= 8:
+        for number in range(known):
+            operand = step(np.int32(number), operand)
+        return operand
+    start = (np.zeros((), count), operand)
+    return while_loop(lambda s: lt(s[0], most), lambda s: (add(s[0], np.ones((), count)), step(s[0], s[1])), start)[1]

@@ -1,0 +1,1 @@
+"""NumPy on arrays that can be traced, differentiated and vectorised."""

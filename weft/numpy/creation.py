@@ -1,0 +1,508 @@
+"""Making arrays: from numbers, lists and other arrays, filled with one value, and counting up.
+
+While operations run at once, constants are built directly in NumPy; while a function is traced they are equations
+(`broadcast_in_dim` of a literal, `iota`), so that programs stay small whatever the sizes are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.indexing.expression import Expression
+from weft.ir.types import array_type
+from weft.numpy.util import (
+    as_shape,
+    broadcast_all,
+    broadcast_shape,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    concrete_or_error,
+    ensure_array,
+    expand_to,
+    is_arraylike,
+    is_concrete,
+    is_eager,
+    kind_of,
+    promote_dtypes,
+    promote_dtypes_inexact,
+    requested,
+)
+from weft.ops.convert import convert_element_type
+from weft.ops.iota import iota
+from weft.ops.shape import broadcast_in_dim
+from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.device import Device, SingleDeviceSharding
+from weft.trace.array import Array
+
+# --------------------------------------------------------------------------------------------------------- from values
+
+
+def array(
+    object: Any,
+    dtype: Any = None,
+    copy: bool = True,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """An array from a number, an array or nested lists, copied.
+
+    A Python number gives a weakly typed array, which takes the dtype of what it is combined with.
+    """
+    _check_order(order)
+    check_device(device)
+    made = _array(object, dtype, "array")
+    if copy and made is object and type(made) is ConcreteArray and is_eager():
+        made = ConcreteArray(made._value.copy(), made.aval)
+    if ndmin > made.ndim:
+        made = lax.broadcast(made, (1,) * (ndmin - made.ndim))
+    return made
+
+
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """An array from a number, an array or nested lists; an array of the right dtype is given back as it is."""
+    _check_order(order)
+    check_device(device)
+    if copy is False and not isinstance(a, Array):
+        raise ValueError(f"asarray cannot make an array of a {type(a).__name__} with copy=False.  at {user_line()}")
+    if copy:
+        return array(a, dtype, True)
+    return _array(a, dtype, "asarray")
+
+
+def copy(a: Any, order: str | None = None) -> Array:
+    """A copy of an array."""
+    check_arraylike("copy", a)
+    return array(a, copy=True, order=order)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+    """`x` converted to another dtype. Complex numbers lose their imaginary part; not-a-number becomes True as a bool."""
+    check_device(device)
+    x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
+    if dtype is None:
+        dtype = dtypes.default_float_dtype()
+    wanted = requested(dtype, "astype")
+    if dtypes.kind(wanted) == "b" and kind_of(x) in "iufc":
+        return lax.ne(x, np.zeros((), x.dtype))
+    return converted(x, wanted)
+
+
+def converted(x: Array, dtype: Any) -> Array:
+    """`x` in a canonical dtype, strongly typed."""
+    if x.dtype == dtype and not x.weak_type:
+        return x
+    if isinstance(x.dtype, dtypes.ExtendedDtype) or isinstance(dtype, dtypes.ExtendedDtype):
+        if x.dtype == dtype:
+            return x
+        raise TypeError(f"Arrays of {x.dtype} cannot be converted to {dtype}.  at {user_line()}")
+    return convert_element_type(x, new_dtype=dtype, weak_type=False)
+
+
+def _check_order(order: str | None) -> None:
+    if order not in (None, "C", "K"):
+        raise NotImplementedError(f"Arrays are in row-major order; order={order!r} is not supported, only 'C' and 'K'.")
+
+
+def check_device(device: Any) -> None:
+    """A device argument names the device that arrays are on anyway, or one that does not exist."""
+    if (
+        device is not None
+        and not isinstance(device, (Device, SingleDeviceSharding))
+        and not hasattr(device, "device_set")
+    ):
+        raise ValueError(f"device must be a Device or a Sharding, got {device!r}.  at {user_line()}")
+
+
+def _array(value: Any, dtype: Any, name: str) -> Array:
+    """The conversion behind `array` and `asarray`; an array of the right type comes back unchanged."""
+    wanted = None if dtype is None else requested(dtype, name)
+    if isinstance(value, Array):
+        return value if wanted is None else converted(value, wanted)
+    if hasattr(type(value), "__jax_array__"):
+        return _array(value.__jax_array__(), dtype, name)
+    if isinstance(value, (list, tuple)):
+        return _from_sequence(value, wanted)
+    if value is None:
+        raise ValueError(f"None is not a valid value for weft.numpy.{name}.  at {user_line()}")
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        if wanted is None:
+            return from_numpy(value, weak_type=type(value) is not bool)
+        return from_numpy(dtypes.coerce_value(value, wanted))
+    if not isinstance(value, (np.ndarray, np.generic)):
+        value = np.asarray(value)  # buffers, data frames and the like
+        if value.dtype == object:
+            raise TypeError(f"{name} got a value of type {type(value[()])} that is no array.  at {user_line()}")
+    return _from_numpy(value, wanted)
+
+
+def _from_numpy(value: Any, wanted: Any) -> Array:
+    if wanted is None:
+        return from_numpy(value)
+    made = dtypes.coerce_value(value, wanted)
+    return from_numpy(made, copy=made is value or np.may_share_memory(made, value))
+
+
+_PLAIN = frozenset({bool, int, float, complex})
+
+
+def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
+    """Nested lists: of numbers at once, of arrays by stacking."""
+    leaves: list[Any] = []
+    _collect(value, leaves)
+    kinds = set(map(type, leaves))
+    if kinds <= _PLAIN:
+        if not leaves and wanted is None:
+            wanted = dtypes.default_float_dtype()
+        return from_numpy(_number_array(value) if wanted is None else dtypes.coerce_value(value, wanted), copy=False)
+    for kind in kinds:
+        if kind is type(None):
+            raise ValueError(f"None is not a valid value for weft.numpy.array.  at {user_line()}")
+    leaves = [x.__jax_array__() if hasattr(type(x), "__jax_array__") else x for x in leaves]
+    if wanted is None and all(is_arraylike(x) for x in leaves):
+        wanted = dtypes.result_type(*leaves)
+    if all(is_concrete(x) for x in leaves) and not isinstance(wanted, dtypes.ExtendedDtype):
+        value = _to_numpy(value)
+        return _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
+    return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, wanted)], 0)
+
+
+def _number_array(value: Sequence[Any]) -> np.ndarray:
+    return dtypes.canonical_array(value)
+
+
+def _wide(dtype: Any) -> Any:
+    """A dtype in which NumPy collects numbers that are then checked on the way to `dtype`."""
+    return {"i": np.int64, "f": np.float64}.get(dtypes.kind(dtype), dtype)
+
+
+def _rows(value: Sequence[Any], wanted: Any) -> list[Array]:
+    rows = [_array(x, wanted, "array") for x in value]
+    shapes = {x.shape for x in rows}
+    if len(shapes) > 1:
+        raise TypeError(f"array got nested lists or arrays of different shapes: {sorted(shapes)}.  at {user_line()}")
+    return rows
+
+
+def _collect(value: Sequence[Any], leaves: list[Any]) -> None:
+    for x in value:
+        if isinstance(x, (list, tuple)):
+            _collect(x, leaves)
+        else:
+            leaves.append(x)
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_to_numpy(x) for x in value]
+    if hasattr(type(value), "__jax_array__"):
+        value = value.__jax_array__()
+    return np.asarray(value) if isinstance(value, Array) else value
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """An array from the bytes of an object that has the buffer protocol, copied."""
+    return asarray(np.frombuffer(buffer, dtype=dtypes.as_dtype(dtype), count=count, offset=offset))
+
+
+def fromfile(*args: Any, **kwargs: Any) -> Array:
+    """An array from a file, read by NumPy."""
+    return asarray(np.fromfile(*args, **kwargs))
+
+
+def fromiter(*args: Any, **kwargs: Any) -> Array:
+    """An array from an iterable, collected by NumPy."""
+    return asarray(np.fromiter(*args, **kwargs))
+
+
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+    """An array from numbers in a text, separated by `sep`."""
+    return asarray(np.fromstring(string, dtype=dtypes.as_dtype(dtype), count=count, sep=sep))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array from another library's, by DLPack. The numbers are copied, since the other library may change them."""
+    check_device(device)
+    if copy is False and not isinstance(x, Array):
+        raise ValueError("from_dlpack always copies: the other library could change a shared buffer; leave copy out.")
+    return asarray(np.from_dlpack(x))
+
+
+# ------------------------------------------------------------------------------------------------------------- filled
+
+
+def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -> Array:
+    """An array of `shape` with `value` everywhere, in a canonical dtype."""
+    if not isinstance(dtype, np.dtype):
+        raise TypeError(f"An array of {dtype} cannot be filled with a number.  at {user_line()}")
+    scalar = cast(value, dtype, weak)
+    if is_eager() and is_concrete(scalar) and not any(isinstance(d, Expression) for d in shape):
+        return ConcreteArray(np.full(shape, np.asarray(scalar)), array_type(shape, dtype, weak))
+    return broadcast_in_dim(scalar, shape=shape, broadcast_dimensions=()) if shape else ensure_array(scalar)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """An array of zeros."""
+    check_device(device)
+    return filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"))
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """An array of ones."""
+    check_device(device)
+    return filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"))
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """An array whose values do not matter; they are zeros."""
+    check_device(device)
+    return filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"))
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """An array with `fill_value` everywhere; an array is broadcast to the shape."""
+    check_device(device)
+    check_arraylike("full", fill_value)
+    return _full(as_shape(shape, "full"), fill_value, dtype, "full")
+
+
+def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str) -> Array:
+    weak = dtype is None and dtypes.is_weakly_typed(value)
+    wanted = dtypes.dtype(value, canonicalize=True) if dtype is None else requested(dtype, name)
+    if np.ndim(value) == 0:
+        return filled(shape, value, wanted, weak)
+    return expand_to(converted(ensure_array(value), wanted), broadcast_shape(name, shape, np.shape(value)))
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros with the shape and dtype of `a`."""
+    return _like("zeros_like", a, 0, dtype, shape, device)
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Ones with the shape and dtype of `a`."""
+    return _like("ones_like", a, 1, dtype, shape, device)
+
+
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+    """An array with the shape and dtype of `prototype` whose values do not matter; they are zeros."""
+    return _like("empty_like", prototype, 0, dtype, shape, device)
+
+
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """An array with the shape and dtype of `a` and `fill_value` everywhere."""
+    check_arraylike("full_like", fill_value)
+    return _like("full_like", a, fill_value, dtype, shape, device)
+
+
+def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:
+    check_device(device)
+    if not (hasattr(a, "shape") and hasattr(a, "dtype")):
+        check_arraylike(name, a)
+    sizes = (a.shape if hasattr(a, "shape") else np.shape(a)) if shape is None else as_shape(shape, name)
+    weak = dtype is None and dtypes.is_weakly_typed(a)
+    wanted = dtypes.dtype(a, canonicalize=True) if dtype is None else requested(dtype, name)
+    if np.ndim(value):
+        return expand_to(converted(ensure_array(value), wanted), tuple(sizes))
+    if isinstance(value, float) and dtypes.kind(wanted) in "iub":
+        value = cast(ensure_array(value), wanted)
+    return filled(tuple(sizes), value, wanted, weak)
+
+
+# ----------------------------------------------------------------------------------------------------------- counting
+
+_KNOWN = "arange needs start, stop and step to be known when tracing, since they decide the size of the result."
+_KNOWN_FIX = "static_argnums or static_argnames for that argument, or wnp.arange(n) + start with a known size n"
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """Numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it."""
+    check_device(device)
+    if any(isinstance(x, Expression) for x in (start, stop, step)):
+        return _symbolic_range(start, stop, step, dtype)
+    given = [x for x in (start, stop, step) if x is not None]
+    check_arraylike("arange", *given)
+    wanted = dtypes.result_type(*given) if dtype is None else requested(dtype, "arange")
+    bounds = [None if x is None else concrete_or_error(x, _KNOWN, _KNOWN_FIX) for x in (start, stop, step)]
+    if any(x is not None and x.ndim for x in bounds):
+        raise TypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in given]}.  at {user_line()}")
+    low, high, by = (None if x is None else x.item() for x in bounds)
+    if high is None:
+        low, high = 0, low
+    if low is None or high is None:
+        raise TypeError(f"arange needs a start; use arange(0, stop, step) for a range from zero.  at {user_line()}")
+    by = 1 if by is None else by
+    if by == 0:
+        raise ValueError(f"arange got step=0.  at {user_line()}")
+    if not is_eager() and dtypes.kind(wanted) in "iuf" and all(isinstance(x, int) for x in (low, high, by)):
+        size = max(0, -((low - high) // by))
+        count = iota(dtype=wanted, shape=(size,), dimension=0)
+        scaled = count if by == 1 else lax.mul(count, cast(by, wanted))
+        return scaled if low == 0 else lax.add(scaled, cast(low, wanted))
+    if dtypes.kind(wanted) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
+        return from_numpy(dtypes.convert(np.arange(low, high, by), wanted), copy=False)
+    return from_numpy(convert_element_type.eval(np.arange(low, high, by), new_dtype=wanted), copy=False)
+
+
+def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
+    if step not in (None, 1):
+        raise ValueError(f"arange over symbolic sizes takes no step, got {step}.  at {user_line()}")
+    wanted = dtypes.default_int_dtype() if dtype is None else requested(dtype, "arange")
+    low, high = (0, start) if stop is None else (start, stop)
+    if isinstance(low, Expression):
+        raise ValueError(f"arange over symbolic sizes needs a known start, got {low}.  at {user_line()}")
+    count = iota(dtype=wanted, shape=(high - low,), dimension=0)
+    return count if low == 0 else lax.add(count, cast(low, wanted))
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """`num` evenly spaced numbers from `start` to `stop`, which is the last one unless `endpoint` is False."""
+    check_device(device)
+    num = int(concrete_or_error(num, "linspace needs a known `num`, the size of the result.", "static_argnames='num'"))
+    if num < 0:
+        raise ValueError(f"linspace takes a number of samples of at least 0, got {num}.  at {user_line()}")
+    check_arraylike("linspace", start, stop)
+    wanted = None if dtype is None else requested(dtype, "linspace")
+    first, last = promote_dtypes_inexact(start, stop)
+    compute = first.dtype
+    first, last = broadcast_all("linspace", ensure_array(first), ensure_array(last))
+    steps = num - 1 if endpoint else num
+    if num > 1:
+        delta = lax.div(lax.sub(last, first), cast(steps, compute))
+        ratio = lax.div(iota(dtype=compute, shape=(steps,), dimension=0), cast(steps, compute))
+        ratio = lax.reshape(ratio, (steps,) + (1,) * first.ndim) if first.ndim else ratio
+        made = first * (1 - ratio) + last * ratio
+        if endpoint:
+            made = lax.concatenate([made, lax.broadcast(_strong(last), (1,))], 0)
+    elif num == 1:
+        delta = filled((), math.nan, compute) if endpoint else lax.sub(last, first)
+        made = lax.broadcast(first, (1,))
+    else:
+        delta = filled((), math.nan, compute)
+        made = filled((0, *first.shape), 0, compute)
+    made = _strong(made)
+    if wanted is not None:
+        if dtypes.kind(wanted) in "iu":
+            made = lax.floor(made)
+        made = converted(made, wanted)
+    axis = canonicalize_axis(axis, made.ndim, "linspace")
+    if axis:
+        made = lax.transpose(made, (*range(1, axis + 1), 0, *range(axis + 1, made.ndim)))
+    return (made, delta) if retstep else made
+
+
+def _strong(x: Array) -> Array:
+    return converted(x, x.dtype)
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Array:
+    """`num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`."""
+    exponents = linspace(start, stop, num, endpoint, axis=axis)
+    b, exponents = promote_dtypes(ensure_array(base), exponents)
+    made = lax.pow(expand_to(b, exponents.shape), exponents)
+    return _strong(made) if dtype is None else converted(made, requested(dtype, "logspace"))
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
+    """`num` numbers in geometric progression from `start` to `stop`."""
+    check_arraylike("geomspace", start, stop)
+    first, last = (ensure_array(x) for x in promote_dtypes_inexact(start, stop))
+    first, last = broadcast_all("geomspace", first, last)
+    sign = lax.sign(first)
+    low, high = lax.div(first, sign), lax.div(last, sign)
+    exponents = linspace(lax.log(low), lax.log(high), num, endpoint, axis=axis)
+    axis = canonicalize_axis(axis, exponents.ndim, "geomspace")
+    signs, ends = lax.expand_dims(sign, (axis,)), [lax.expand_dims(x, (axis,)) for x in (first, last)]
+    made = lax.exp(exponents) * signs
+    if num > 1:  # the ends are known exactly
+        place = lax.broadcasted_iota(np.dtype(np.int32), made.shape, axis)
+        made = lax.select(place == 0, expand_to(ends[0], made.shape), made)
+        if endpoint:
+            made = lax.select(place == num - 1, expand_to(ends[1], made.shape), made)
+    made = _strong(made)
+    return made if dtype is None else converted(made, requested(dtype, "geomspace"))
+
+
+def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
+    """For each axis of a grid, the position along it: one array, or a tuple of broadcastable ones if `sparse`."""
+    wanted = requested(int if dtype is None else dtype, "indices")
+    sizes = as_shape(tuple(dimensions), "indices")
+    if sparse:
+        return tuple(
+            lax.reshape(arange(n, dtype=wanted), tuple(n if i == axis else 1 for i in range(len(sizes))))
+            for axis, n in enumerate(sizes)
+        )
+    grids = [lax.broadcast(lax.broadcasted_iota(wanted, sizes, axis), (1,)) for axis in range(len(sizes))]
+    return lax.concatenate(grids, 0) if grids else filled((0,), 0, wanted)
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """`function` of the positions in a grid of `shape`, applied to each position."""
+    grid = [lax.convert_element_type(x, requested(dtype, "fromfunction")) for x in indices(as_shape(shape))]
+    return function(*grid, **kwargs)
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+    """Grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped."""
+    check_arraylike("meshgrid", *xi)
+    if not copy:
+        raise ValueError("meshgrid makes new arrays; copy=False is not supported.")
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid takes indexing='xy' or 'ij', got {indexing!r}.  at {user_line()}")
+    axes = [ensure_array(x) for x in xi]
+    for x in axes:
+        if x.ndim > 1:
+            raise ValueError(f"meshgrid takes arrays of rank 1, got one of shape {x.shape}.  at {user_line()}")
+    rank = len(axes)
+    flat = [x if x.ndim else lax.broadcast(x, (1,)) for x in axes]
+    places = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        places[0], places[1] = 1, 0
+    sizes = [1] * rank
+    for place, x in zip(places, flat, strict=True):
+        sizes[place] = x.shape[0]
+    made = []
+    for place, x in zip(places, flat, strict=True):
+        shape = tuple(x.shape[0] if i == place else 1 for i in range(rank)) if sparse else tuple(sizes)
+        made.append(broadcast_in_dim(x, shape=shape, broadcast_dimensions=(place,)))
+    return made

@@ -1,0 +1,721 @@
+"""Functions of each element: arithmetic, powers and logarithms, trigonometry, rounding, parts of complex numbers."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import converted, filled
+from weft.numpy.util import (
+    broadcast_operands,
+    cast,
+    check_arraylike,
+    check_no_out,
+    ensure_array,
+    is_concrete,
+    kind_of,
+    promote_args,
+    promote_args_inexact,
+    promote_args_numeric,
+    promote_dtypes,
+    promote_dtypes_inexact,
+)
+from weft.trace.array import Array
+
+
+def one_argument(operation: Callable[[Any], Any], name: str, text: str) -> Callable[[Any], Array]:
+    """A function of one argument that computes in floating point: integers are converted first."""
+
+    def function(x: Any, /) -> Array:
+        if isinstance(x, Array) and dtypes.kind(x.dtype) in "fc":
+            return operation(x)
+        return operation(*promote_args_inexact(name, x))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+exp = one_argument(lax.exp, "exp", "e to the power of each element.")
+exp2 = one_argument(lax.exp2, "exp2", "2 to the power of each element.")
+expm1 = one_argument(lax.expm1, "expm1", "exp(x) - 1, precise for small x.")
+log = one_argument(lax.log, "log", "The natural logarithm.")
+log1p = one_argument(lax.log1p, "log1p", "log(1 + x), precise for small x.")
+sqrt = one_argument(lax.sqrt, "sqrt", "The square root.")
+cbrt = one_argument(lax.cbrt, "cbrt", "The cube root.")
+sin = one_argument(lax.sin, "sin", "The sine, of radians.")
+cos = one_argument(lax.cos, "cos", "The cosine, of radians.")
+tan = one_argument(lax.tan, "tan", "The tangent, of radians.")
+sinh = one_argument(lax.sinh, "sinh", "The hyperbolic sine.")
+cosh = one_argument(lax.cosh, "cosh", "The hyperbolic cosine.")
+tanh = one_argument(lax.tanh, "tanh", "The hyperbolic tangent.")
+arcsin = one_argument(lax.asin, "arcsin", "The inverse sine, in radians.")
+arccos = one_argument(lax.acos, "arccos", "The inverse cosine, in radians.")
+arctan = one_argument(lax.atan, "arctan", "The inverse tangent, in radians.")
+arcsinh = one_argument(lax.asinh, "arcsinh", "The inverse hyperbolic sine.")
+arccosh = one_argument(lax.acosh, "arccosh", "The inverse hyperbolic cosine.")
+arctanh = one_argument(lax.atanh, "arctanh", "The inverse hyperbolic tangent.")
+rint = one_argument(
+    lambda x: _round_parts(x), "rint", "Each element rounded to the nearest integer, halves to the even one; a float."
+)
+asin = one_argument(lax.asin, "asin", "The inverse sine, in radians.")
+acos = one_argument(lax.acos, "acos", "The inverse cosine, in radians.")
+atan = one_argument(lax.atan, "atan", "The inverse tangent, in radians.")
+asinh = one_argument(lax.asinh, "asinh", "The inverse hyperbolic sine.")
+acosh = one_argument(lax.acosh, "acosh", "The inverse hyperbolic cosine.")
+atanh = one_argument(lax.atanh, "atanh", "The inverse hyperbolic tangent.")
+
+
+def number_like(x: Any, value: Any) -> np.ndarray:
+    """A number in the dtype of an array, to compute with."""
+    return cast(value, x.dtype)
+
+
+def log2(x: Any, /) -> Array:
+    """The logarithm to base 2."""
+    (x,) = promote_args_inexact("log2", x)
+    return lax.div(lax.log(x), number_like(x, math.log(2)))
+
+
+def log10(x: Any, /) -> Array:
+    """The logarithm to base 10."""
+    (x,) = promote_args_inexact("log10", x)
+    return lax.div(lax.log(x), number_like(x, math.log(10)))
+
+
+# ----------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def add(x: Any, y: Any, /) -> Array:
+    """The sum; of booleans, whether one is true."""
+    x, y = promote_args("add", x, y)
+    return lax.add(x, y) if x.dtype != np.bool_ else lax.bitwise_or(x, y)
+
+
+def subtract(x: Any, y: Any, /) -> Array:
+    """The difference."""
+    return lax.sub(*promote_args("subtract", x, y))
+
+
+def multiply(x: Any, y: Any, /) -> Array:
+    """The product; of booleans, whether both are true."""
+    x, y = promote_args("multiply", x, y)
+    return lax.mul(x, y) if x.dtype != np.bool_ else lax.bitwise_and(x, y)
+
+
+def negative(x: Any, /) -> Array:
+    """Minus each element."""
+    return lax.neg(*promote_args("negative", x))
+
+
+def positive(x: Any, /) -> Array:
+    """Each element as it is."""
+    check_arraylike("positive", x)
+    return ensure_array(x)
+
+
+def true_divide(x1: Any, x2: Any, /) -> Array:
+    """The quotient, in floating point."""
+    return lax.div(*promote_args_inexact("true_divide", x1, x2))
+
+
+def divide(x1: Any, x2: Any, /) -> Array:
+    """The quotient, in floating point."""
+    return lax.div(*promote_args_inexact("divide", x1, x2))
+
+
+def reciprocal(x: Any, /) -> Array:
+    """One over each element."""
+    (x,) = promote_args_inexact("reciprocal", x)
+    return lax.div(number_like(x, 1), x)
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Array:
+    """The quotient rounded down."""
+    x1, x2 = promote_args_numeric("floor_divide", x1, x2)
+    kind = kind_of(x1)
+    if kind == "u":
+        return lax.div(x1, x2)
+    if kind == "i":
+        quotient = lax.div(x1, x2)
+        adjust = lax.bitwise_and(lax.ne(lax.sign(x1), lax.sign(x2)), lax.ne(lax.rem(x1, x2), number_like(x1, 0)))
+        return lax.select(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
+    if kind == "c":
+        raise TypeError(f"floor_divide does not support complex-valued inputs.  at {user_line()}")
+    return _float_divmod(x1, x2)[0]
+
+
+def remainder(x1: Any, x2: Any, /) -> Array:
+    """What is left by `floor_divide`; it has the sign of the divisor."""
+    x1, x2 = promote_args_numeric("remainder", x1, x2)
+    rest = lax.rem(x1, x2)
+    if kind_of(x1) == "u":
+        return rest
+    zero = number_like(x1, 0)
+    adjust = lax.bitwise_and(lax.ne(lax.lt(rest, zero), lax.lt(x2, zero)), lax.ne(rest, zero))
+    return lax.select(adjust, lax.add(rest, x2), rest)
+
+
+mod = remainder
+
+
+def fmod(x1: Any, x2: Any, /) -> Array:
+    """What is left by the quotient rounded towards zero; it has the sign of the dividend."""
+    x1, x2 = promote_args_numeric("fmod", x1, x2)
+    return lax.rem(x1, x2)
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+    """`floor_divide` and `remainder` at once."""
+    x1, x2 = promote_args_numeric("divmod", x1, x2)
+    if kind_of(x1) in "iu":
+        return floor_divide(x1, x2), remainder(x1, x2)
+    return _float_divmod(x1, x2)
+
+
+def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
+    zero, rest = number_like(x1, 0), lax.rem(x1, x2)
+    quotient = lax.div(lax.sub(x1, rest), x2)
+    adjust = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.sign(x2), lax.sign(rest)))
+    rest = lax.select(adjust, lax.add(rest, x2), rest)
+    quotient = lax.select(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
+    return lax.round(quotient), rest
+
+
+def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
+    """The fractional and the whole part of each element."""
+    check_no_out("modf", out)
+    (x,) = promote_args_inexact("modf", x)
+    whole = lax.select(lax.ge(x, number_like(x, 0)), lax.floor(x), lax.ceil(x))
+    return lax.sub(x, whole), whole
+
+
+def square(x: Any, /) -> Array:
+    """Each element times itself."""
+    return lax.square(*promote_args_numeric("square", x))
+
+
+def absolute(x: Any, /) -> Array:
+    """The absolute value; of a complex number, its magnitude."""
+    if not isinstance(x, Array):
+        check_arraylike("absolute", x)
+        x = ensure_array(x)
+    return x if kind_of(x) in "bu" else lax.abs(x)
+
+
+def fabs(x: Any, /) -> Array:
+    """The absolute value, in floating point."""
+    (x,) = promote_args_inexact("fabs", x)
+    return lax.abs(x)
+
+
+def sign(x: Any, /) -> Array:
+    """-1, 0 or 1 by the sign of each element; of a complex number, x / abs(x)."""
+    return lax.sign(*promote_args("sign", x))
+
+
+def copysign(x1: Any, x2: Any, /) -> Array:
+    """The magnitude of `x1` with the sign of `x2`."""
+    x1, x2 = broadcast_full("copysign", x1, x2)
+    if kind_of(x1) == "c":
+        raise TypeError(f"copysign does not support complex-valued inputs.  at {user_line()}")
+    return lax.select(_signbit(x2), lax.neg(lax.abs(x1)), lax.abs(x1))
+
+
+def signbit(x: Any, /) -> Array:
+    """Whether the sign bit is set: true for negative numbers and for -0.0."""
+    (x,) = promote_args("signbit", x)
+    kind = kind_of(x)
+    if kind in "bu":
+        return filled(x.shape, False, dtypes.bool_)
+    if kind == "i":
+        return lax.lt(x, number_like(x, 0))
+    if kind == "c":
+        raise ValueError(f"signbit is not defined for complex numbers.  at {user_line()}")
+    return _signbit(x)
+
+
+def _signbit(x: Any) -> Array:
+    integer = _SAME_WIDTH[x.dtype.itemsize]
+    return lax.lt(lax.bitcast_convert_type(x, integer), np.zeros((), integer))
+
+
+_SAME_WIDTH = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def heaviside(x1: Any, x2: Any, /) -> Array:
+    """0 where `x1` is negative, 1 where it is positive, and `x2` where it is zero."""
+    x1, x2 = broadcast_full("heaviside", x1, x2)
+    zero = number_like(x1, 0)
+    step = lax.select(lax.lt(x1, zero), lax.full_like(x1, 0), lax.full_like(x1, 1))
+    step = lax.select(lax.eq(x1, zero), x2, step)
+    return lax.select(lax.ne(x1, x1), x1, step)
+
+
+def broadcast_full(name: str, *args: Any) -> list[Any]:
+    """Arguments promoted to floating point and broadcast to one shape, scalars included."""
+    promoted = promote_args_inexact(name, *args)
+    shape = max((x.shape for x in promoted), key=len)
+    return [x if x.shape == shape else lax.broadcast(x, shape) for x in promoted]
+
+
+# --------------------------------------------------------------------------------------------------------------- powers
+
+
+def power(x1: Any, x2: Any, /) -> Array:
+    """`x1` to the power of `x2`. A known integer exponent is multiplied out, so that the derivative at 0 is right."""
+    if type(x2) is not int:
+        check_arraylike("power", x1, x2)
+        x2 = _static_integer(x2)
+    if type(x2) is int:
+        if not (isinstance(x1, Array) and dtypes.kind(x1.dtype) in "iufc"):
+            (x1,) = promote_args_numeric("power", x1)
+        return lax.integer_pow(x1, x2)
+    base, exponent = (ensure_array(x) if np.ndim(x) or isinstance(x, Array) else x for x in (x1, x2))
+    if kind_of(base) in "fc" and kind_of(exponent) in "iu" and not dtypes.is_weakly_typed(base):
+        base, exponent = broadcast_operands(
+            "power", [cast(base, dtypes.dtype(base, canonicalize=True)), ensure_array(exponent)]
+        )
+        return lax.pow(base, exponent)
+    base, exponent = promote_args_numeric("power", base, exponent)
+    if kind_of(base) in "iu":
+        return _integer_power(base, exponent)
+    return lax.pow(base, exponent)
+
+
+pow = power
+
+
+def _static_integer(x: Any) -> Any:
+    """A concrete integer scalar as a Python int; anything else unchanged."""
+    if is_concrete(x) and not isinstance(x, (float, complex)) and np.ndim(x) == 0:
+        try:
+            return operator.index(x if isinstance(x, (int, np.generic)) else np.asarray(x)[()])
+        except TypeError:
+            return x
+    return x
+
+
+def _integer_power(base: Any, exponent: Any) -> Array:
+    """Integer powers by repeated squaring, one step for each bit that an exponent can have."""
+    base, exponent = (ensure_array(x) for x in (base, exponent))
+    shape = base.shape or exponent.shape
+    base, exponent = (x if x.shape == shape else lax.broadcast(x, shape) for x in (base, exponent))
+    one, zero = number_like(base, 1), number_like(base, 0)
+    result = lax.select(lax.lt(exponent, zero), lax.full_like(base, 0), lax.full_like(base, 1))
+    for _ in range(dtypes.iinfo(exponent.dtype).bits - (kind_of(exponent) == "i")):
+        odd = lax.eq(lax.bitwise_and(exponent, one), one)
+        result = lax.select(odd, lax.mul(result, base), result)
+        base = lax.mul(base, base)
+        exponent = lax.shift_right_logical(exponent, one)
+    return result
+
+
+def float_power(x: Any, y: Any, /) -> Array:
+    """`x` to the power of `y`, in the widest floating-point type."""
+    x, y = promote_args_inexact("float_power", x, y)
+    wide = np.complex128 if kind_of(x) == "c" else np.float64
+    dtype = dtypes.canonicalize_dtype(wide)
+    return lax.pow(cast(x, dtype), cast(y, dtype))
+
+
+def hypot(x1: Any, x2: Any, /) -> Array:
+    """The length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way."""
+    x1, x2 = broadcast_full("hypot", x1, x2)
+    if kind_of(x1) == "c":
+        raise ValueError(f"hypot is not defined for complex numbers.  at {user_line()}")
+    x1, x2 = lax.abs(x1), lax.abs(x2)
+    large, small = lax.max(x1, x2), lax.min(x1, x2)
+    zero, one = number_like(x1, 0), number_like(x1, 1)
+    divisor = lax.select(lax.eq(large, zero), lax.full_like(large, 1), large)
+    ratio = lax.div(small, divisor)
+    length = lax.mul(large, lax.sqrt(lax.add(one, lax.mul(ratio, ratio))))
+    infinite = lax.eq(large, number_like(x1, math.inf))
+    return lax.select(lax.bitwise_or(infinite, lax.eq(large, zero)), large, length)
+
+
+def logaddexp(x1: Any, x2: Any, /) -> Array:
+    """log(exp(x1) + exp(x2)), without overflow on the way."""
+    x1, x2 = broadcast_full("logaddexp", x1, x2)
+    if kind_of(x1) == "c":
+        first = lax.ge(lax.real(x1), lax.real(x2))
+        large, small = lax.select(first, x1, x2), lax.select(first, x2, x1)
+        return lax.add(large, lax.log1p(lax.exp(lax.sub(small, large))))
+    return _log_add_exp(x1, x2, lax.exp, lax.log1p)
+
+
+def logaddexp2(x1: Any, x2: Any, /) -> Array:
+    """log2(2**x1 + 2**x2), without overflow on the way."""
+    x1, x2 = broadcast_full("logaddexp2", x1, x2)
+    if kind_of(x1) == "c":
+        factor = number_like(x1, math.log(2))
+        return lax.div(logaddexp(lax.mul(x1, factor), lax.mul(x2, factor)), factor)
+    return _log_add_exp(x1, x2, lax.exp2, lambda x: lax.div(lax.log1p(x), number_like(x1, math.log(2))))
+
+
+def _log_add_exp(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Callable[[Any], Any]) -> Array:
+    difference = lax.sub(x1, x2)
+    # inf - inf is not a number; with 0 in its place the values are right and derivatives are halves.
+    unknown = lax.ne(difference, difference)
+    difference = lax.select(unknown, lax.full_like(difference, 0), difference)
+    return lax.add(lax.max(x1, x2), logarithm(power(lax.neg(lax.abs(difference)))))
+
+
+# ---------------------------------------------------------------------------------------------------------- trigonometry
+
+
+def arctan2(x1: Any, x2: Any, /) -> Array:
+    """The angle of the point with ordinate `x1` and abscissa `x2`, in radians."""
+    return lax.atan2(*promote_args_inexact("arctan2", x1, x2))
+
+
+atan2 = arctan2
+
+
+def deg2rad(x: Any, /) -> Array:
+    """Degrees as radians."""
+    (x,) = promote_args_inexact("deg2rad", x)
+    return lax.mul(x, number_like(x, math.pi / 180))
+
+
+def rad2deg(x: Any, /) -> Array:
+    """Radians as degrees."""
+    (x,) = promote_args_inexact("rad2deg", x)
+    return lax.mul(x, number_like(x, 180 / math.pi))
+
+
+radians = deg2rad
+degrees = rad2deg
+
+
+def sinc(x: Any, /) -> Array:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    (x,) = promote_args_inexact("sinc", x)
+    scaled = lax.mul(number_like(x, math.pi), x)
+    at_zero = lax.eq(x, number_like(x, 0))
+    divisor = lax.select(at_zero, lax.full_like(scaled, 1), scaled)
+    # The first terms of the series stand in at 0, so that derivatives are right there too.
+    squared = lax.mul(scaled, scaled)
+    near = number_like(x, 1) + squared * (number_like(x, -1 / 6) + squared * number_like(x, 1 / 120))
+    return lax.select(
+        at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(lax.sin(divisor), divisor)
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- rounding
+
+
+def floor(x: Any, /) -> Array:
+    """The largest integer that is not above, as a float; integers stay as they are."""
+    return _rounded("floor", lax.floor, x)
+
+
+def ceil(x: Any, /) -> Array:
+    """The smallest integer that is not below, as a float; integers stay as they are."""
+    return _rounded("ceil", lax.ceil, x)
+
+
+def trunc(x: Any) -> Array:
+    """The integer part, as a float; integers stay as they are."""
+    return _rounded("trunc", lambda v: lax.select(lax.lt(v, number_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
+
+
+def _rounded(name: str, operation: Callable[[Any], Any], x: Any) -> Array:
+    check_arraylike(name, x)
+    x = ensure_array(x)
+    return x if kind_of(x) in "biu" else operation(x)
+
+
+def _round_parts(x: Any) -> Array:
+    if kind_of(x) == "c":
+        return lax.complex(_nearest(lax.real(x)), _nearest(lax.imag(x)))
+    return _nearest(x)
+
+
+def _nearest(x: Any) -> Array:
+    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
+    """Each element rounded to a number of decimals, halves to the even digit."""
+    check_arraylike("round", a)
+    check_no_out("round", out)
+    decimals = operator.index(decimals)
+    x = ensure_array(a)
+    kind = kind_of(x)
+    if kind in "biu":
+        return x if decimals >= 0 or kind == "b" else _round_integers(x, 10**-decimals)
+    if kind == "c":
+        return lax.complex(round(lax.real(x), decimals), round(lax.imag(x), decimals))
+    if decimals == 0:
+        return _nearest(x)
+    wide = cast(x, dtypes.accumulation_dtype(x.dtype), x.weak_type)
+    if abs(decimals) > 38 and wide.dtype == np.float32:
+        return x if decimals > 0 else lax.mul(x, number_like(x, 0))
+    factor = number_like(wide, 10.0 ** abs(decimals))
+    if decimals > 0:
+        made = lax.div(_nearest(lax.mul(wide, factor)), factor)
+    else:
+        made = lax.mul(_nearest(lax.div(wide, factor)), factor)
+    made = lax.select(lax.is_finite(made), made, wide)  # numbers too large to scale have no decimals
+    return cast(made, x.dtype, x.weak_type)
+
+
+around = round
+
+
+def _round_integers(x: Array, factor: int) -> Array:
+    if factor > dtypes.iinfo(x.dtype).max:
+        return lax.full_like(x, 0)
+    unit, one, zero = (number_like(x, n) for n in (factor, 1, 0))
+    down = floor_divide(x, unit)
+    twice = lax.mul(lax.sub(x, lax.mul(down, unit)), number_like(x, 2))
+    odd = lax.ne(lax.bitwise_and(down, one), zero)
+    up = lax.bitwise_or(lax.gt(twice, unit), lax.bitwise_and(lax.eq(twice, unit), odd))
+    return lax.mul(lax.add(down, lax.convert_element_type(up, x.dtype)), unit)
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+    """Numbers in place of what is none: `nan` for not-a-number, the largest and least finite numbers for infinities."""
+    check_arraylike("nan_to_num", x)
+    x = ensure_array(x)
+    kind = kind_of(x)
+    if kind in "biu":
+        return x
+    if kind == "c":
+        return lax.complex(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (lax.real(x), lax.imag(x))))
+    limits = dtypes.finfo(x.dtype)
+    largest = limits.max if posinf is None else posinf
+    least = limits.min if neginf is None else neginf
+    made = _replaced(x, lax.ne(x, x), nan)
+    made = _replaced(made, lax.eq(x, number_like(x, math.inf)), largest)
+    return _replaced(made, lax.eq(x, number_like(x, -math.inf)), least)
+
+
+def _replaced(x: Any, condition: Any, value: Any) -> Any:
+    value = converted(ensure_array(value), x.dtype)
+    return lax.select(
+        condition, lax.broadcast_in_dim(value, x.shape, tuple(range(len(x.shape) - value.ndim, len(x.shape)))), x
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- complex numbers
+
+
+def conjugate(x: Any, /) -> Array:
+    """The complex conjugate; real numbers stay as they are."""
+    check_arraylike("conjugate", x)
+    x = ensure_array(x)
+    return lax.conj(x) if kind_of(x) == "c" else x
+
+
+conj = conjugate
+
+
+def real(val: Any, /) -> Array:
+    """The real part."""
+    check_arraylike("real", val)
+    x = ensure_array(val)
+    return lax.real(x) if kind_of(x) == "c" else x
+
+
+def imag(val: Any, /) -> Array:
+    """The imaginary part; zeros for real numbers."""
+    check_arraylike("imag", val)
+    x = ensure_array(val)
+    return lax.imag(x) if kind_of(x) == "c" else lax.full_like(x, 0)
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    """The angle of a complex number, in radians or degrees."""
+    check_arraylike("angle", z)
+    (z,) = promote_dtypes_inexact(z)
+    z = ensure_array(z)
+    parts = (lax.imag(z), lax.real(z)) if kind_of(z) == "c" else (lax.full_like(z, 0), z)
+    made = lax.atan2(*parts)
+    return rad2deg(made) if deg else made
+
+
+# ------------------------------------------------------------------------------------------------- extremes of two, limits
+
+
+def maximum(x: Any, y: Any, /) -> Array:
+    """The larger of two; not-a-number wins."""
+    return lax.max(*promote_args("maximum", x, y))
+
+
+def minimum(x: Any, y: Any, /) -> Array:
+    """The smaller of two; not-a-number wins."""
+    return lax.min(*promote_args("minimum", x, y))
+
+
+def fmax(x1: Any, x2: Any) -> Array:
+    """The larger of two; a number wins over not-a-number."""
+    x1, x2 = broadcast_numbers("fmax", x1, x2)
+    return lax.select(lax.bitwise_or(lax.gt(x1, x2), lax.ne(x2, x2)), x1, x2)
+
+
+def fmin(x1: Any, x2: Any) -> Array:
+    """The smaller of two; a number wins over not-a-number."""
+    x1, x2 = broadcast_numbers("fmin", x1, x2)
+    return lax.select(lax.bitwise_or(lax.lt(x1, x2), lax.ne(x2, x2)), x1, x2)
+
+
+def broadcast_numbers(name: str, *args: Any) -> list[Any]:
+    """Arguments promoted and broadcast to one shape, scalars included."""
+    promoted = [ensure_array(x) for x in promote_args(name, *args)]
+    shape = max((x.shape for x in promoted), key=len)
+    return [x if x.shape == shape else lax.broadcast(x, shape) for x in promoted]
+
+
+def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
+    """Each element held between `min` and `max`, either of which may be left out."""
+    if arr is None:
+        raise ValueError(f"clip needs an array to clip.  at {user_line()}")
+    check_arraylike("clip", arr, *(x for x in (min, max) if x is not None))
+    if any(kind_of(x) == "c" for x in (arr, min, max) if x is not None):
+        raise ValueError(f"clip is not defined for complex numbers, which have no order.  at {user_line()}")
+    made = arr
+    if min is not None:
+        made = maximum(min, made)
+    if max is not None:
+        made = minimum(max, made)
+    return ensure_array(made)
+
+
+# ---------------------------------------------------------------------------------------------------------- parts of floats
+
+
+def nextafter(x: Any, y: Any, /) -> Array:
+    """The next representable number after `x` in the direction of `y`."""
+    return lax.nextafter(*(ensure_array(v) for v in broadcast_full("nextafter", x, y)))
+
+
+def spacing(x: Any, /) -> Array:
+    """The distance from each element to the next representable number away from zero."""
+    (x,) = promote_args_inexact("spacing", x)
+    outward = lax.nextafter(x, copysign(lax.full_like(x, math.inf), x))
+    return lax.sub(outward, x)
+
+
+def ldexp(x1: Any, x2: Any, /) -> Array:
+    """`x1` times 2 to the power of the integer `x2`."""
+    check_arraylike("ldexp", x1, x2)
+    if kind_of(x1) == "c" or kind_of(x2) not in "biu":
+        raise ValueError(f"ldexp takes real numbers and integer exponents, got {x1!r} and {x2!r}.  at {user_line()}")
+    (x1,) = promote_dtypes_inexact(x1)
+    exponent = cast(x2, dtypes.int32)
+    x1, exponent = broadcast_operands("ldexp", [x1, exponent])
+    # In two halves, since 2**x2 alone may overflow where the product does not.
+    half = lax.shift_right_arithmetic(exponent, np.int32(1))
+    rest = lax.sub(exponent, half)
+    first, second = (lax.exp2(lax.convert_element_type(e, x1.dtype)) for e in (half, rest))
+    return lax.mul(lax.mul(x1, first), second)
+
+
+def frexp(x: Any, /) -> tuple[Array, Array]:
+    """Mantissas between a half and one, and the powers of two they are multiplied with."""
+    check_arraylike("frexp", x)
+    (x,) = promote_dtypes_inexact(x)
+    x = ensure_array(x)
+    if kind_of(x) == "c":
+        raise TypeError(f"frexp does not support complex-valued inputs.  at {user_line()}")
+    wide = cast(x, dtypes.accumulation_dtype(x.dtype), x.weak_type)
+    bits, bias = (52, 1022) if wide.dtype == np.float64 else (23, 126)
+    integer = _SAME_WIDTH[wide.dtype.itemsize]
+    plain = lax.bitwise_and(lax.is_finite(wide), lax.ne(wide, number_like(wide, 0)))
+    # Denormal numbers are scaled up first, so that their exponent field counts.
+    tiny = lax.bitwise_and(lax.lt(lax.abs(wide), number_like(wide, dtypes.finfo(wide.dtype).tiny)), plain)
+    scaled = lax.select(tiny, lax.mul(wide, number_like(wide, 2.0**bits)), wide)
+    pattern = lax.bitcast_convert_type(scaled, integer)
+    mask = (1 << (8 if bits == 23 else 11)) - 1
+    field = lax.bitwise_and(lax.shift_right_logical(pattern, integer.type(bits)), integer.type(mask))
+    exponent = lax.sub(field, integer.type(bias))
+    exponent = lax.select(tiny, lax.sub(exponent, integer.type(bits)), exponent)
+    kept = lax.bitwise_or(lax.bitwise_and(pattern, integer.type(~(mask << bits))), integer.type(bias << bits))
+    mantissa = lax.select(plain, lax.bitcast_convert_type(kept, wide.dtype), wide)
+    exponent = lax.select(plain, exponent, lax.full_like(exponent, 0))
+    return cast(mantissa, x.dtype, x.weak_type), lax.convert_element_type(exponent, dtypes.int32)
+
+
+# -------------------------------------------------------------------------------------------------------- integer functions
+
+
+def gcd(x1: Any, x2: Any) -> Array:
+    """The greatest common divisor."""
+    x1, x2 = _integers("gcd", x1, x2)
+
+    def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        larger, smaller = pair
+        done = lax.eq(smaller, number_like(smaller, 0))
+        divisor = lax.select(done, lax.full_like(smaller, 1), smaller)
+        return lax.select(done, larger, smaller), lax.select(done, smaller, lax.rem(larger, divisor))
+
+    def unfinished(pair: tuple[Any, Any]) -> Any:
+        axes = tuple(range(len(pair[1].shape)))
+        return lax.reduce_or(lax.ne(pair[1], number_like(pair[1], 0)), axes)
+
+    return lax.while_loop(unfinished, step, (absolute(x1), absolute(x2)))[0]
+
+
+def lcm(x1: Any, x2: Any) -> Array:
+    """The least common multiple."""
+    x1, x2 = _integers("lcm", x1, x2)
+    x1, x2 = absolute(x1), absolute(x2)
+    divisor = gcd(x1, x2)
+    nothing = lax.eq(divisor, number_like(divisor, 0))
+    safe = lax.select(nothing, lax.full_like(divisor, 1), divisor)
+    return lax.select(nothing, lax.full_like(divisor, 0), lax.mul(x1, lax.div(x2, safe)))
+
+
+def _integers(name: str, *args: Any) -> list[Any]:
+    made = broadcast_numbers(name, *args)
+    if kind_of(made[0]) not in "iu":
+        raise ValueError(f"{name} takes integers, got {made[0].aval.short()}.  at {user_line()}")
+    return made
+
+
+def i0(x: Any) -> Array:
+    """The modified Bessel function of the first kind, of order 0."""
+    (x,) = promote_args_inexact("i0", x)
+    if kind_of(x) == "c":
+        raise ValueError(f"i0 is not defined for complex numbers.  at {user_line()}")
+    return lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x))
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
+    """Angles along an axis with multiples of the period added, so that neighbours differ by less than half of it."""
+    check_arraylike("unwrap", p)
+    p = ensure_array(p)
+    if kind_of(p) == "c":
+        raise ValueError(f"unwrap is not defined for complex numbers.  at {user_line()}")
+    if kind_of(p) in "biu" and isinstance(period, float):
+        (p,) = promote_dtypes_inexact(p)
+    if p.shape[axis] == 0:
+        return p
+    axis %= p.ndim
+    before, after = (lax.slice_in_dim(p, s, p.shape[axis] - 1 + s, axis=axis) for s in (0, 1))
+    jump = subtract(after, before)
+    jump, length = promote_dtypes(jump, period)
+    half = lax.div(length, number_like(length, 2))
+    interval = half
+    wrapped = subtract(remainder(add(jump, interval), length), interval)
+    wrapped = lax.select(
+        lax.bitwise_and(lax.eq(wrapped, lax.neg(interval)), lax.gt(jump, number_like(jump, 0))),
+        lax.full_like(wrapped, 0) + interval,
+        wrapped,
+    )
+    correction = subtract(wrapped, jump)
+    limit = interval if discont is None else cast(discont, jump.dtype)
+    correction = lax.select(lax.lt(lax.abs(jump), limit), lax.full_like(correction, 0), correction)
+    first = lax.slice_in_dim(p, 0, 1, axis=axis)
+    rest = add(after, lax.cumsum(correction, axis))
+    first, rest = promote_dtypes(first, rest)
+    return lax.concatenate([first, rest], axis)

@@ -1,0 +1,340 @@
+"""Questions about elements: comparisons, logical and bitwise operations, what kind of number something is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import filled
+from weft.numpy.elementwise import absolute, number_like
+from weft.numpy.util import (
+    check_arraylike,
+    check_no_out,
+    ensure_array,
+    is_arraylike,
+    kind_of,
+    promote_args,
+    promote_args_numeric,
+    promote_dtypes_inexact,
+)
+from weft.trace.array import Array
+
+# ---------------------------------------------------------------------------------------------------------- comparisons
+
+
+def equal(x: Any, y: Any, /) -> Array:
+    """Whether two are equal."""
+    return lax.eq(*promote_args("equal", x, y))
+
+
+def not_equal(x: Any, y: Any, /) -> Array:
+    """Whether two differ."""
+    return lax.ne(*promote_args("not_equal", x, y))
+
+
+def _ordered(name: str, operation: Callable[[Any, Any], Any], x: Any, y: Any) -> Array:
+    x, y = promote_args(name, x, y)
+    if kind_of(x) != "c":
+        return operation(x, y)
+    # Complex numbers compare by their real parts, and by their imaginary parts where those are equal.
+    x, y = ensure_array(x), ensure_array(y)
+    tie = lax.eq(lax.real(x), lax.real(y))
+    return lax.bitwise_or(
+        lax.bitwise_and(tie, operation(lax.imag(x), lax.imag(y))),
+        lax.bitwise_and(lax.bitwise_not(tie), operation(lax.real(x), lax.real(y))),
+    )
+
+
+def less(x: Any, y: Any, /) -> Array:
+    """Whether the first is less than the second."""
+    return _ordered("less", lax.lt, x, y)
+
+
+def less_equal(x: Any, y: Any, /) -> Array:
+    """Whether the first is less than the second or equal to it."""
+    return _ordered("less_equal", lax.le, x, y)
+
+
+def greater(x: Any, y: Any, /) -> Array:
+    """Whether the first is greater than the second."""
+    return _ordered("greater", lax.gt, x, y)
+
+
+def greater_equal(x: Any, y: Any, /) -> Array:
+    """Whether the first is greater than the second or equal to it."""
+    return _ordered("greater_equal", lax.ge, x, y)
+
+
+# ---------------------------------------------------------------------------------------------------- logical and bitwise
+
+
+def truth(name: str, *args: Any) -> list[Any]:
+    """Arguments as booleans of one shape: what is not zero is true."""
+    check_arraylike(name, *args)
+    made = []
+    for x in args:
+        x = x if isinstance(x, Array) else ensure_array(x)
+        made.append(x if x.dtype == np.bool_ else lax.ne(x, number_like(x, 0)))
+    return promote_args(name, *made)
+
+
+def logical_and(x: Any, y: Any, /) -> Array:
+    """Whether both are true."""
+    return lax.bitwise_and(*truth("logical_and", x, y))
+
+
+def logical_or(x: Any, y: Any, /) -> Array:
+    """Whether one of them is true."""
+    return lax.bitwise_or(*truth("logical_or", x, y))
+
+
+def logical_xor(x: Any, y: Any, /) -> Array:
+    """Whether exactly one of them is true."""
+    return lax.bitwise_xor(*truth("logical_xor", x, y))
+
+
+def logical_not(x: Any, /) -> Array:
+    """Whether it is not true."""
+    return lax.bitwise_not(*truth("logical_not", x))
+
+
+def bitwise_and(x: Any, y: Any, /) -> Array:
+    """The bits that are set in both."""
+    return lax.bitwise_and(*promote_args("bitwise_and", x, y))
+
+
+def bitwise_or(x: Any, y: Any, /) -> Array:
+    """The bits that are set in one of them."""
+    return lax.bitwise_or(*promote_args("bitwise_or", x, y))
+
+
+def bitwise_xor(x: Any, y: Any, /) -> Array:
+    """The bits that are set in exactly one of them."""
+    return lax.bitwise_xor(*promote_args("bitwise_xor", x, y))
+
+
+def bitwise_not(x: Any, /) -> Array:
+    """Each bit the other way round; of a boolean, its opposite."""
+    return lax.bitwise_not(*promote_args("bitwise_not", x))
+
+
+invert = bitwise_not
+bitwise_invert = bitwise_not
+
+
+def bitwise_count(x: Any, /) -> Array:
+    """The number of bits that are set in the absolute value, as uint8."""
+    (x,) = promote_args_numeric("bitwise_count", x)
+    return lax.convert_element_type(lax.population_count(absolute(x)), np.dtype(np.uint8))
+
+
+def left_shift(x: Any, y: Any, /) -> Array:
+    """The bits moved up by `y` places."""
+    return lax.shift_left(*promote_args_numeric("left_shift", x, y))
+
+
+bitwise_left_shift = left_shift
+
+
+def right_shift(x1: Any, x2: Any, /) -> Array:
+    """The bits moved down by `x2` places; the sign stays."""
+    x1, x2 = promote_args_numeric("right_shift", x1, x2)
+    return (lax.shift_right_logical if kind_of(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
+
+
+bitwise_right_shift = right_shift
+
+# -------------------------------------------------------------------------------------------------- what kind of number
+
+
+def isfinite(x: Any, /) -> Array:
+    """Whether an element is neither infinite nor not-a-number."""
+    (x,) = promote_args("isfinite", x)
+    kind = kind_of(x)
+    if kind == "f":
+        return lax.is_finite(x)
+    if kind == "c":
+        x = ensure_array(x)
+        return lax.bitwise_and(lax.is_finite(lax.real(x)), lax.is_finite(lax.imag(x)))
+    return filled(x.shape, True, dtypes.bool_)
+
+
+def isinf(x: Any, /) -> Array:
+    """Whether an element is infinite."""
+    (x,) = promote_args("isinf", x)
+    kind = kind_of(x)
+    if kind == "f":
+        return lax.eq(lax.abs(x), number_like(x, math.inf))
+    if kind == "c":
+        x = ensure_array(x)
+        return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
+    return filled(x.shape, False, dtypes.bool_)
+
+
+def isnan(x: Any, /) -> Array:
+    """Whether an element is not a number."""
+    (x,) = promote_args("isnan", x)
+    return lax.ne(x, x) if kind_of(x) in "fc" else filled(x.shape, False, dtypes.bool_)
+
+
+def isposinf(x: Any, /, out: Any = None) -> Array:
+    """Whether an element is plus infinity."""
+    return _is_infinity("isposinf", x, math.inf, out)
+
+
+def isneginf(x: Any, /, out: Any = None) -> Array:
+    """Whether an element is minus infinity."""
+    return _is_infinity("isneginf", x, -math.inf, out)
+
+
+def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
+    check_no_out(name, out)
+    (x,) = promote_args(name, x)
+    kind = kind_of(x)
+    if kind == "c":
+        raise ValueError(f"{name} is not defined for complex numbers.  at {user_line()}")
+    return lax.eq(x, number_like(x, value)) if kind == "f" else filled(x.shape, False, dtypes.bool_)
+
+
+def iscomplex(x: Any) -> Array:
+    """Whether an element has an imaginary part other than zero."""
+    check_arraylike("iscomplex", x)
+    x = ensure_array(x)
+    if kind_of(x) != "c":
+        return filled(x.shape, False, dtypes.bool_)
+    part = lax.imag(x)
+    return lax.ne(part, number_like(part, 0))
+
+
+def isreal(x: Any) -> Array:
+    """Whether an element has no imaginary part, or one of zero."""
+    return lax.bitwise_not(iscomplex(x))
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    if x is None:
+        return False
+    try:
+        return kind_of(x) == "c"
+    except TypeError:
+        return np.iscomplexobj(x)
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+def isscalar(element: Any) -> bool:
+    """Whether `element` is a number or an array of rank 0."""
+    if isinstance(element, (Array, np.ndarray)) or hasattr(type(element), "__jax_array__"):
+        return ensure_array(element).ndim == 0
+    return np.isscalar(element)
+
+
+def iterable(y: Any) -> bool:
+    """Whether `y` can be iterated over."""
+    try:
+        iter(y)
+    except TypeError:
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------------- closeness
+
+
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+    """Whether two differ by at most `atol + rtol * abs(b)`."""
+    a, b = promote_args("isclose", a, b)
+    if kind_of(a) in "biu":
+        a, b = promote_dtypes_inexact(a, b)
+    real = dtypes.to_real_dtype(a.dtype)
+    margin = lax.add(
+        lax.convert_element_type(ensure_array(atol), real),
+        lax.mul(lax.convert_element_type(ensure_array(rtol), real), lax.abs(b)),
+    )
+    near = lax.le(lax.abs(lax.sub(a, b)), margin)
+    # Infinities are close to themselves only, and nothing finite is close to one.
+    finite = lax.bitwise_and(isfinite(a), isfinite(b))
+    same = lax.eq(a, b)
+    made = lax.bitwise_or(lax.bitwise_and(finite, near), same)
+    if equal_nan:
+        made = lax.bitwise_or(made, lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
+    return made
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+    """Whether all elements of two arrays are close, see `isclose`."""
+    close = isclose(a, b, rtol, atol, equal_nan)
+    return lax.reduce_and(close, tuple(range(close.ndim)))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+    """Whether two arrays have the same shape and equal elements."""
+    return _all_equal(a1, a2, equal_nan, False)
+
+
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """Whether two arrays are equal after broadcasting."""
+    return _all_equal(a1, a2, False, True)
+
+
+def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
+    try:
+        a1, a2 = (ensure_array(x if is_arraylike(x) else np.asarray(x)) for x in (a1, a2))
+    except (TypeError, ValueError):
+        return filled((), False, dtypes.bool_)
+    if a1.shape != a2.shape:
+        if not broadcast:
+            return filled((), False, dtypes.bool_)
+        try:
+            np.broadcast_shapes(a1.shape, a2.shape)
+        except ValueError:
+            return filled((), False, dtypes.bool_)
+    same = equal(a1, a2)
+    if equal_nan:
+        same = logical_or(same, logical_and(isnan(a1), isnan(a2)))
+    return lax.reduce_and(same, tuple(range(same.ndim)))
+
+
+# -------------------------------------------------------------------------------------------------------------- dtypes
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind: 'bool', 'signed integer', 'integral', 'real floating', 'numeric', ..., or another dtype."""
+    found = dtypes.as_dtype(dtype)
+    for option in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(option, str) and option in _KINDS:
+            if dtypes.kind(found) in _KINDS[option]:
+                return True
+        elif isinstance(option, str):
+            raise ValueError(
+                f"isdtype knows the kinds {', '.join(map(repr, _KINDS))}, got {option!r}.  at {user_line()}"
+            )
+        elif found == dtypes.as_dtype(option):
+            return True
+    return False
+
+
+_KINDS = {
+    "bool": "b",
+    "signed integer": "i",
+    "unsigned integer": "u",
+    "integral": "iu",
+    "real floating": "f",
+    "complex floating": "c",
+    "numeric": "iufc",
+}
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Whether NumPy's casting rules allow a conversion between two dtypes."""
+    return np.can_cast(dtypes.as_dtype(from_), dtypes.as_dtype(to), casting=casting)

@@ -1,0 +1,589 @@
+"""Folding axes away: sums, products, extremes, means, counts, positions of extremes; and running sums and products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import converted, filled
+from weft.numpy.elementwise import (
+    add,
+    conjugate,
+    maximum,
+    minimum,
+    multiply,
+    number_like,
+    real,
+    sqrt,
+    subtract,
+    true_divide,
+)
+from weft.numpy.logic import isnan, truth
+from weft.numpy.selection import where as select_where
+from weft.numpy.util import (
+    canonicalize_axes,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    check_no_out,
+    count_elements,
+    ensure_array,
+    expand_to,
+    kind_of,
+    broadcast_shape,
+    requested,
+)
+from weft.trace.array import Array
+
+
+def _strong(x: Array) -> Array:
+    return converted(x, x.dtype)
+
+
+def keep_axes(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """A reduced array with the reduced axes put back in size 1, if asked for."""
+    return lax.expand_dims(x, tuple(sorted(axes))) if keepdims and axes else x
+
+
+def _fold(
+    name: str,
+    operation: Callable[[Any, tuple[int, ...]], Any],
+    combine: Callable[[Any, Any], Any],
+    a: Array,
+    axis: Any,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+    neutral: Any,
+) -> Array:
+    """Reduce with a primitive; what `where` leaves out becomes neutral, and `initial` is combined at the end."""
+    axes = canonicalize_axes(axis, a.ndim, name)
+    if where is not None:
+        check_arraylike(name, where)
+        where = ensure_array(where)
+        # The mask may be larger than the array: then the reduction counts repeated elements.
+        shape = broadcast_shape(name, a.shape, where.shape)
+        if len(shape) != a.ndim:
+            axes = canonicalize_axes(axis, len(shape), name)
+        a = expand_to(a, shape)
+        a = lax.select(expand_to(where, shape), a, filled(shape, neutral, a.dtype))
+    made = operation(_strong(a), axes)
+    if initial is not None:
+        check_arraylike(name, initial)
+        made = combine(cast(initial if isinstance(initial, Array) else _as_scalar(initial, a), a.dtype), made)
+    return keep_axes(made, axes, keepdims)
+
+
+def _as_scalar(value: Any, a: Array) -> Any:
+    return ensure_array(value)
+
+
+def promoted_integer(dtype: Any) -> Any:
+    """The dtype in which integers and booleans are summed: at least the default width."""
+    kind = dtypes.kind(dtype)
+    if kind == "b":
+        return dtypes.default_int_dtype()
+    if kind in "iu":
+        default = dtypes.default_int_dtype() if kind == "i" else dtypes.default_uint_dtype()
+        return default if dtypes.iinfo(dtype).bits < dtypes.iinfo(default).bits else dtype
+    return dtype
+
+
+def sum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Array:
+    """The sum over axes. Short integers and booleans are summed in the default integer type."""
+    a = _prepared("sum", a, dtype, out, promote_integers)
+    return _fold("sum", lax.reduce_sum, add, a, axis, keepdims, initial, where, 0)
+
+
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Array:
+    """The product over axes. Short integers and booleans are multiplied in the default integer type."""
+    a = _prepared("prod", a, dtype, out, promote_integers)
+    return _fold("prod", lax.reduce_prod, multiply, a, axis, keepdims, initial, where, 1)
+
+
+def _prepared(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -> Array:
+    if not isinstance(a, Array):
+        check_arraylike(name, a)
+        a = ensure_array(a)
+    check_no_out(name, out)
+    if dtype is not None:
+        return converted(a, requested(dtype, name))
+    if promote_integers and dtypes.kind(a.dtype) in "biu":
+        return converted(a, promoted_integer(a.dtype))
+    return a
+
+
+def max(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The largest element over axes."""
+    return _extreme("max", lax.reduce_max, maximum, a, axis, out, keepdims, initial, where, least)
+
+
+def min(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The smallest element over axes."""
+    return _extreme("min", lax.reduce_min, minimum, a, axis, out, keepdims, initial, where, greatest)
+
+
+amax = max
+amin = min
+
+
+def least(dtype: Any) -> Any:
+    """The least value of a dtype."""
+    kind = dtypes.kind(dtype)
+    if kind in "fc":
+        return -math.inf
+    return False if kind == "b" else int(dtypes.iinfo(dtype).min)
+
+
+def greatest(dtype: Any) -> Any:
+    """The greatest value of a dtype."""
+    kind = dtypes.kind(dtype)
+    if kind in "fc":
+        return math.inf
+    return True if kind == "b" else int(dtypes.iinfo(dtype).max)
+
+
+def _extreme(
+    name: str,
+    operation: Callable[..., Any],
+    combine: Callable[[Any, Any], Any],
+    a: Any,
+    axis: Any,
+    out: Any,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+    neutral: Callable[[Any], Any],
+) -> Array:
+    check_arraylike(name, a)
+    check_no_out(name, out)
+    a = ensure_array(a)
+    if initial is None:
+        if where is not None:
+            raise ValueError(
+                f"reduction operation {name} does not have an identity, so to use a where mask one has to specify "
+                f"'initial'.  at {user_line()}"
+            )
+        axes = canonicalize_axes(axis, a.ndim, name)
+        if any(a.shape[i] == 0 for i in axes):
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity.  at {user_line()}")
+    return _fold(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
+
+
+def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether all elements over axes are true."""
+    check_no_out("all", out)
+    return _fold(
+        "all", lax.reduce_and, lax.bitwise_and, ensure_array(truth("all", a)[0]), axis, keepdims, None, where, True
+    )
+
+
+def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether any element over axes is true."""
+    check_no_out("any", out)
+    return _fold(
+        "any", lax.reduce_or, lax.bitwise_or, ensure_array(truth("any", a)[0]), axis, keepdims, None, where, False
+    )
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """The number of elements over axes that are not zero."""
+    check_arraylike("count_nonzero", a)
+    return sum(truth("count_nonzero", a)[0], axis=axis, dtype=dtypes.default_int_dtype(), keepdims=keepdims)
+
+
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    """The largest minus the smallest element over axes."""
+    check_no_out("ptp", out)
+    return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+# ---------------------------------------------------------------------------------------------------------------- means
+
+
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """The mean over axes, in floating point; of short floats, computed in float32."""
+    check_arraylike("mean", a)
+    check_no_out("mean", out)
+    a = ensure_array(a)
+    wanted = _inexact(a) if dtype is None else requested(dtype, "mean")
+    compute = _computation(wanted, a)
+    total = sum(a, axis, dtype=compute, keepdims=keepdims, where=where)
+    return cast(_strong(true_divide(total, _count(a, axis, keepdims, where, compute))), wanted)
+
+
+def _inexact(a: Array) -> Any:
+    return dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(a.dtype))
+
+
+def _computation(wanted: Any, a: Array) -> Any:
+    """The dtype in which a mean is computed."""
+    if dtypes.kind(wanted) in "fc":
+        return dtypes.accumulation_dtype(wanted)
+    return dtypes.accumulation_dtype(_inexact(a))
+
+
+def _count(a: Array, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:
+    """How many elements a mean is over."""
+    if where is None:
+        return cast(count_elements(a.shape, canonicalize_axes(axis, a.ndim, "mean")), dtypes.to_real_dtype(dtype))
+    mask = ensure_array(where)
+    mask = expand_to(mask, broadcast_shape("mean", a.shape, mask.shape))
+    return sum(mask, axis, dtype=dtypes.to_real_dtype(dtype), keepdims=keepdims)
+
+
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Array:
+    """The mean squared distance from the mean over axes; `ddof` (or `correction`) is subtracted from the count."""
+    check_arraylike("var", a)
+    check_no_out("var", out)
+    return _variance(ensure_array(a), axis, dtype, _correction("var", ddof, correction), keepdims, where, mean)
+
+
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Array:
+    """The standard deviation over axes, the square root of the variance."""
+    check_arraylike("std", a)
+    check_no_out("std", out)
+    if dtype is not None and dtypes.kind(requested(dtype, "std")) not in "fc":
+        raise ValueError(f"dtype argument to weft.numpy.std must be inexact, got {dtype}.  at {user_line()}")
+    return sqrt(_variance(ensure_array(a), axis, dtype, _correction("std", ddof, correction), keepdims, where, mean))
+
+
+def _correction(name: str, ddof: Any, correction: Any) -> Any:
+    if correction is None:
+        return ddof
+    if not isinstance(ddof, Array) and ddof != 0:
+        raise ValueError(f"{name} takes ddof or correction, which mean the same, not both.  at {user_line()}")
+    return correction
+
+
+def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any) -> Array:
+    wanted = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
+    if dtypes.kind(wanted) not in "fc":
+        raise ValueError(f"dtype argument to weft.numpy.var must be inexact, got {wanted}.  at {user_line()}")
+    compute = _computation(dtypes.result_type(wanted, _inexact(a)), a)
+    a = converted(a, compute)
+    if center is None:
+        center = mean(a, axis, keepdims=True, where=where)
+    centered = subtract(a, center)
+    squares = real(multiply(centered, conjugate(centered))) if kind_of(centered) == "c" else lax.square(centered)
+    count = subtract(_count(a, axis, keepdims, where, compute), ddof)
+    made = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
+    return cast(_strong(made), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """The mean over axes with a weight for each element; with `returned`, also the sum of the weights."""
+    check_arraylike("average", a)
+    a = ensure_array(a)
+    if weights is None:
+        made = mean(a, axis, keepdims=keepdims)
+        if not returned:
+            return made
+        return made, filled(made.shape, count_elements(a.shape, canonicalize_axes(axis, a.ndim, "average")), made.dtype)
+    check_arraylike("average", weights)
+    weights = ensure_array(weights)
+    compute = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(dtypes.result_type(a, weights)))
+    a, weights = converted(a, compute), converted(weights, compute)
+    if a.shape != weights.shape:
+        axes = _weight_axes(a, axis, weights)
+        if weights.ndim > 1:  # weights come in the order in which the axes were named
+            weights = lax.transpose(weights, tuple(np.argsort(axes).tolist()))
+        shape = tuple(a.shape[i] if i in axes else 1 for i in range(a.ndim))
+        weights = expand_to(lax.reshape(weights, shape), a.shape)
+    scale = sum(weights, axis, keepdims=keepdims)
+    made = true_divide(sum(multiply(a, weights), axis, keepdims=keepdims), scale)
+    return (made, scale) if returned else made
+
+
+def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
+    if axis is None:
+        raise ValueError(
+            f"average needs an axis when weights and a differ in shape: {weights.shape} and {a.shape}.  at {user_line()}"
+        )
+    axes = canonicalize_axes(axis, a.ndim, "average")
+    if weights.shape != tuple(a.shape[i] for i in axes):
+        raise ValueError(
+            f"average got weights of shape {weights.shape}, which is not that of a along axis {axis}: "
+            f"{tuple(a.shape[i] for i in axes)}.  at {user_line()}"
+        )
+    return axes
+
+
+# ------------------------------------------------------------------------------------------------- positions of extremes
+
+
+def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
+    """The position of the first largest element along an axis, or in the flattened array."""
+    return _position("argmax", lax.argmax, a, axis, out, keepdims)
+
+
+def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
+    """The position of the first smallest element along an axis, or in the flattened array."""
+    return _position("argmin", lax.argmin, a, axis, out, keepdims)
+
+
+def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: Any, keepdims: bool | None) -> Array:
+    check_arraylike(name, a)
+    check_no_out(name, out)
+    a = ensure_array(a)
+    rank = a.ndim
+    if axis is None:
+        a, place = lax.reshape(a, (a.size,)), 0
+    else:
+        place = canonicalize_axis(axis, rank, name)
+    if a.shape[place] == 0:
+        raise ValueError(f"attempt to get {name} of an empty sequence.  at {user_line()}")
+    made = operation(a, place, dtypes.default_int_dtype())
+    if not keepdims:
+        return made
+    return lax.expand_dims(made, tuple(range(rank)) if axis is None else (place,))
+
+
+# ---------------------------------------------------------------------------------------------------- ignoring not-a-number
+
+
+def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
+    """The array with `value` in place of not-a-number, and where those were (None for integers)."""
+    check_arraylike(name, a)
+    a = ensure_array(a)
+    if kind_of(a) in "biu":
+        return a, None
+    missing = isnan(a)
+    return lax.select(missing, filled(a.shape, value, a.dtype), a), missing
+
+
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The sum over axes of what is a number."""
+    return sum(_without_nan("nansum", a, 0)[0], axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """The product over axes of what is a number."""
+    return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, out, keepdims, initial, where)
+
+
+def nanmax(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The largest number over axes; not-a-number where there is none."""
+    plain, missing = _without_nan("nanmax", a, -math.inf)
+    return _unless_missing(max(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
+
+
+def nanmin(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The smallest number over axes; not-a-number where there is none."""
+    plain, missing = _without_nan("nanmin", a, math.inf)
+    return _unless_missing(min(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
+
+
+def _unless_missing(made: Array, missing: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Array:
+    if missing is None or initial is not None:
+        return made
+    return select_where(all(missing, axis, keepdims=keepdims, where=where), number_like(made, math.nan), made)
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
+) -> Array:
+    """The mean over axes of what is a number."""
+    plain, missing = _without_nan("nanmean", a, 0)
+    if missing is None:
+        return mean(plain, axis, dtype, out, keepdims, where=where)
+    return mean(plain, axis, dtype, out, keepdims, where=_present(missing, where))
+
+
+def _present(missing: Array, where: Any) -> Any:
+    present = lax.bitwise_not(missing)
+    return present if where is None else multiply(present, ensure_array(where))
+
+
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
+    """The variance over axes of what is a number; not-a-number where too few are left."""
+    check_no_out("nanvar", out)
+    plain, missing = _without_nan("nanvar", a, 0)
+    if missing is None:
+        return var(plain, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
+    present = _present(missing, where)
+    made = var(plain, axis, dtype, None, ddof, keepdims, where=present, mean=mean)
+    enough = lax.gt(subtract(sum(present, axis, keepdims=keepdims), ddof), np.zeros((), dtypes.default_int_dtype()))
+    return select_where(enough, made, number_like(made, math.nan))
+
+
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
+    """The standard deviation over axes of what is a number."""
+    return sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
+
+
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
+    """The position of the first largest number along an axis; -1 where there is none."""
+    return _nan_position("nanargmax", argmax, a, -math.inf, axis, out, keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
+    """The position of the first smallest number along an axis; -1 where there is none."""
+    return _nan_position("nanargmin", argmin, a, math.inf, axis, out, keepdims)
+
+
+def _nan_position(name: str, operation: Any, a: Any, value: float, axis: Any, out: Any, keepdims: bool | None) -> Array:
+    plain, missing = _without_nan(name, a, value)
+    made = operation(plain, axis, out, keepdims)
+    if missing is None:
+        return made
+    return select_where(all(missing, axis, keepdims=bool(keepdims)), number_like(made, -1), made)
+
+
+# ---------------------------------------------------------------------------------------------------------------- running
+
+
+def _running(
+    name: str, operation: Callable[..., Any], a: Any, axis: int | None, dtype: Any, out: Any, fill: Any
+) -> Array:
+    check_arraylike(name, a)
+    check_no_out(name, out)
+    a = ensure_array(a)
+    if axis is None or not a.ndim:
+        a, axis = lax.reshape(a, (a.size,)), 0
+    place = canonicalize_axis(axis, a.ndim, name)
+    if fill is not None:
+        a = _without_nan(name, a, fill)[0]
+    if dtype is not None:
+        a = converted(a, requested(dtype, name))
+    elif a.dtype == np.bool_:
+        a = converted(a, dtypes.default_int_dtype())
+    return operation(_strong(a), place)
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The sum of all elements up to each one, along an axis or over the flattened array."""
+    return _running("cumsum", lax.cumsum, a, axis, dtype, out, None)
+
+
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The product of all elements up to each one, along an axis or over the flattened array."""
+    return _running("cumprod", lax.cumprod, a, axis, dtype, out, None)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The running sum, with 0 for what is not a number."""
+    return _running("nancumsum", lax.cumsum, a, axis, dtype, out, 0)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The running product, with 1 for what is not a number."""
+    return _running("nancumprod", lax.cumprod, a, axis, dtype, out, 1)
+
+
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """The running sum along an axis, with a leading 0 if `include_initial`."""
+    return _cumulative("cumulative_sum", lax.cumsum, x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """The running product along an axis, with a leading 1 if `include_initial`."""
+    return _cumulative("cumulative_prod", lax.cumprod, x, axis, dtype, include_initial, 1)
+
+
+def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, include_initial: bool, first: int) -> Array:
+    check_arraylike(name, x)
+    x = ensure_array(x)
+    if x.ndim == 0:
+        raise ValueError(f"{name} takes arrays of rank 1 or more, got a scalar.  at {user_line()}")
+    if axis is None:
+        if x.ndim > 1:
+            raise ValueError(f"{name} needs an axis for an array of shape {x.shape}.  at {user_line()}")
+        axis = 0
+    place = canonicalize_axis(axis, x.ndim, name)
+    wanted = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
+    made = operation(converted(x, wanted), place)
+    if not include_initial:
+        return made
+    shape = tuple(1 if i == place else n for i, n in enumerate(made.shape))
+    return lax.concatenate([filled(shape, first, made.dtype), made], place)

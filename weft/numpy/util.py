@@ -1,0 +1,412 @@
+"""What every function of `weft.numpy` does first: accept array-likes, promote dtypes, broadcast shapes, name axes.
+
+The promoting functions give back values that are ready to bind: arrays, and for Python or NumPy scalars rank-0 NumPy
+arrays of the common dtype. Rank-0 operands are legal next to full ones, so `x * 3.0` is one equation.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import AxisOutOfBoundsError, ConcretizationTypeError, ShapeMismatchError, TracedShapeError
+from weft.base.settings import config
+from weft.base.source import user_line
+from weft.indexing.expression import Expression
+from weft.ir.context import EVALUATION, context
+from weft.ir.types import ArrayType, array_type
+from weft.ops.convert import convert_element_type
+from weft.ops.shape import broadcast_in_dim
+from weft.runtime.array import ConcreteArray, from_numpy
+from weft.trace.array import Array
+from weft.trace.tracer import Tracer
+
+_SCALARS = (bool, int, float, complex)
+_ARRAYLIKE = (Array, np.ndarray, np.generic, int, float, complex)
+
+
+# ---------------------------------------------------------------------------------------------------- accepting values
+
+
+def is_arraylike(x: Any) -> bool:
+    """Whether `x` is an array or a number: lists and strings are not, since converting them hides a cost."""
+    return isinstance(x, _ARRAYLIKE) or hasattr(type(x), "__jax_array__")
+
+
+def check_arraylike(name: str, *args: Any) -> None:
+    """Raise unless every argument of the function `name` is an array or a number."""
+    for position, x in enumerate(args):
+        if not isinstance(x, _ARRAYLIKE) and not hasattr(type(x), "__jax_array__"):
+            hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
+            raise TypeError(
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.{hint}  at {user_line()}"
+            )
+
+
+def check_arraylike_or_none(name: str, *args: Any) -> None:
+    """As `check_arraylike`, where None stands for an argument that was not given."""
+    check_arraylike(name, *(0 if x is None else x for x in args))
+
+
+def check_no_out(name: str, out: Any) -> None:
+    """Arrays are immutable, so there is nothing to write into."""
+    if out is not None:
+        raise NotImplementedError(f"The `out` argument of weft.numpy.{name} is not supported: arrays are immutable.")
+
+
+def ensure_array(x: Any) -> Array:
+    """`x` as an array: a number becomes a weakly typed array of rank 0, a NumPy array is copied since it can change."""
+    if isinstance(x, Array):
+        return x
+    kind = type(x)
+    if kind is np.ndarray:
+        return from_numpy(x)
+    if hasattr(kind, "__jax_array__"):
+        return ensure_array(x.__jax_array__())
+    return from_numpy(x, weak_type=dtypes.is_weakly_typed(x))
+
+
+def ensure_arrays(name: str, *args: Any) -> list[Array]:
+    """The arguments of the function `name` as arrays."""
+    check_arraylike(name, *args)
+    return [ensure_array(x) for x in args]
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the numbers of `x` are known now."""
+    return not isinstance(x, Tracer)
+
+
+def is_eager() -> bool:
+    """Whether operations run at once, so that constants may be made directly in NumPy."""
+    return context.trace is EVALUATION
+
+
+def concrete_or_error(x: Any, what: str, fix: str) -> np.ndarray:
+    """The numbers of `x`, or an error that names what needed them and how to do without."""
+    if isinstance(x, Tracer):
+        known = x.known()
+        if known is None:
+            raise ConcretizationTypeError(what, received=f"{x.aval.short()}, {x.origin()}", fix=fix, at=user_line())
+        return concrete_or_error(known, what, fix)
+    return np.asarray(x)
+
+
+def shape_of(x: Any) -> tuple[Any, ...]:
+    """The shape of an array or number."""
+    return x.shape if hasattr(x, "shape") else np.shape(x)
+
+
+def dtype_of(x: Any) -> Any:
+    """The canonical dtype of an array or number."""
+    return x.dtype if isinstance(x, Array) else dtypes.dtype(x, canonicalize=True)
+
+
+def kind_of(x: Any) -> str:
+    """The kind of the elements: b, i, u, f, c or k."""
+    return dtypes.kind(x.dtype if isinstance(x, Array) else dtypes.dtype(x, canonicalize=True))
+
+
+# ------------------------------------------------------------------------------------------------------------- dtypes
+
+
+def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
+    """`x` in a canonical dtype, ready to bind. A Python or NumPy scalar costs no equation."""
+    if isinstance(x, Array):
+        aval: ArrayType = x.aval
+        # A weak operand next to a strong one of its dtype gives a strong result, so no conversion is recorded.
+        if aval.dtype is dtype and (not weak or aval.weak_type):
+            return x
+        if aval.dtype == dtype and (not weak or aval.weak_type):
+            return x
+        if type(x) is ConcreteArray and not aval.shape and isinstance(dtype, np.dtype):
+            return _constant(convert_element_type.eval(x._value, new_dtype=dtype), weak)
+        return convert_element_type(x, new_dtype=dtype, weak_type=weak)
+    if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
+        return _constant(dtypes.coerce_value(x, dtype), weak)
+    if isinstance(x, (np.ndarray, np.generic)):
+        value = dtypes.canonical_array(x)
+        if value.dtype != dtype:
+            value = convert_element_type.eval(value, new_dtype=dtype)
+        if not value.shape:
+            return _constant(value.copy() if value is x else value, weak)
+        return from_numpy(value, weak_type=weak, copy=value is x)
+    return cast(x.__jax_array__(), dtype, weak)
+
+
+def _constant(value: np.ndarray, weak: bool) -> Any:
+    """A rank-0 value to bind: plain NumPy when strong."""
+    return ConcreteArray(value, array_type((), value.dtype, True)) if weak else value
+
+
+def strong(x: Array) -> Array:
+    """`x` without weak type."""
+    if not x.weak_type:
+        return x
+    return convert_element_type(x, new_dtype=x.dtype, weak_type=False)
+
+
+def promote_dtypes(*args: Any) -> list[Any]:
+    """The arguments in the dtype they promote to."""
+    if len(args) == 2:
+        x, y = args
+        if isinstance(x, Array):
+            first: ArrayType = x.aval
+            kind = type(y)
+            if isinstance(y, Array):
+                second: ArrayType = y.aval
+                if first.dtype is second.dtype:
+                    return [x, y]
+            elif kind is float:
+                if not first.weak_type and first.dtype is dtypes.float32:
+                    return [x, np.array(y, dtypes.float32)]
+            elif kind is int and not first.weak_type and first.dtype in _NUMBERS:
+                return [x, dtypes.coerce_value(y, first.dtype)]
+    if len(args) == 1:
+        return [args[0] if isinstance(args[0], Array) else cast(args[0], *_result_type(args))]
+    dtype, weak = _result_type(args)
+    return [cast(x, dtype, weak) for x in args]
+
+
+_NUMBERS = frozenset(
+    dtypes.as_dtype(name)
+    for name in (
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+    )
+)
+
+
+def _result_type(args: Sequence[Any]) -> tuple[Any, bool]:
+    plain = [
+        x.__jax_array__() if not isinstance(x, _ARRAYLIKE) and hasattr(type(x), "__jax_array__") else x for x in args
+    ]
+    return dtypes.result_type(*plain, return_weak_type_flag=True)
+
+
+def promote_dtypes_inexact(*args: Any) -> list[Any]:
+    """The arguments in the floating-point or complex dtype they promote to; integers become floats."""
+    if len(args) == 1 and isinstance(args[0], Array) and dtypes.kind(args[0].dtype) in "fc":
+        return [args[0]]
+    dtype, weak = _result_type(args)
+    inexact = dtypes.to_inexact_dtype(_number(dtype))
+    return [cast(x, dtypes.canonicalize_dtype(inexact), weak) for x in args]
+
+
+def promote_dtypes_numeric(*args: Any) -> list[Any]:
+    """The arguments in the dtype they promote to, booleans as integers."""
+    dtype, weak = _result_type(args)
+    return [cast(x, dtypes.to_numeric_dtype(_number(dtype)), weak) for x in args]
+
+
+def promote_dtypes_complex(*args: Any) -> list[Any]:
+    """The arguments in the complex dtype they promote to."""
+    dtype, weak = _result_type(args)
+    return [cast(x, dtypes.to_complex_dtype(_number(dtype)), weak) for x in args]
+
+
+def _number(dtype: Any) -> Any:
+    if isinstance(dtype, dtypes.ExtendedDtype):
+        raise TypeError(f"A number is needed here, but the array holds elements of {dtype.name}.  at {user_line()}")
+    return dtype
+
+
+def promote_args(name: str, *args: Any) -> list[Any]:
+    """The arguments of the function `name`, promoted to one dtype and, scalars excepted, broadcast to one shape."""
+    for x in args:
+        if not isinstance(x, _ARRAYLIKE):
+            check_arraylike(name, *args)
+    try:
+        promoted = promote_dtypes(*args)
+    except ValueError as error:
+        _refuse_keys(name, args)
+        raise error
+    return broadcast_operands(name, promoted)
+
+
+def promote_args_inexact(name: str, *args: Any) -> list[Any]:
+    """As `promote_args`, with integers made floats."""
+    check_arraylike(name, *args)
+    _refuse_keys(name, args)
+    return broadcast_operands(name, promote_dtypes_inexact(*args))
+
+
+def promote_args_numeric(name: str, *args: Any) -> list[Any]:
+    """As `promote_args`, with booleans made integers."""
+    check_arraylike(name, *args)
+    _refuse_keys(name, args)
+    return broadcast_operands(name, promote_dtypes_numeric(*args))
+
+
+def _refuse_keys(name: str, args: Sequence[Any]) -> None:
+    for x in args:
+        found = getattr(x, "dtype", None)
+        if isinstance(found, dtypes.ExtendedDtype):
+            raise TypeError(f"{name} does not accept dtype {found.name}.  at {user_line()}")
+
+
+def requested(dtype: Any, name: str) -> Any:
+    """The canonical dtype for a `dtype=` argument of the function `name`."""
+    return dtypes.requested_dtype(dtype, name)
+
+
+# ------------------------------------------------------------------------------------------------------------- shapes
+
+
+def is_dimension(x: Any) -> bool:
+    """Whether `x` can stand for one size of a shape."""
+    return isinstance(x, Expression) or hasattr(x, "__index__")
+
+
+def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
+    """A shape argument, an integer or a sequence of them, as a tuple of sizes."""
+    if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, Array) and not shape.ndim):
+        shape = (shape,)
+    try:
+        sizes = tuple(d if isinstance(d, (int, Expression)) and type(d) is not bool else _size(d) for d in shape)
+    except TypeError as error:
+        if isinstance(error, ConcretizationTypeError):
+            raise
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete integers, got {shape!r} for {name}.  at {user_line()}"
+        ) from None
+    for size in sizes:
+        if isinstance(size, int) and size < 0:
+            raise ValueError(f"A size cannot be negative, got shape {sizes} for {name}.  at {user_line()}")
+    return sizes
+
+
+def _size(d: Any) -> int:
+    if isinstance(d, Tracer) and d.known() is None:
+        raise TracedShapeError(
+            "A traced value is used as a size, but sizes are part of an array's type and must be known when tracing.",
+            received=f"{d.aval.short()}, {d.origin()}",
+            fix="take the size from x.shape, or make the argument static with static_argnums or static_argnames",
+            at=user_line(),
+        )
+    return index(d)
+
+
+def broadcast_shape(name: str, *shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape that `shapes` broadcast to by NumPy's rules, sizes of 1 stretching."""
+    first = shapes[0] if shapes else ()
+    if all(s == first for s in shapes):
+        return first
+    rank = max(len(s) for s in shapes)
+    result: list[Any] = [1] * rank
+    for shape in shapes:
+        offset = rank - len(shape)
+        for position, size in enumerate(shape):
+            held = result[offset + position]
+            if held == size or size == 1:
+                continue
+            if held != 1:
+                raise ShapeMismatchError(
+                    f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}.",
+                    fix="sizes must be equal, or 1, counted from the right; insert an axis with x[:, None]",
+                    at=user_line(),
+                )
+            result[offset + position] = size
+    return tuple(result)
+
+
+def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
+    """Warn or raise, when the setting `numpy_rank_promotion` says so, where arrays of different rank meet."""
+    if config.numpy_rank_promotion == "allow":
+        return
+    ranks = {len(s) for s in shapes if s}
+    if len(ranks) < 2:
+        return
+    text = (
+        f"Operands could not be broadcast together for {name} on shapes {' '.join(map(str, shapes))} "
+        f"and with the config option numpy_rank_promotion={config.numpy_rank_promotion!r}."
+    )
+    if config.numpy_rank_promotion == "raise":
+        raise ValueError(f"{text}  at {user_line()}")
+    warnings.warn(text, stacklevel=4)
+
+
+def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
+    """`x` repeated to `shape`, its axes lined up from the right; nothing is recorded when it has it already."""
+    held = x.shape
+    if held == shape:
+        return x
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - len(held), len(shape))))
+
+
+def broadcast_operands(name: str, args: Sequence[Any]) -> list[Any]:
+    """Operands of an elementwise operation in one shape; rank-0 ones stay as they are."""
+    first = args[0].shape
+    for x in args:
+        if x.shape != first and x.shape != () and first != ():
+            break
+        first = first or x.shape
+    else:
+        return list(args)
+    shapes = [x.shape for x in args]
+    check_rank_promotion(name, shapes)
+    shape = broadcast_shape(name, *shapes)
+    return [expand_to(x, shape) if x.shape else x for x in args]
+
+
+def broadcast_all(name: str, *args: Any) -> list[Any]:
+    """Arrays or rank-0 values in one shape, rank-0 ones included."""
+    shapes = [x.shape for x in args]
+    check_rank_promotion(name, shapes)
+    shape = broadcast_shape(name, *shapes)
+    return [expand_to(x, shape) for x in args]
+
+
+# --------------------------------------------------------------------------------------------------------------- axes
+
+
+def canonicalize_axis(axis: Any, rank: int, name: str = "This function") -> int:
+    """An axis counted from the front. An axis beyond the rank is an error."""
+    if isinstance(axis, Tracer) and axis.known() is None:
+        raise ConcretizationTypeError(
+            "An axis must be known when tracing, but the value is traced.",
+            received=f"{axis.aval.short()}, {axis.origin()}",
+            fix="make the argument static with static_argnums or static_argnames",
+            at=user_line(),
+        )
+    number = index(axis)
+    if not -rank <= number < rank:
+        raise AxisOutOfBoundsError(
+            f"{name} got axis {number}, which is out of bounds for an array of dimension {rank}.",
+            fix=f"an axis from {-rank} to {rank - 1}" if rank else "an array with at least one dimension",
+            at=user_line(),
+        )
+    return number + rank if number < 0 else number
+
+
+def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tuple[int, ...]:
+    """Axes as distinct numbers counted from the front; None means all of them."""
+    if axis is None:
+        return tuple(range(rank))
+    if isinstance(axis, (tuple, list)) or (isinstance(axis, np.ndarray) and axis.ndim):
+        axes = tuple(canonicalize_axis(a, rank, name) for a in axis)
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"duplicate value in 'axis': {name} got {tuple(axis)}.  at {user_line()}")
+        return axes
+    return (canonicalize_axis(axis, rank, name),)
+
+
+def count_elements(shape: Sequence[Any], axes: Sequence[int]) -> Any:
+    """How many elements stand along `axes`."""
+    return math.prod(shape[a] for a in axes)

@@ -1,0 +1,175 @@
+"""`cond`: run one of several programs, chosen by an index. `lax.cond` and `lax.switch` are its faces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import OrderedEffectError
+from weft.base.source import user_line
+
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.partial_eval import PartialProgram, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, primitive
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero
+from weft.ops.call import fronted
+from weft.ops.compare import ne
+from weft.ops.select import clamp, select_n
+from weft.ops.shape import broadcast_in_dim
+from weft.ops.tape import zeros
+from weft.trace.closed import stage_closed
+
+
+@primitive
+class cond(HigherOrder):
+    """Results of `branches[index]` on the operands; an index out of range is clamped."""
+
+    def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:
+        return branches[0].out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return frozenset().union(*(b.effects for b in params["branches"]))
+
+    def eval(self, index: Any, *arrays: Any, branches: tuple[Jaxpr, ...]) -> list[Any]:
+        return run(branches[int(np.clip(index, 0, len(branches) - 1))], arrays)
+
+    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, branches: tuple[Jaxpr, ...]) -> Any:
+        nonzero = [type(t) is not Zero for t in tangents[1:]]
+        union = joined([through(b, nonzero)[1] for b in branches])
+        pushed = tuple(through(b, nonzero, union)[0] for b in branches)
+        results = cond(*primals, *(t for t in tangents[1:] if type(t) is not Zero), branches=pushed)
+        count = len(branches[0].outvars)
+        given = iter(results[count:])
+        return results[:count], [next(given) if n else Zero.of(t) for n, t in zip(union, branches[0].out_avals, strict=True)]
+
+    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, branches: tuple[Jaxpr, ...]) -> Any:
+        operands = fronted(args, dims)
+        index, operands = operands[0], operands[1:]
+        batched = [d is not None for d in dims[1:]]
+        if dims[0] is None:
+            union = joined([through(b, axis, batched)[1] for b in branches])
+            programs = tuple(through(b, axis, batched, union)[0] for b in branches)
+            return cond(index, *operands, branches=programs), [0 if b else None for b in union]
+        refuse_ordered(self.effects((), {"branches": branches}))
+        # The index differs between elements: run every branch and choose element by element.
+        index = which(index, len(branches))
+        results = [replay(through(b, axis, batched, True)[0], *operands) for b in branches]
+        chosen = [select_lanes(index, cases) for cases in zip(*results, strict=True)]
+        return chosen, [0] * len(chosen)
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        if unknown[0]:
+            return None
+        branches, rest = params["branches"], tuple(unknown[1:])
+        union = joined([partial_eval(b, rest).unknown_out for b in branches])
+        parts = [partial_eval(b, rest, instantiate=union) for b in branches]
+        slots, places = shared_slots(parts)
+        known = tuple(with_slots(p, slots, place) for p, place in zip(parts, places, strict=True))
+        waiting = tuple(from_slots(p, slots, place) for p, place in zip(parts, places, strict=True))
+        return Split(
+            known=(cond, {"branches": known}),
+            known_in=(0, *(i + 1 for i, u in enumerate(rest) if not u)),
+            unknown=(cond, {"branches": waiting}),
+            unknown_in=(0, *(~k for k in range(len(slots))), *(i + 1 for i, u in enumerate(rest) if u)),
+            unknown_out=union,
+            residual_types=tuple(slots),
+        )
+
+    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, branches: tuple[Jaxpr, ...]) -> Any:
+        index, *operands = args
+        linear = [type(a) is Linear for a in operands]
+        nonzero = [type(c) is not Zero for c in cotangents]
+        union = joined([through(b, linear, nonzero)[1] for b in branches])
+        pulled = tuple(through(b, linear, nonzero, union)[0] for b in branches)
+        held = [a for a in operands if type(a) is not Linear]
+        results = iter(cond(index, *held, *(c for c in cotangents if type(c) is not Zero), branches=pulled))
+        flags = iter(union)
+        return [None, *((next(results) if next(flags) else Zero(a.aval.tangent())) if n else None for a, n in zip(operands, linear, strict=True))]
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        branches = params["branches"]
+        used = joined([drop_dead(b, live_results, False)[1] for b in branches])
+        smaller = tuple(drop_dead(b, live_results, used)[0] for b in branches)
+        return [True, *used], {"branches": smaller}, list(live_results)
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+
+def joined(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
+    """What is set in any of the masks."""
+    return tuple(any(column) for column in zip(*masks, strict=True))
+
+
+def which(index: Any, count: int) -> Any:
+    """A batched index as `select_n` takes it: boolean for two cases, within range for more."""
+    if count == 2:
+        return ne(index, np.zeros((), index.dtype))
+    return clamp(np.zeros((), index.dtype), index, np.array(count - 1, index.dtype))
+
+
+def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
+    """For each element of the batch, its case."""
+    shape = cases[0].shape
+    if len(cases) == 1:
+        return cases[0]
+    if len(shape) > 1:
+        index = broadcast_in_dim(index, shape=shape, broadcast_dimensions=(0,))
+    return select_n(index, *cases)
+
+
+def refuse_ordered(effects: frozenset[Any]) -> None:
+    """An effect with an order cannot happen for all elements of a batch at once."""
+    for effect in effects:
+        if getattr(effect, "ordered", False):
+            raise OrderedEffectError(
+                "vmap cannot run an ordered effect: the elements of a batch have no order.",
+                fix="use ordered=False, or a loop (lax.map, scan) instead of vmap",
+                at=user_line(),
+            )
+
+
+def shared_slots(parts: Sequence[PartialProgram]) -> tuple[list[Type], list[list[int]]]:
+    """Places for the residuals of all branches: those of one type share, since only one branch runs."""
+    slots: list[Type] = []
+    places: list[list[int]] = []
+    for part in parts:
+        free = list(range(len(slots)))
+        place = []
+        for aval in part.residual_types:
+            found = next((s for s in free if slots[s] == aval), None)
+            if found is None:
+                slots.append(aval)
+                found = len(slots) - 1
+            else:
+                free.remove(found)
+            place.append(found)
+        places.append(place)
+    return slots, places
+
+
+def with_slots(part: PartialProgram, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
+    """The known program of a branch with its residuals in their places and zeros in the others."""
+    count = len(part.known.outvars) - len(place)
+
+    def function(*args: Any) -> list[Any]:
+        results = replay(part.known, *args)
+        filled = dict(zip(place, results[count:], strict=True))
+        return [*results[:count], *(filled[s] if s in filled else zeros(t) for s, t in enumerate(slots))]
+
+    return stage_closed(function, part.known.in_avals, name=part.known.name)
+
+
+def from_slots(part: PartialProgram, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
+    """The unknown program of a branch, reading its residuals from their places."""
+
+    def function(*args: Any) -> list[Any]:
+        return replay(part.unknown, *(args[s] for s in place), *args[len(slots) :])
+
+    return stage_closed(function, [*slots, *part.unknown.in_avals[len(place) :]], name=part.unknown.name)
+
+

@@ -1,0 +1,220 @@
+"""Running sums, products, extremes and logarithms of sums of exponentials along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.primitive import Axis, Primitive, Sample, primitive
+from weft.ir.types import ArrayType
+from weft.ops.arithmetic import abs as abs_
+from weft.ops.arithmetic import add, mul, neg, sub
+from weft.ops.arithmetic import max as max_
+from weft.ops.arithmetic import min as min_
+from weft.ops.compare import is_finite, ne
+from weft.ops.complex import complex as complex_
+from weft.ops.complex import real
+from weft.ops.concatenate import concatenate
+from weft.ops.exponential import exp, log, log1p
+from weft.ops.families import fail, wide
+from weft.ops.reduce import check_kind
+from weft.ops.reduce_other import Combine, part
+from weft.ops.scalar import constant_like
+from weft.ops.select import where
+from weft.ops.shape import ramp, reshape, rev
+from weft.sharding.factors import AxisFactors
+
+
+def prefixes(combine: Combine, arrays: Sequence[Any], axis: int) -> list[Any]:
+    """All prefixes of arrays along `axis`, combined by an associative `combine(left, right)` on lists of arrays.
+
+    Pairs of neighbours are combined, their prefixes found in the same way, and those are the prefixes of odd length minus one;
+    the others need one more step each. So the work is linear and the depth logarithmic in the size, which must be known.
+    """
+    values = list(arrays)
+    count = values[0].shape[axis]
+    if not isinstance(count, int):
+        raise fail(f"A scan in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes")
+    if count < 2:
+        return values
+    pairs = combine([part(v, 0, count - 1, 2, axis) for v in values], [part(v, 1, count, 2, axis) for v in values])
+    odd = prefixes(combine, pairs, axis)
+    even = [part(v, 0, 1, 1, axis) for v in values]
+    if count > 2:
+        before = [part(o, 0, (count - 1) // 2, 1, axis) for o in odd]
+        rest = combine(before, [part(v, 2, count, 2, axis) for v in values])
+        even = [concatenate(e, r, dimension=axis) for e, r in zip(even, rest, strict=True)]
+    return [interleaved(e, o, axis) for e, o in zip(even, odd, strict=True)]
+
+
+def interleaved(even: Any, odd: Any, axis: int) -> Any:
+    """even[0], odd[0], even[1], odd[1], ... along `axis`; there may be one more even than odd."""
+    shape = odd.shape
+    count = shape[axis]
+    columns = (*shape[: axis + 1], 1, *shape[axis + 1 :])
+    sides = [reshape(x, new_sizes=columns, dimensions=None) for x in (part(even, 0, count, 1, axis), odd)]
+    both = concatenate(*sides, dimension=axis + 1)
+    mixed = reshape(both, new_sizes=(*shape[:axis], 2 * count, *shape[axis + 1 :]), dimensions=None)
+    if even.shape[axis] == count:
+        return mixed
+    return concatenate(mixed, part(even, count, count + 1, 1, axis), dimension=axis)
+
+
+class Cumulative(Primitive):
+    """Result element i folds the operand's elements up to i (from i on with `reverse`) along `axis`."""
+
+    kinds: ClassVar[str] = "iufc"
+    ulp = {"": 2.0}
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        """The running fold of a NumPy array, already in the type that accumulates."""
+        raise NotImplementedError(f"{self.name} has no meaning")
+
+    def type(self, x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
+        check_kind(self.name, x.dtype, self.kinds)
+        if not 0 <= axis < x.ndim:
+            raise fail(f"{self.name} got axis {axis} for an operand of shape {x.shape}.", fix="give an axis in range(rank)")
+        return x
+
+    def eval(self, x: Any, *, axis: int, reverse: bool) -> Any:
+        operand = wide(x)
+        if not reverse:
+            return self.accumulate(operand, axis).astype(x.dtype)
+        return np.flip(self.accumulate(np.flip(operand, axis), axis), axis).astype(x.dtype)
+
+    def batch(self, mapped: Axis, args: Any, dims: Any, *, axis: int, reverse: bool) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        return self(x, axis=axis + (axis >= dim), reverse=reverse), dim
+
+    def factors(self, x: ArrayType, *, axis: int, reverse: bool) -> AxisFactors:
+        names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (names,))
+
+    def samples(self) -> Any:
+        yield Sample(ramp(5), axis=0, reverse=False)
+        yield Sample(ramp(3, 4), axis=1, reverse=True)
+        yield Sample(ramp(4, 2), axis=0, reverse=False)
+        yield Sample(ramp(1, 3), axis=0, reverse=True)
+        yield Sample(ramp(0, 3), axis=0, reverse=False)
+        yield Sample(ramp(4, dtype=ml_dtypes.bfloat16), axis=0, reverse=False, differentiable=False)
+        if "i" in self.kinds:
+            yield Sample(ramp(5, dtype=np.int32), axis=0, reverse=True)
+
+
+@primitive
+class cumsum(Cumulative):
+    """Running sum along `axis`; reduced-precision floats accumulate wider."""
+
+    linear = (0,)
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+    def transpose(self, cotangent: Any, x: Any, *, axis: int, reverse: bool) -> Sequence[Any]:
+        return [cumsum(cotangent, axis=axis, reverse=not reverse)]
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        yield Sample(ramp(2, 3, dtype=np.complex64) * (1 + 2j), axis=1, reverse=False)
+
+
+class Scanned(Cumulative):
+    """A running fold whose derivative is that of its definition: prefixes found by combining pairs."""
+
+    def combine(self, x: Any, y: Any) -> Any:
+        """One step of the fold on arrays."""
+        raise NotImplementedError(f"{self.name} has no combine rule")
+
+    def decompose(self, x: Any, *, axis: int, reverse: bool) -> Any:
+        ordered = rev(x, dimensions=(axis,)) if reverse else x
+        (result,) = prefixes(lambda left, right: [self.combine(left[0], right[0])], [ordered], axis)
+        return rev(result, dimensions=(axis,)) if reverse else result
+
+
+@primitive
+class cumprod(Scanned):
+    """Running product along `axis`; reduced-precision floats accumulate wider."""
+
+    combine = staticmethod(mul)
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        return np.cumprod(x, axis=axis, dtype=x.dtype)
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        yield Sample(np.array([2.0, 0.0, 3.0, 0.0, -1.0], np.float32), axis=0, reverse=False)
+        yield Sample(ramp(2, 3, dtype=np.complex64) * (1 + 2j), axis=1, reverse=False)
+
+
+@primitive
+class cummax(Scanned):
+    """Running maximum along `axis`; NaN from the first NaN on."""
+
+    ulp = {"": 0.0}
+    combine = staticmethod(max_)
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        return np.maximum.accumulate(x, axis=axis)
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        yield Sample(np.array([1.0, np.nan, 3.0], np.float32), axis=0, reverse=False, differentiable=False)
+
+
+@primitive
+class cummin(Scanned):
+    """Running minimum along `axis`; NaN from the first NaN on."""
+
+    ulp = {"": 0.0}
+    combine = staticmethod(min_)
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        return np.minimum.accumulate(x, axis=axis)
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        yield Sample(np.array([1.0, np.nan, 3.0], np.float32), axis=0, reverse=False, differentiable=False)
+
+
+@primitive
+class cumlogsumexp(Scanned):
+    """The logarithm of the running sum of exponentials along `axis`, without overflow."""
+
+    kinds = "fc"
+    ulp = {"": 8.0}
+
+    def combine(self, x: Any, y: Any) -> Any:
+        return log_add_exp(x, y)
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        if x.dtype.kind != "c":
+            return np.logaddexp.accumulate(x, axis=axis, dtype=x.dtype)
+        result = np.moveaxis(np.array(x), axis, 0)
+        for i in range(1, len(result)):
+            largest = np.maximum(result[i - 1].real, result[i].real)
+            largest = np.where(np.isfinite(largest), largest, 0)
+            result[i] = largest + np.log(np.exp(result[i - 1] - largest) + np.exp(result[i] - largest))
+        return np.moveaxis(result, 0, axis)
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        yield Sample(np.array([-np.inf, -np.inf, 1.0, 90.0], np.float32), axis=0, reverse=False, differentiable=False)
+        yield Sample((ramp(2, 3) * (1 + 0.5j)).astype(np.complex64), axis=1, reverse=False)
+
+
+def log_add_exp(x: Any, y: Any) -> Any:
+    """`log(exp(x) + exp(y))` of two arrays of one shape, without overflow and with a derivative everywhere."""
+    if dtypes.kind(x.dtype) == "c":
+        largest = max_(real(x), real(y))
+        largest = where(is_finite(largest), largest, constant_like(largest, 0))
+        shift = complex_(largest, constant_like(largest, 0))
+        return add(shift, log(add(exp(sub(x, shift)), exp(sub(y, shift)))))
+    difference = sub(x, y)
+    # The difference of equal infinities is not a number; their sum is the result, and nothing flows through the difference.
+    equal = ne(difference, difference)
+    distance = abs_(where(equal, constant_like(x, 0), difference))
+    return where(equal, add(x, y), add(max_(x, y), log1p(exp(neg(distance)))))

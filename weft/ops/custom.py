@@ -1,0 +1,203 @@
+"""Calls with derivatives given by the user: `custom_jvp_call`, `custom_vjp_call`, and the linear call that waits for a bwd rule.
+
+Rules are objects that stage the user's functions lazily, on first use, to closed programs; batching a call wraps its rule in one
+that batches those programs. The functions themselves stand in `api/custom.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.errors import CustomRuleError
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, instantiate, primitive
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero
+from weft.ops.call import fronted
+from weft.ops.reduce import reduce_sum
+from weft.trace.closed import stage_closed
+
+Mask = tuple[bool, ...]
+
+
+class Rule:
+    """Programs made on demand and remembered."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Any, Any] = {}
+
+    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs.setdefault(key, make())
+        return found
+
+
+class JvpRule(Rule):
+    """`jvp(nonzero)`: the program (arguments, their tangents) -> (results, their tangents), all instantiated."""
+
+    def __init__(self, make: Callable[[Mask], Jaxpr], name: str):
+        super().__init__()
+        self._make, self.name = make, name
+
+    def jvp(self, nonzero: Mask) -> Jaxpr:
+        return self.remembered(nonzero, lambda: self._make(nonzero))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class VjpRule(Rule):
+    """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) -> cotangents."""
+
+    def __init__(self, forward: Callable[[Mask], Jaxpr], backward: Callable[[Mask, Mask], Jaxpr], name: str):
+        super().__init__()
+        self._forward, self._backward, self.name = forward, backward, name
+
+    def forward(self, nonzero: Mask) -> Jaxpr:
+        return self.remembered(("forward", nonzero), lambda: self._forward(nonzero))
+
+    def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
+        return self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class CustomCall(HigherOrder):
+    """What both calls share: outside of differentiation they are the call of `call_jaxpr`."""
+
+    def type(self, *types: Type, call_jaxpr: Jaxpr, **params: Any) -> list[Type]:
+        return call_jaxpr.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["call_jaxpr"].effects
+
+    def eval(self, *arrays: Any, call_jaxpr: Jaxpr, **params: Any) -> list[Any]:
+        return run(call_jaxpr, arrays)
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+    def check_constants(self, tangents: Sequence[Any], num_consts: int, rule: Any) -> None:
+        if any(type(t) is not Zero for t in tangents[:num_consts]):
+            raise CustomRuleError(
+                f"{rule} is differentiated with respect to a value that it closes over, which its custom rule does not cover.",
+                fix="pass the value as an argument of the function, or wrap it in stop_gradient",
+            )
+
+
+@primitive
+class custom_jvp_call(CustomCall):
+    """A call whose tangents come from the user's rule."""
+
+    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: Jaxpr, rule: JvpRule, num_consts: int) -> Any:
+        self.check_constants(tangents, num_consts, rule)
+        args, tangents = primals[num_consts:], tangents[num_consts:]
+        program = rule.jvp(tuple(type(t) is not Zero for t in tangents))
+        results = replay(program, *args, *(instantiate(t) for t in tangents))
+        count = len(call_jaxpr.outvars)
+        return results[:count], [t if inexact(v.aval) else Zero.of(v.aval) for t, v in zip(results[count:], call_jaxpr.outvars, strict=True)]
+
+    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: Jaxpr, rule: JvpRule, num_consts: int) -> Any:
+        batched = tuple(d is not None for d in dims)
+        program, _ = through(call_jaxpr, axis, batched, True)
+
+        def batched_rule(nonzero: Mask) -> Jaxpr:
+            own = batched[num_consts:]
+            # Every tangent is instantiated by the caller, in the shape of its batched primal.
+            return through(rule.jvp(nonzero), axis, [*own, *own], True)[0]
+
+        results = custom_jvp_call(*fronted(args, dims), call_jaxpr=program, rule=JvpRule(batched_rule, rule.name), num_consts=num_consts)
+        return results, [0] * len(results)
+
+
+@primitive
+class custom_vjp_call(CustomCall):
+    """A call whose cotangents come from the user's forward and backward rules."""
+
+    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: Jaxpr, rule: VjpRule, num_consts: int) -> Any:
+        self.check_constants(tangents, num_consts, rule)
+        args, tangents = primals[num_consts:], tangents[num_consts:]
+        nonzero = tuple(type(t) is not Zero for t in tangents)
+        forward = rule.forward(nonzero)
+        count = len(call_jaxpr.outvars)
+        results = replay(forward, *args)
+        outs, residuals = results[:count], results[count:]
+        given = [t for t in tangents if type(t) is not Zero]
+        out_types = tuple(v.aval.tangent() for v in call_jaxpr.outvars)
+        pushed = custom_lin(*residuals, *given, rule=rule, nonzero=nonzero, num_residuals=len(residuals), out_types=out_types)
+        return outs, [t if inexact(v.aval) else Zero.of(v.aval) for t, v in zip(pushed, call_jaxpr.outvars, strict=True)]
+
+    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: Jaxpr, rule: VjpRule, num_consts: int) -> Any:
+        batched = tuple(d is not None for d in dims)
+        own = batched[num_consts:]
+        program, _ = through(call_jaxpr, axis, batched, True)
+        count = len(call_jaxpr.outvars)
+
+        def forward(nonzero: Mask) -> Jaxpr:
+            return through(rule.forward(nonzero), axis, own, True)[0]
+
+        def backward(nonzero: Mask, cotangents: Mask) -> Jaxpr:
+            plain = rule.backward(nonzero, cotangents)
+            batch, _ = through(plain, axis, [True] * len(plain.invars), True)
+            if all(own):
+                return batch
+
+            def summed(*values: Any) -> list[Any]:
+                # An argument that is the same for all elements gets the sum of their cotangents.
+                return [ct if b else reduce_sum(ct, axes=(0,)) for ct, b in zip(replay(batch, *values), own, strict=True)]
+
+            return stage_closed(summed, batch.in_avals, name=plain.name)
+
+        results = custom_vjp_call(
+            *fronted(args, dims), call_jaxpr=program, rule=VjpRule(forward, backward, rule.name), num_consts=num_consts
+        )
+        return results, [0] * count
+
+
+@primitive
+class custom_lin(Primitive):
+    """The tangents of a call with a custom vjp: never computed, only transposed, by the user's backward rule."""
+
+    multiple_results = True
+
+    def type(self, *types: Type, out_types: tuple[Type, ...], **params: Any) -> list[Type]:
+        return list(out_types)
+
+    def eval(self, *arrays: Any, rule: VjpRule, **params: Any) -> Any:
+        raise forward_mode_error(rule)
+
+    def jvp(self, tangents: Any, out: Any, *args: Any, rule: VjpRule, **params: Any) -> Any:
+        raise forward_mode_error(rule)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, rule: VjpRule, **params: Any) -> Any:
+        raise forward_mode_error(rule)
+
+    factors = No("its backward rule is opaque")
+
+    def transpose(self, cotangents: Any, *args: Any, rule: VjpRule, nonzero: Mask, num_residuals: int, out_types: Any) -> Sequence[Any]:
+        residuals, operands = args[:num_residuals], args[num_residuals:]
+        given = tuple(type(c) is not Zero for c in cotangents)
+        program = rule.backward(nonzero, given)
+        results = replay(program, *residuals, *(instantiate(c) for c in cotangents))
+        wanted = [ct for ct, n in zip(results, nonzero, strict=True) if n]
+        return [*[None] * num_residuals, *(ct if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True))]
+
+    def samples(self) -> Any:
+        return iter(())  # made by custom_vjp only; its tests cover it
+
+
+def forward_mode_error(rule: VjpRule) -> CustomRuleError:
+    return CustomRuleError(
+        f"Forward-mode differentiation reached {rule}, which has a custom vjp and so no forward-mode derivative.",
+        fix="use reverse mode (grad, vjp, jacrev), or define the function with custom_jvp, which serves both modes",
+    )
+
+
+def inexact(aval: Type) -> bool:
+    return aval.tangent() is aval or aval.tangent() == aval
+
+

@@ -1,0 +1,56 @@
+"""What the rules of all loops share: fixpoints over carries, and rearranging the arguments of a loop's body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import Type
+
+T = TypeVar("T")
+Mask = tuple[bool, ...]
+
+
+def fixpoint(step: Callable[[Mask], tuple[T, Sequence[bool]]], start: Sequence[bool]) -> tuple[T, Mask]:
+    """Grow a mask over the carry (nonzero, batched, unknown) until the body gives nothing more than it was given."""
+    mask = tuple(start)
+    for _ in range(len(mask) + 1):
+        made, out = step(mask)
+        grown = tuple(a or b for a, b in zip(mask, out, strict=True))
+        if grown == mask:
+            return made, mask
+        mask = grown
+    raise AssertionError("a mask over a carry can only grow, so it settles")
+
+
+def rearranged(jaxpr: Jaxpr, arguments: Sequence[int]) -> Jaxpr:
+    """The same program with its arguments in another order: new argument k is old argument `arguments[k]`."""
+    return jaxpr.replace(invars=[jaxpr.invars[i] for i in arguments])
+
+
+def with_extra_arguments(jaxpr: Jaxpr, types: Sequence[Type]) -> Jaxpr:
+    """The same program with further arguments that it ignores."""
+    return jaxpr.replace(invars=[*jaxpr.invars, *(Var(t) for t in types)])
+
+
+def pick(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The values where the mask is set."""
+    return [v for v, m in zip(values, mask, strict=True) if m]
+
+
+def others(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The values where the mask is not set."""
+    return [v for v, m in zip(values, mask, strict=True) if not m]
+
+
+def merged(mask: Sequence[bool], where_set: Sequence[Any], where_not: Sequence[Any]) -> list[Any]:
+    """Two lists put together by a mask."""
+    first, second = iter(where_set), iter(where_not)
+    return [next(first) if m else next(second) for m in mask]
+
+
+def unused(jaxpr: Jaxpr) -> set[Var]:
+    """Arguments that the program does not read."""
+    read = {v for e in jaxpr.eqns for v in e.invars} | set(jaxpr.outvars)
+    return {v for v in jaxpr.invars if v not in read}

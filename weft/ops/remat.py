@@ -1,0 +1,130 @@
+"""Rematerialisation: a call whose intermediate values are computed again on the way back instead of being kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.partial_eval import partial_eval
+from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero, is_linear
+from weft.ops.call import Call
+from weft.ops.call import jit as jit_primitive
+from weft.ops.elementwise import Elementwise
+from weft.ops.shape import ramp
+from weft.trace.closed import stage_closed
+
+Policy = Callable[..., bool]
+
+
+@primitive
+class checkpoint(Call):
+    """A call that keeps its operands and what `policy` allows, and computes the rest again when differentiated."""
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        jaxpr, policy = inlined(params["jaxpr"]), params["policy"]
+
+        def saveable(equation: Equation) -> bool:
+            return policy is not None and bool(policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params))
+
+        parts = jaxpr.cached(("remat", tuple(unknown), policy), lambda: partial_eval(jaxpr, unknown, saveable=saveable))
+        return Split(
+            known=(jit_primitive, {"name": "checkpoint", "jaxpr": parts.known}),
+            known_in=tuple(i for i, u in enumerate(unknown) if not u),
+            unknown=(checkpoint, {**params, "jaxpr": parts.unknown, "differentiated": True}),
+            unknown_in=(*(~k for k in range(len(parts.residual_types))), *(i for i, u in enumerate(unknown) if u)),
+            unknown_out=parts.unknown_out,
+            residual_types=parts.residual_types,
+        )
+
+    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+        """Fence the operands of the backward program, so that nobody merges its recomputation with the forward one."""
+        if params["prevent_cse"] and params["differentiated"]:
+            held = [a for a in args if type(a) is not Linear]
+            fenced = iter(optimization_barrier(*held)) if held else iter(())
+            args = [a if type(a) is Linear else next(fenced) for a in args]
+        return super().transpose_through(through, cotangents, args, jaxpr=jaxpr, **params)
+
+
+def inlined(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with calls of jitted functions opened, so that a policy sees what is inside them."""
+    if not any(e.primitive is jit_primitive for e in jaxpr.eqns):
+        return jaxpr
+    return jaxpr.cached("inlined", lambda: stage_closed(lambda *args: _replay_inlined(jaxpr, args), jaxpr.in_avals, name=jaxpr.name))
+
+
+def _replay_inlined(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+    equations: list[Equation] = []
+    outvars = list(jaxpr.outvars)
+    renamed: dict[Any, Any] = {}
+    for equation in jaxpr.eqns:
+        equation = equation.replace(invars=[renamed.get(v, v) for v in equation.invars])
+        if equation.primitive is not jit_primitive:
+            equations.append(equation)
+            continue
+        inner = fresh(inlined(equation.params["jaxpr"]))
+        if inner.constvars:
+            equations.append(equation)
+            continue
+        bound = dict(zip(inner.invars, equation.invars, strict=True))
+        equations.extend(e.replace(invars=[bound.get(v, v) for v in e.invars]) for e in inner.eqns)
+        renamed.update((v, bound.get(o, o)) for v, o in zip(equation.outvars, inner.outvars, strict=True))
+    flat = jaxpr.replace(eqns=equations, outvars=[renamed.get(v, v) for v in outvars])
+    return replay(flat, *args)
+
+
+def fresh(jaxpr: Jaxpr) -> Jaxpr:
+    """A copy with its own variables: one program may be called twice in another."""
+    return stage_closed(lambda *args: replay(jaxpr, *args), jaxpr.in_avals, name=jaxpr.name)
+
+
+@primitive
+class optimization_barrier(Primitive):
+    """The operands as they are; no computation is moved or merged across."""
+
+    multiple_results = True
+
+    def type(self, *types: Type) -> list[Type]:
+        return list(types)
+
+    def eval(self, *arrays: Any) -> list[Any]:
+        return list(arrays)
+
+    def jvp(self, tangents: Sequence[Any], out: Any, *args: Any) -> list[Any]:
+        given = [t for t in tangents if type(t) is not Zero]
+        fenced = iter(optimization_barrier(*given))
+        return [t if type(t) is Zero else next(fenced) for t in tangents]
+
+    def transpose(self, cotangents: Any, *args: Any) -> Sequence[Any]:
+        fenced = optimization_barrier(*(instantiate(c) for c in cotangents))
+        return [c if is_linear(a) else None for c, a in zip(fenced, args, strict=True)]
+
+    def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, Any]:
+        return optimization_barrier(*args), list(dims)
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3), ramp(2, 2))
+
+
+@primitive
+class checkpoint_name(Elementwise):
+    """The operand as it is, under a name that rematerialisation policies can refer to."""
+
+    name = "name"
+    kinds = "biufck"
+    linear = (0,)
+
+    def eval(self, x: Any, *, name: str) -> Any:
+        return x
+
+    def transpose(self, cotangent: Any, x: Any, *, name: str) -> Sequence[Any]:
+        return [cotangent]
+
+    def emit(self, builder: Any, x: Any, *, name: str) -> Any:
+        return x
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3), name="activations")

@@ -1,0 +1,153 @@
+"""Choice among values: select_n and clamp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.ir.primitive import Axis, Sample, instantiate, primitive
+from weft.ir.types import ArrayType, array_type
+from weft.ir.zeros import Zero, is_linear
+from weft.ops.bitwise import and_
+from weft.ops.compare import gt, lt
+from weft.ops.elementwise import Elementwise, aligned, common_shape
+from weft.ops.families import fail
+from weft.ops.reduce import unbroadcast
+from weft.ops.scalar import bfloat16, constant_like, rounded
+from weft.ops.shape import broadcast_in_dim, ramp
+
+
+@primitive
+class select_n(Elementwise):
+    """The element of case number `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
+
+    kinds = "biufck"
+
+    def type(self, which: ArrayType, *cases: ArrayType) -> ArrayType:
+        kind = dtypes.kind(which.dtype)
+        if kind not in "biu" or not cases or (kind == "b" and len(cases) > 2):
+            raise TypeError(
+                f"select_n chooses among {len(cases)} cases by {which.short()} (at {user_line()}); a boolean chooses "
+                "between two cases, an integer (int32) among any number."
+            )
+        first = cases[0]
+        if any(c is not first for c in cases):
+            if any(c.dtype != first.dtype for c in cases):
+                raise TypeError(
+                    f"select_n needs cases of one dtype, got {', '.join(c.short() for c in cases)} (at {user_line()}). "
+                    "Convert with lax.convert_element_type, or use weft.numpy.where, which promotes."
+                )
+            return array_type(common_shape("select_n", (*cases, which)), first.dtype, all(c.weak_type for c in cases))
+        if which.shape and which.shape != first.shape:
+            if first.shape:
+                raise fail(
+                    f"select_n got `which` of shape {which.shape} for cases of shape {first.shape}.",
+                    fix="`which` must be a scalar or have the shape of the cases",
+                )
+            return first.with_shape(which.shape)
+        return first
+
+    @staticmethod
+    def eval(which: Any, *cases: Any) -> Any:
+        shape = np.broadcast_shapes(np.shape(which), *map(np.shape, cases))
+        chosen = np.broadcast_to(cases[0], shape)
+        # An integer outside of the range chooses the nearest case.
+        for number, case in enumerate(cases[1:], 1):
+            chosen = np.where(np.asarray(which).astype(np.int64) >= number, case, chosen)
+        return chosen
+
+    def jvp(self, tangents: Sequence[Any], out: Any, which: Any, *cases: Any) -> Any:
+        given = tangents[1:]
+        if all(type(t) is Zero for t in given):
+            return Zero.of(out.aval)
+        filled = [constant_like(c, 0) if type(t) is Zero else t for t, c in zip(given, cases, strict=True)]
+        return broadcast_to_type(select_n(which, *filled), out.aval)
+
+    def transpose(self, cotangent: Any, which: Any, *cases: Any) -> Sequence[Any]:
+        made: list[Any] = [None]
+        for number, case in enumerate(cases):
+            if not is_linear(case):
+                made.append(None)
+                continue
+            zero = constant_like(cotangent, 0)
+            chosen = select_n(which, *(cotangent if i == number else zero for i in range(len(cases))))
+            made.append(unbroadcast(chosen, case.aval))
+        return made
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
+        if dims[0] is None and not np.ndim(args[0]):
+            cases, dim = aligned(axis, args[1:], dims[1:])
+            return select_n(args[0], *cases), dim
+        args, dim = aligned(axis, args, dims)
+        return select_n(*args), dim
+
+    def emit(self, builder: Any, which: Any, *cases: Any) -> Any:
+        return builder.select_n(which, *cases)
+
+    def samples(self) -> Any:
+        mask = np.array([[True, False], [False, True], [True, True]])
+        yield Sample(mask, ramp(3, 2), ramp(3, 2)[::-1].copy())
+        yield Sample(np.array(True), ramp(3), ramp(3)[::-1].copy())
+        yield Sample(np.array([0, 2, 1, 2], np.int32), ramp(4), ramp(4) * 2, ramp(4) * 3)
+        yield Sample(np.array(1, np.int32), ramp(2), ramp(2) * 2, ramp(2) * 3)
+        yield Sample(mask, ramp(3, 2), ramp(1)[0:1].reshape(()))
+        yield Sample(mask[0], ramp(2, dtype=np.int32), ramp(2, dtype=np.int32) * 2)
+        yield Sample(mask[0], mask[1], mask[2])
+        yield Sample(mask[0], ramp(2, dtype=np.complex64), ramp(2, dtype=np.complex64) * 1j)
+        yield Sample(mask[0], ramp(2, dtype=bfloat16), ramp(2, dtype=bfloat16), differentiable=False)
+        yield Sample(np.array(False), ramp(0, 2), ramp(0, 2))
+
+
+def where(mask: Any, x: Any, y: Any) -> Any:
+    """`x` where the mask is true, else `y`; scalars stand for whole arrays."""
+    return select_n(mask, y, x)
+
+
+def broadcast_to_type(x: Any, aval: ArrayType) -> Any:
+    """`x` in the shape of `aval`, when it is a scalar that stands for a whole array."""
+    if np.shape(x) == aval.shape:
+        return x
+    return broadcast_in_dim(x, shape=aval.shape, broadcast_dimensions=())
+
+
+@primitive
+class clamp(Elementwise):
+    """Each element brought within [low, high]; the bounds are scalars or have the shape of the operand."""
+
+    kinds = "biufc"
+
+    def type(self, low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
+        for bound, word in ((low, "min"), (high, "max")):
+            if bound.shape and bound.shape != x.shape:
+                raise fail(
+                    f"clamp got {word} of shape {bound.shape} for an operand of shape {x.shape}.",
+                    fix=f"{word} must be a scalar or have the operand's shape",
+                )
+        return super().type(x, low, high)
+
+    @rounded
+    def eval(low: Any, x: Any, high: Any) -> Any:
+        return np.minimum(np.maximum(low, x), high)
+
+    def jvp(self, tangents: Sequence[Any], out: Any, low: Any, x: Any, high: Any) -> Any:
+        if all(type(t) is Zero for t in tangents):
+            return Zero.of(out.aval)
+        total: Any = None
+        masks = (lambda: gt(low, x), lambda: and_(gt(x, low), lt(x, high)), lambda: lt(high, x))
+        for tangent, mask in zip(tangents, masks, strict=True):
+            if type(tangent) is not Zero:
+                total = where(mask(), tangent, constant_like(tangent, 0) if total is None else total)
+        return instantiate(broadcast_to_type(total, out.aval))
+
+    def emit(self, builder: Any, low: Any, x: Any, high: Any) -> Any:
+        return builder.min(builder.max(low, x), high)
+
+    def samples(self) -> Any:
+        yield Sample(np.float32(-1), ramp(3, 2), np.float32(1.0))
+        yield Sample(ramp(4) - 0.5, ramp(4)[::-1].copy(), ramp(4) + 0.5)
+        yield Sample(np.int32(-1), ramp(4, dtype=np.int32), np.int32(1))
+        yield Sample(np.float32(0), np.array([np.nan, 2, -2], np.float32), np.float32(1), differentiable=False)

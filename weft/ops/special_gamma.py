@@ -1,0 +1,347 @@
+"""The gamma function's family: its logarithm and derivatives, incomplete gamma and beta functions, zeta.
+
+The incomplete gamma function has a derivative of every order in its first argument: `eval` differentiates its series and
+its continued fraction with truncated power series in that argument.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import MissingRuleError
+from weft.ir.primitive import Sample, primitive
+from weft.ops.arithmetic import add, div, mul, neg, sub
+from weft.ops.elementwise import Elementwise
+from weft.ops.exponential import exp, log, log1p
+from weft.ops.scalar import bfloat16, constant_like, float_samples, positive_ramp, precise, unit_ramp
+from weft.ops.special import SpecialFunction
+
+
+def _no_derivative(name: str, argument: str) -> MissingRuleError:
+    return MissingRuleError(
+        f"`{name}` has no derivative in {argument} here: it is not known in closed form. Keep {argument} constant, for "
+        f"example with lax.stop_gradient."
+    )
+
+
+@primitive
+class lgamma(SpecialFunction):
+    """Logarithm of the magnitude of the gamma function."""
+
+    @precise
+    def eval(x: Any) -> Any:
+        from scipy import special
+
+        return special.gammaln(x)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, digamma(x))
+
+    def samples(self) -> Any:
+        yield from float_samples(positive_ramp)
+        yield Sample(np.array([-1.5, 0, -1, np.inf, np.nan], np.float32), differentiable=False)
+
+
+@primitive
+class digamma(SpecialFunction):
+    """Derivative of `lgamma`; nan at 0 and the negative integers."""
+
+    @precise
+    def eval(x: Any) -> Any:
+        from scipy import special
+
+        return np.where(x == 0, np.nan, special.psi(x))
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+        return mul(tangent, polygamma(constant_like(x, 1), x))
+
+    def samples(self) -> Any:
+        yield from float_samples(positive_ramp)
+
+
+@primitive
+class zeta(SpecialFunction):
+    """Hurwitz zeta function: the sum of (q + k) ** -x over k from 0 up."""
+
+    @precise
+    def eval(x: Any, q: Any) -> Any:
+        from scipy import special
+
+        return special.zeta(x, q)
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, q: Any) -> Any:
+        if number == 0:
+            raise _no_derivative("zeta", "x")
+        return mul(tangent, mul(neg(x), zeta(add(x, constant_like(x, 1)), q)))
+
+    def samples(self) -> Any:
+        # Laws differentiate in every operand, and there is no derivative in x.
+        yield Sample(positive_ramp(3, 2) + 1, positive_ramp(3, 2)[::-1].copy(), differentiable=False)
+        yield Sample(np.float32(2).reshape(()), positive_ramp(3), differentiable=False)
+        yield Sample(np.array([1, 0.5, 3], np.float32), np.array([1, 1, -1.5], np.float32), differentiable=False)
+
+
+@primitive
+class polygamma(SpecialFunction):
+    """Derivative number `m` of `digamma`."""
+
+    @precise
+    def eval(m: Any, x: Any) -> Any:
+        from scipy import special
+
+        sign = np.where(np.mod(m, 2) == 0, -1.0, 1.0)
+        value = sign * special.gamma(m + 1) * special.zeta(m + 1, x)
+        value = np.where(m == 0, special.psi(x), value)
+        return np.where((m < 0) | (m != np.floor(m)), np.nan, value)
+
+    def partial(self, number: int, tangent: Any, out: Any, m: Any, x: Any) -> Any:
+        if number == 0:
+            raise _no_derivative("polygamma", "m")
+        return mul(tangent, polygamma(add(m, constant_like(m, 1)), x))
+
+    def samples(self) -> Any:
+        yield Sample(np.array([0, 1, 2], np.float32), positive_ramp(3), differentiable=False)
+        yield Sample(np.float32(1).reshape(()), positive_ramp(2, 2), differentiable=False)
+        yield Sample(np.array([1, 2], bfloat16), positive_ramp(2, dtype=bfloat16), differentiable=False)
+
+
+def gamma_log_density(a: Any, x: Any) -> Any:
+    """Logarithm of the derivative of `igamma(a, x)` in x, the density of a gamma variable."""
+    return sub(sub(mul(sub(a, constant_like(a, 1)), log(x)), x), lgamma(a))
+
+
+def _density_derivatives(a: Any, x: Any, order: int) -> Any:
+    """Derivative number `order` in `a` of the gamma density, from those of its logarithm by Leibniz' rule."""
+    slopes = [sub(log(x), digamma(a))]
+    slopes += [neg(polygamma(constant_like(a, n), a)) for n in range(1, order)]
+    made = [exp(gamma_log_density(a, x))]
+    for n in range(1, order + 1):
+        terms = [mul(constant_like(a, math.comb(n - 1, j)), mul(made[j], slopes[n - 1 - j])) for j in range(n)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = add(total, term)
+        made.append(total)
+    return made[order]
+
+
+class GammaFunction(SpecialFunction):
+    """Of a shape parameter `a` and a bound `x`, both positive."""
+
+    def samples(self) -> Any:
+        shape = positive_ramp(3, 2) * 0.8
+        yield Sample(shape, positive_ramp(3, 2)[::-1].copy())
+        yield Sample(np.float32(1.5).reshape(()), positive_ramp(3))
+        yield Sample(positive_ramp(3), np.float32(2.5).reshape(()))
+        yield Sample(positive_ramp(2, dtype=bfloat16), positive_ramp(2, dtype=bfloat16), differentiable=False)
+        yield Sample(np.array([0.5, 30, 1000], np.float32), np.array([20, 3, 1010], np.float32), differentiable=False)
+
+
+@primitive
+class igamma(GammaFunction):
+    """Regularized lower incomplete gamma function."""
+
+    @precise
+    def eval(a: Any, x: Any) -> Any:
+        from scipy import special
+
+        return special.gammainc(a, x)
+
+    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        return mul(tangent, igamma_grad_a(a, x) if number == 0 else exp(gamma_log_density(a, x)))
+
+
+@primitive
+class igammac(GammaFunction):
+    """Regularized upper incomplete gamma function, 1 - igamma(a, x) accurate where that is small."""
+
+    @precise
+    def eval(a: Any, x: Any) -> Any:
+        from scipy import special
+
+        return special.gammaincc(a, x)
+
+    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        return neg(mul(tangent, igamma_grad_a(a, x) if number == 0 else exp(gamma_log_density(a, x))))
+
+
+@primitive
+class igamma_grad_a(GammaFunction):
+    """Derivative of `igamma` in `a`."""
+
+    @precise
+    def eval(a: Any, x: Any) -> Any:
+        return incomplete_gamma_derivative(a, x, 1)
+
+    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        return mul(tangent, igamma_derivative(a, x, order=2) if number == 0 else _density_derivatives(a, x, 1))
+
+
+@primitive
+class igamma_derivative(GammaFunction):
+    """Derivative of `igamma` in `a`, of an order from 2 up."""
+
+    @precise
+    def eval(a: Any, x: Any, *, order: int) -> Any:
+        return incomplete_gamma_derivative(a, x, order)
+
+    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any, *, order: int) -> Any:
+        if number == 0:
+            return mul(tangent, igamma_derivative(a, x, order=order + 1))
+        return mul(tangent, _density_derivatives(a, x, order))
+
+    def samples(self) -> Any:
+        for sample in super().samples():
+            yield Sample(*sample.args, differentiable=sample.differentiable, order=2)
+
+
+@primitive
+class random_gamma_grad(GammaFunction):
+    """How a gamma variable `x` of shape `a` moves with `a` while its probability stays: -igamma_grad_a / density."""
+
+    @precise
+    def eval(a: Any, x: Any) -> Any:
+        return -incomplete_gamma_derivative(a, x, 1, relative=True)
+
+    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        slope = sub(log(x), digamma(a))
+        if number == 0:
+            curvature = div(igamma_derivative(a, x, order=2), exp(gamma_log_density(a, x)))
+            return neg(mul(tangent, add(curvature, mul(out, slope))))
+        one = constant_like(x, 1)
+        return neg(mul(tangent, add(slope, mul(out, sub(div(sub(a, one), x), one)))))
+
+
+# ------------------------------------------------------------------------ truncated power series in one parameter
+
+Series = list[Any]
+
+
+def _product(x: Series, y: Series) -> Series:
+    return [sum(x[j] * y[n - j] for j in range(n + 1)) for n in range(len(x))]
+
+
+def _quotient(x: Series, y: Series) -> Series:
+    made: Series = []
+    for n in range(len(x)):
+        made.append((x[n] - sum(made[j] * y[n - j] for j in range(n))) / y[0])
+    return made
+
+
+def _exponential(x: Series) -> Series:
+    """exp of a series without constant term."""
+    made: Series = [np.ones_like(x[0])]
+    for n in range(1, len(x)):
+        made.append(sum(j * x[j] * made[n - j] for j in range(1, n + 1)) / n)
+    return made
+
+
+def incomplete_gamma_derivative(a: Any, x: Any, order: int, relative: bool = False) -> Any:
+    """Derivative of the lower incomplete gamma function in `a`, divided by the density where `relative`."""
+    from scipy import special
+
+    a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
+    valid = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
+    lower = (safe_x <= 1.0) | (safe_x < safe_a)
+    made = np.where(lower, _lower_series(safe_a, safe_x, order, lower), _upper_fraction(safe_a, safe_x, order, ~lower))
+    if not relative:
+        made = made * np.exp((safe_a - 1) * np.log(safe_x) - safe_x - special.gammaln(safe_a))
+    outside = np.where((x == 0) | ((x == np.inf) & (a > 0)), 0.0, np.nan)
+    return np.where(valid, made, outside)
+
+
+def _with_density(series: Series, a: Any, x: Any) -> Any:
+    """The highest derivative of `series` times the density, divided by the density at `a`."""
+    from scipy import special
+
+    order = len(series) - 1
+    log_density = [np.zeros_like(a), np.log(x) - special.psi(a)]
+    log_density += [-special.polygamma(n - 1, a) / math.factorial(n) for n in range(2, order + 1)]
+    return _product(series, _exponential(log_density[: order + 1]))[order] * math.factorial(order)
+
+
+def _shifted(a: Any, amount: Any, order: int) -> Series:
+    """The series of `a + amount` in `a`."""
+    return [a + amount, np.ones_like(a), *[np.zeros_like(a)] * (order - 1)][: order + 1]
+
+
+def _constant_series(value: Any, order: int) -> Series:
+    return [value, *[np.zeros_like(value)] * order]
+
+
+_STEPS = 20_000
+
+
+def _lower_series(a: Any, x: Any, order: int, active: Any) -> Any:
+    """From igamma = density * x/a * (1 + x/(a+1) + x^2/((a+1)(a+2)) + ...)."""
+    term = _quotient(_constant_series(x, order), _shifted(a, 0.0, order))
+    total = term
+    for n in range(1, _STEPS):
+        term = [t * x for t in _quotient(term, _shifted(a, float(n), order))]
+        total = [s + t for s, t in zip(total, term, strict=True)]
+        small = [np.abs(t) <= 1e-17 * np.abs(s) for s, t in zip(total, term, strict=True)]
+        # Terms grow while a + n < x; afterwards they shrink.
+        if np.all(np.logical_and.reduce(small) & (a + n > x) | ~active):
+            break
+    return _with_density(total, a, x)
+
+
+def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
+    """From 1 - igamma = density * x * 1/(x+1-a- 1(1-a)/(x+3-a- 2(2-a)/(x+5-a- ...))), evaluated forwards (Lentz)."""
+    minus = [-part for part in _shifted(a, 0.0, order)]
+
+    def plus(amount: Any) -> Series:
+        return [minus[0] + amount, *minus[1:]]
+
+    b = plus(x + 1)
+    c = _constant_series(np.full_like(x, 1e300), order)
+    d = _quotient(_constant_series(np.ones_like(x), order), b)
+    fraction = d
+    for n in range(1, _STEPS):
+        numerator = [-n * part for part in plus(float(n))]
+        b = plus(x + 1 + 2 * n)
+        d = [s + t for s, t in zip(b, _product(numerator, d), strict=True)]
+        d = _quotient(_constant_series(np.ones_like(x), order), d)
+        c = [s + t for s, t in zip(b, _quotient(numerator, c), strict=True)]
+        step = _product(c, d)
+        fraction = _product(fraction, step)
+        step = [step[0] - 1, *step[1:]]
+        if np.all(np.logical_and.reduce([np.abs(s) < 1e-15 for s in step]) | ~active):
+            break
+    return -_with_density([part * x for part in fraction], a, x)
+
+
+# ----------------------------------------------------------------------------------------------------------- beta
+
+
+@primitive
+class regularized_incomplete_beta(Elementwise):
+    """Regularized incomplete beta function of a, b and x."""
+
+    kinds = "f"
+    ulp = {"": 16.0}
+
+    @precise
+    def eval(a: Any, b: Any, x: Any) -> Any:
+        from scipy import special
+
+        return special.betainc(a, b, x)
+
+    def partial(self, number: int, tangent: Any, out: Any, a: Any, b: Any, x: Any) -> Any:
+        if number != 2:
+            raise _no_derivative("regularized_incomplete_beta", "ab"[number])
+        one = constant_like(x, 1)
+        log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
+        powers = add(mul(sub(a, one), log(x)), mul(sub(b, one), log1p(neg(x))))
+        return mul(tangent, exp(sub(powers, log_beta)))
+
+    def samples(self) -> Any:
+        x = unit_ramp(3, 2) * 0.5 + np.float32(0.5)
+        yield Sample(positive_ramp(3, 2), positive_ramp(3, 2)[::-1].copy(), x, differentiable=False)
+        yield Sample(np.float32(2).reshape(()), np.float32(1.5).reshape(()), x, differentiable=False)
+        edges = np.array([0, 1, 2, np.nan], np.float32)
+        yield Sample(edges + 1, edges + 1, edges, differentiable=False)
+

@@ -1,0 +1,246 @@
+"""Integers, truth values and signs; choosing from and reordering arrays."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.util import as_shape, broadcast_shape, canonicalize_axis, cast, check_arraylike, dtype_of, ensure_array, shape_of
+from weft.ops.random import random_split
+from weft.random.keys import draw_bits, one_key
+from weft.random.uniform import draw_shape, draw_uniform, gumbel, integer_dtype, parameters, real_dtype, sampler, uniform
+from weft.trace.array import Array
+
+
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+    """Integers spread evenly over minval <= x < maxval."""
+    typed, _ = one_key("randint", key)
+    found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
+    if dtypes.kind(found) not in "iu":
+        raise TypeError(f"randint draws integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    check_arraylike("randint", minval, maxval)
+    sizes = draw_shape("randint", as_shape(shape), shape_of(minval), shape_of(maxval))
+    limits = dtypes.iinfo(found)
+    if found.itemsize < 4:
+        # Bounds of narrow types are held in 32 bits, so that the one after the greatest integer can be named.
+        low, high = (_bound(b, dtypes.int32, limits.min, limits.max + past) for past, b in enumerate((minval, maxval)))
+        made = _randint(typed, low, high, np.array(False), shape=sizes, dtype=dtypes.int32)
+        return lax.convert_element_type(made, found)
+    low, high = (_bound(b, found, limits.min, limits.max) for b in (minval, maxval))
+    return _randint(typed, low, high, _beyond(maxval, limits.max), shape=sizes, dtype=found)
+
+
+def _bound(bound: Any, dtype: np.dtype[Any], least: int, greatest: int) -> Any:
+    """A bound of `randint` in a dtype, clipped to what it can hold."""
+    if isinstance(bound, (int, np.integer)) and not isinstance(bound, bool):
+        return np.array(min(max(int(bound), least), greatest), dtype)
+    held = dtypes.iinfo(dtype_of(bound)) if dtypes.kind(dtype_of(bound)) in "iu" else None
+    if held is not None and least <= held.min and held.max <= greatest:
+        return cast(bound, dtype)
+    if held is None:
+        return cast(bound, dtype)
+    low, high = max(least, int(held.min)), min(greatest, int(held.max))
+    return cast(wnp.clip(bound, low, high), dtype)
+
+
+def _beyond(maxval: Any, greatest: int) -> Any:
+    """Whether the upper bound is past the greatest integer of the dtype, which it then includes."""
+    if isinstance(maxval, (int, np.integer)):
+        return np.array(int(maxval) > greatest)
+    if dtypes.kind(dtype_of(maxval)) in "iu" and int(dtypes.iinfo(dtype_of(maxval)).max) <= greatest:
+        return np.array(False)
+    return maxval > greatest
+
+
+@sampler
+def _randint(key: Array, minval: Any, maxval: Any, beyond: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    width = dtype.itemsize * 8
+    unsigned = np.dtype(f"uint{width}")
+    keys = random_split(key, shape=(2,))
+    higher, lower = draw_bits(keys[0], shape, unsigned), draw_bits(keys[1], shape, unsigned)
+    one = np.array(1, unsigned)
+    span = lax.convert_element_type(maxval - minval, unsigned)
+    span = wnp.where(maxval <= minval, one, span)  # an empty range yields minval
+    span = wnp.where(wnp.logical_and(beyond, maxval > minval), span + one, span)
+    # The draw of 2 * width bits, higher * 2**width + lower, modulo the span, without wider numbers. A span of all
+    # integers wraps to 0, modulo which a number is left as it is.
+    multiplier = wnp.where(span == 0, np.array(0, unsigned), _remainder(np.array(2 ** (width // 2), unsigned), span))
+    multiplier = _remainder(multiplier * multiplier, span)
+    offset = _remainder(_remainder(higher, span) * multiplier + _remainder(lower, span), span)
+    return minval + lax.convert_element_type(offset, dtype)
+
+
+def _remainder(x: Any, divisor: Any) -> Any:
+    shape = broadcast_shape("randint", shape_of(x), shape_of(divisor))
+    whole = wnp.broadcast_to(divisor, shape)
+    return wnp.where(whole == 0, x, lax.rem(wnp.broadcast_to(x, shape), wnp.where(whole == 0, np.array(1, whole.dtype), whole)))
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+    """True with probability p. Mode 'high' resolves small probabilities with twice the bits."""
+    typed, _ = one_key("bernoulli", key)
+    if mode not in ("low", "high"):
+        raise ValueError(f"bernoulli got mode={mode!r}; 'high' or 'low' is expected (at {user_line()}).")
+    check_arraylike("bernoulli", p)
+    found = dtype_of(p)
+    if dtypes.kind(found) != "f":
+        raise TypeError(f"bernoulli needs a probability that is a float, got {dtypes.name(found)} (at {user_line()}).")
+    p = cast(p, found)
+    return _bernoulli(typed, p, shape=draw_shape("bernoulli", shape, shape_of(p)), dtype=found, mode=mode)
+
+
+@functools.partial(jit, static_argnames=("shape", "dtype", "mode"))
+def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: str) -> Array:
+    if mode == "low":
+        return draw_uniform(key, shape, dtype) < p
+    pair = draw_uniform(key, (2, *shape), dtype)
+    return pair[1] * np.array(dtypes.finfo(dtype).eps, dtype) < p - pair[0]
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """-1 or 1 with equal probability."""
+    typed, _ = one_key("rademacher", key)
+    return _rademacher(typed, shape=as_shape(shape), dtype=dtypes.requested_dtype(int if dtype is None else dtype, "rademacher"))
+
+
+@sampler
+def _rademacher(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    return draw_rademacher(key, shape, dtype)
+
+
+def draw_rademacher(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    """Random signs as numbers of `dtype`."""
+    positive = draw_uniform(key, shape, dtypes.canonicalize_dtype(dtypes.float64)) < 0.5
+    return np.array(2, dtype) * lax.convert_element_type(positive, dtype) - np.array(1, dtype)
+
+
+def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """The number of trials of success probability p up to the first success."""
+    typed, _ = one_key("geometric", key)
+    found = integer_dtype("geometric", dtype)
+    (p,) = parameters("geometric", dtypes.canonicalize_dtype(dtypes.float64), p)
+    return _geometric(typed, p, shape=draw_shape("geometric", shape, shape_of(p)), dtype=found)
+
+
+@sampler
+def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    u = draw_uniform(key, shape, dtype_of(p))
+    trials = wnp.floor(lax.log(wnp.where(u == 0, np.array(1, u.dtype), u)) / wnp.log1p(-p)) + np.array(1, u.dtype)
+    return lax.convert_element_type(trials, dtype)
+
+
+# ----------------------------------------------------------------------------------------------- choosing and reordering
+
+
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
+    """`x` (or the integers below it) in random order along an axis; `independent` reorders each line on its own."""
+    typed, _ = one_key("permutation", key)
+    check_arraylike("permutation", x)
+    if not shape_of(x):
+        if dtypes.kind(dtype_of(x)) not in "iu":
+            raise TypeError(f"permutation takes an integer or an array, got {x!r} (at {user_line()}).")
+        (size,) = as_shape(x, "x")
+        return _shuffle(typed, wnp.arange(size), axis=0)
+    x = ensure_array(x)
+    axis = canonicalize_axis(axis, x.ndim, "permutation")
+    if independent or x.ndim == 1:
+        return _shuffle(typed, x, axis=axis)
+    return wnp.take(x, _shuffle(typed, wnp.arange(x.shape[axis]), axis=0), axis=axis, unique_indices=True)
+
+
+@functools.partial(jit, static_argnames=("axis",))
+def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
+    # Sorting by random words is a random order up to ties. The more words there are the likelier ties get; so many
+    # rounds keep the chance of an unfair order negligible.
+    rounds = math.ceil(3 * math.log(max(1, math.prod(x.shape))) / math.log(2**32 - 1))
+    for _ in range(rounds):
+        keys = random_split(key, shape=(2,))
+        key = keys[0]
+        _, x = lax.sort((draw_bits(keys[1], x.shape, dtypes.uint32), x), dimension=axis, num_keys=1)
+    return x
+
+
+def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None) -> Array:
+    """Elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`."""
+    typed, _ = one_key("choice", key)
+    check_arraylike("choice", a)
+    shape = as_shape(shape)
+    count = math.prod(shape)
+    if shape_of(a):
+        a = ensure_array(a)
+        axis = canonicalize_axis(axis, a.ndim, "choice")
+        population = a.shape[axis]
+    else:
+        (population,) = as_shape(int(a), "a")
+    if not replace and count > population:
+        raise ValueError(f"choice cannot take {count} samples from {population} without replacement (at {user_line()}).")
+    if population <= 0 < count:
+        raise ValueError(f"choice got nothing to choose from, but {count} samples were asked for (at {user_line()}).")
+    if p is None:
+        return _choose_evenly(typed, a, population, shape, replace, axis)
+    indices = _choose_indices(typed, p, population, shape, replace, mode)
+    return wnp.take(a, indices, axis=axis) if shape_of(a) else indices
+
+
+def _choose_evenly(key: Array, a: Any, population: int, shape: tuple[int, ...], replace: bool, axis: int) -> Array:
+    if replace:
+        indices = randint(key, shape, 0, population)
+        return wnp.take(a, indices, axis=axis) if shape_of(a) else indices
+    taken = lax.slice_in_dim(permutation(key, a, axis), 0, math.prod(shape), axis=axis if shape_of(a) else 0)
+    if not shape_of(a):
+        return wnp.reshape(taken, shape)
+    return wnp.reshape(taken, (*a.shape[:axis], *shape, *a.shape[axis + 1 :]))
+
+
+def _choose_indices(key: Array, p: Any, population: int, shape: tuple[int, ...], replace: bool, mode: str | None) -> Array:
+    check_arraylike("choice", p)
+    (p,) = parameters("choice", dtypes.to_inexact_dtype(dtype_of(p)), p)
+    if shape_of(p) != (population,):
+        raise ValueError(
+            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)} (at {user_line()})."
+        )
+    if not replace:
+        # The largest of log p plus Gumbel noise is a draw; the k largest are k draws without replacement.
+        noisy = gumbel(key, (population,), p.dtype, mode=mode) + wnp.log(p)
+        _, indices = lax.top_k(noisy, math.prod(shape))
+        return wnp.reshape(indices, shape)
+    sums = wnp.cumsum(p)
+    draws = sums[-1] * (np.array(1, sums.dtype) - uniform(key, shape, dtype=sums.dtype))
+    return wnp.searchsorted(sums, draws)
+
+
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
+) -> Array:
+    """Indices along an axis of `logits` with probabilities softmax(logits).
+
+    `shape` must end in the shape of logits without that axis; without replacement its leading sizes count the draws.
+    """
+    typed, _ = one_key("categorical", key)
+    check_arraylike("categorical", logits)
+    logits = ensure_array(logits)
+    real_dtype("categorical", logits.dtype)
+    axis = canonicalize_axis(axis, logits.ndim, "categorical")
+    batch = logits.shape[:axis] + logits.shape[axis + 1 :]
+    shape = draw_shape("categorical", shape, batch)
+    leading = shape[: len(shape) - len(batch)]
+    if replace:
+        place = len(leading) + axis
+        noise = gumbel(typed, (*shape[:place], logits.shape[axis], *shape[place:]), logits.dtype, mode=mode)
+        return wnp.argmax(noise + logits, axis=place)
+    count = math.prod(leading)
+    if count > logits.shape[axis]:
+        raise ValueError(
+            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement (at {user_line()})."
+        )
+    noisy = wnp.moveaxis(logits + gumbel(typed, logits.shape, logits.dtype, mode=mode), axis, -1)
+    _, indices = lax.top_k(noisy, count)
+    return wnp.reshape(wnp.moveaxis(indices, -1, 0), shape)

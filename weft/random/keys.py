@@ -1,0 +1,195 @@
+"""Random keys: making them from seeds, splitting them, folding numbers into them, and their raw words.
+
+A typed key (`key`) is an array of dtype `key<fry>`; a raw one (`PRNGKey`) is a uint32 array whose last dimension holds the
+key's two words. Every function takes both and gives back the kind that it got.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.settings import config
+from weft.base.source import user_line
+from weft.numpy.util import as_shape, cast
+from weft.ops.random import (
+    BY_TAG,
+    IMPLEMENTATIONS,
+    KeyDtype,
+    random_bits,
+    random_clone,
+    random_fold_in,
+    random_seed,
+    random_split,
+    random_unwrap,
+    random_wrap,
+)
+from weft.trace.array import Array
+
+
+def key_dtype(impl_spec: Any = None) -> KeyDtype:
+    """The dtype of keys of a generator, named as for `key`."""
+    spec = config.default_prng_impl if impl_spec is None else impl_spec
+    if isinstance(spec, KeyDtype):
+        return spec
+    found = IMPLEMENTATIONS.get(spec) or BY_TAG.get(spec) if isinstance(spec, str) else None
+    if found is None:
+        names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
+        raise ValueError(f"There is no generator {spec!r} (at {user_line()}); available: {names}.")
+    return found
+
+
+def _resolve(impl: Any, dtype: Any) -> KeyDtype:
+    """The generator that `impl=` or `dtype=` names; only one of them may be given."""
+    if impl is not None and dtype is not None:
+        raise ValueError(f"Give impl= or dtype=, not both; got impl={impl!r} and dtype={dtype!r} (at {user_line()}).")
+    if dtype is not None and not isinstance(dtype, (KeyDtype, str)):
+        raise TypeError(f"dtype= names a key dtype here, such as weft.random.key_dtype(); got {dtype!r} (at {user_line()}).")
+    if isinstance(dtype, str):
+        return key_dtype(dtype.removeprefix("key<").removesuffix(">"))
+    return key_dtype(dtype if dtype is not None else impl)
+
+
+def _seed_value(seed: Any) -> Any:
+    """A seed as something to bind. Integers are taken modulo 2**32, or 2**64 when `enable_x64` is on."""
+    if isinstance(seed, (int, np.integer, np.ndarray)) and not isinstance(seed, np.bool_):
+        wide = np.asarray(seed)
+        if wide.dtype.kind not in "biu":
+            if wide.dtype == object:
+                raise OverflowError(f"A seed must fit into 64 bits, got {seed} (at {user_line()}).")
+            raise TypeError(f"A seed must be an integer, got {seed!r} of dtype {wide.dtype} (at {user_line()}).")
+        if config.random_seed_offset:
+            wide = wide.astype(np.int64) + np.int64(config.random_seed_offset)
+        if wide.dtype.itemsize == 8 and not config.enable_x64:
+            wide = wide.astype(np.int32)
+        return wide
+    if config.random_seed_offset and isinstance(seed, Array):
+        return seed + config.random_seed_offset
+    return seed
+
+
+def _make(name: str, seed: Any, generator: KeyDtype) -> Array:
+    value = _seed_value(seed)
+    shape = np.shape(value) if not isinstance(value, Array) else value.shape
+    if shape:
+        raise TypeError(
+            f"{name} takes one seed, but was given an array of shape {shape} (at {user_line()}). "
+            f"For a key from each: weft.vmap(weft.random.{name})(seeds)."
+        )
+    return random_seed(value, impl=generator)
+
+
+def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """A typed random key from an integer."""
+    return _make("key", seed, _resolve(impl, dtype))
+
+
+def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
+    """A raw random key from an integer: a uint32 array of two words (a typed key when `enable_custom_prng` is on)."""
+    made = _make("PRNGKey", seed, key_dtype(impl))
+    return made if config.enable_custom_prng else random_unwrap(made)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """Typed keys whose words stand along the last dimension of a uint32 array."""
+    words = key_bits_array
+    return random_wrap(words if isinstance(words, Array) else np.asarray(words), impl=_resolve(impl, dtype))
+
+
+def key_data(keys: Any) -> Array:
+    """The words of keys, along a last dimension of a uint32 array."""
+    typed, _ = as_keys("key_data", keys)
+    return random_unwrap(typed)
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator that the keys belong to."""
+    typed, _ = as_keys("key_impl", keys)
+    return typed.dtype.impl
+
+
+def is_key(x: Any) -> bool:
+    """Whether `x` is an array of typed keys."""
+    return isinstance(getattr(x, "dtype", None), KeyDtype)
+
+
+def as_keys(name: str, keys: Any) -> tuple[Array, bool]:
+    """Keys as typed ones, and whether they were raw."""
+    if is_key(keys):
+        return keys, False
+    if not isinstance(keys, (Array, np.ndarray)):
+        raise TypeError(
+            f"{name} needs a random key, got {keys!r} of type {type(keys).__name__} (at {user_line()}). "
+            "Make one with weft.random.key(seed)."
+        )
+    if not isinstance(keys, Array):
+        keys = np.asarray(keys)
+    if keys.dtype != dtypes.uint32 or keys.shape[-1:] != key_dtype().key_shape:
+        raise TypeError(
+            f"{name} needs a random key, got an array of dtype {dtypes.name(keys.dtype)} and shape {tuple(keys.shape)} "
+            f"(at {user_line()}). Make a key with weft.random.key(seed); a raw key is a uint32 array whose last "
+            f"dimension is {key_dtype().key_shape[0]}."
+        )
+    if config.legacy_prng_key != "allow":
+        text = f"{name} got a raw uint32 array as key (at {user_line()}); make typed keys with weft.random.key(seed)."
+        if config.legacy_prng_key == "error":
+            raise ValueError(text)
+        warnings.warn(text, stacklevel=3)
+    return random_wrap(keys, impl=key_dtype()), True
+
+
+def one_key(name: str, key: Any) -> tuple[Array, bool]:
+    """One typed key, and whether it was raw. A batch of keys is the user's mistake."""
+    typed, raw = as_keys(name, key)
+    if typed.shape:
+        raise ValueError(
+            f"{name} takes one key, but was given {tuple(typed.shape)} of them (at {user_line()}). "
+            f"To use each: weft.vmap(lambda key: weft.random.{name}(key, ...))(keys)."
+        )
+    return typed, raw
+
+
+def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
+    """`num` new keys (or a shape of them); the old one should not be used again."""
+    typed, raw = one_key("split", key)
+    made = random_split(typed, shape=as_shape(num, "num"))
+    return random_unwrap(made) if raw else made
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """A new key from a key and an integer, such as a step number: other integers give other keys."""
+    typed, raw = one_key("fold_in", key)
+    shape = data.shape if isinstance(data, Array) else np.shape(data)
+    if shape:
+        raise TypeError(
+            f"fold_in takes one integer, but was given an array of shape {tuple(shape)} (at {user_line()}). "
+            "To fold in each: weft.vmap(weft.random.fold_in, in_axes=(None, 0))(key, data)."
+        )
+    if dtypes.kind(dtypes.dtype(data, canonicalize=True)) not in "biu":
+        raise TypeError(f"fold_in takes an integer, got {data!r} (at {user_line()}).")
+    made = random_fold_in(typed, cast(data, dtypes.uint32))
+    return random_unwrap(made) if raw else made
+
+
+def clone(key: Any) -> Array:
+    """The same key, to be used once more on purpose when `debug_key_reuse` is on."""
+    typed, raw = as_keys("clone", key)
+    made = random_clone(typed)
+    return random_unwrap(made) if raw else made
+
+
+def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Uniform random unsigned integers over the whole range of `dtype` (the default unsigned type if none is given)."""
+    typed, _ = one_key("bits", key)
+    found = dtypes.canonicalize_dtype(dtypes.uint64) if dtype is None else dtypes.requested_dtype(dtype, "bits")
+    if dtypes.kind(found) != "u":
+        raise ValueError(f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    return draw_bits(typed, as_shape(shape), found)
+
+
+def draw_bits(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    """Random bits from a typed key, or from each key of an array of them."""
+    return random_bits(key, bit_width=8 * dtype.itemsize, shape=shape)

@@ -1,0 +1,182 @@
+"""Normal numbers and the distributions made of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.util import as_shape, broadcast_shape, shape_of
+from weft.ops.random import random_split
+from weft.random.discrete import draw_rademacher
+from weft.random.keys import one_key
+from weft.random.uniform import draw_shape, draw_uniform, parameters, real_dtype, sampler
+from weft.trace.array import Array
+
+
+def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype of a draw of real or complex numbers: the default float if none is asked for."""
+    found = dtypes.requested_dtype(float if dtype is None else dtype, name)
+    if dtypes.kind(found) not in "fc":
+        raise ValueError(f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    return found
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard normal numbers; complex ones have independent parts and mean square 1."""
+    typed, _ = one_key("normal", key)
+    return _normal(typed, shape=as_shape(shape), dtype=inexact_dtype("normal", dtype))
+
+
+@sampler
+def _normal(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    return draw_normal(key, shape, dtype)
+
+
+def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    """Normal numbers, of shape `shape` for each of the keys: the inverse of their distribution at uniform numbers."""
+    if dtypes.kind(dtype) == "c":
+        pair = random_split(keys, shape=(2,))
+        part = dtypes.to_real_dtype(dtype)
+        real, imaginary = (draw_normal(pair[..., i], shape, part) for i in range(2))
+        return lax.complex(real, imaginary) / np.array(math.sqrt(2), dtype)
+    u = draw_uniform(keys, shape, dtype, minval=-1 + dtypes.finfo(dtype).epsneg)
+    return np.array(math.sqrt(2), dtype) * lax.erf_inv(u)
+
+
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Standard normal numbers conditioned on lower < x < upper."""
+    typed, _ = one_key("truncated_normal", key)
+    found = real_dtype("truncated_normal", dtype)
+    lower, upper = parameters("truncated_normal", found, lower, upper)
+    shape = draw_shape("truncated_normal", shape, shape_of(lower), shape_of(upper))
+    return _truncated_normal(typed, lower, upper, shape=shape, dtype=found)
+
+
+@sampler
+def _truncated_normal(key: Array, lower: Any, upper: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    root = np.array(math.sqrt(2), dtype)
+    low, high = lax.erf(lower / root), lax.erf(upper / root)
+    x = root * lax.erf_inv(draw_uniform(key, shape, dtype, low, high))
+    # Rounding may have reached or passed a bound.
+    inside = wnp.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
+    below = wnp.nextafter(lax.stop_gradient(upper), np.array(-np.inf, dtype))
+    return wnp.minimum(below, wnp.maximum(inside, x))
+
+
+def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+    """Numbers whose logarithm is normal with standard deviation sigma."""
+    typed, _ = one_key("lognormal", key)
+    found = real_dtype("lognormal", dtype)
+    (sigma,) = parameters("lognormal", found, sigma)
+    return wnp.exp(_normal(typed, shape=draw_shape("lognormal", shape, shape_of(sigma)), dtype=found) * sigma)
+
+
+def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Lengths of vectors of three standard normal numbers."""
+    typed, _ = one_key("maxwell", key)
+    return _maxwell(typed, shape=as_shape(shape), dtype=real_dtype("maxwell", dtype))
+
+
+@sampler
+def _maxwell(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    vectors = draw_normal(key, (*shape, 3), dtype)
+    return wnp.sqrt(wnp.sum(vectors * vectors, axis=-1))
+
+
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Maxwell numbers with a random sign, times scale, plus loc; their shape is `shape` followed by that of the parameters."""
+    typed, _ = one_key("double_sided_maxwell", key)
+    found = real_dtype("double_sided_maxwell", dtype)
+    loc, scale = parameters("double_sided_maxwell", found, loc, scale)
+    inner = broadcast_shape("double_sided_maxwell", shape_of(loc), shape_of(scale))
+    return _double_sided_maxwell(typed, loc, scale, shape=(as_shape(shape) or inner) + inner, dtype=found)
+
+
+@sampler
+def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    keys = random_split(key, shape=(2,))
+    lengths = _maxwell(keys[0], shape=shape, dtype=dtype)
+    return draw_rademacher(keys[1], shape, dtype) * lengths * scale + loc
+
+
+def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
+    typed, _ = one_key("wald", key)
+    found = real_dtype("wald", dtype)
+    (mean,) = parameters("wald", found, mean)
+    return _wald(typed, mean, shape=draw_shape("wald", shape, shape_of(mean)), dtype=found)
+
+
+@sampler
+def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    keys = random_split(key, shape=(2,))
+    mean = wnp.broadcast_to(mean, shape)
+    v, u = draw_normal(keys[0], shape, dtype), draw_uniform(keys[1], shape, dtype)
+    two = np.array(2, dtype)
+    y = v * v
+    square = mean * mean
+    root = wnp.sqrt(np.array(4, dtype) * mean * y + square * (y * y))
+    x = mean + square * y / two - mean / two * root
+    return wnp.where(u <= mean / (mean + x), x, square / x)
+
+
+# ------------------------------------------------------------------------------------------------- vectors and matrices
+
+
+def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky") -> Array:
+    """Normal vectors with the given mean and covariance, whose factor comes from `method`: 'cholesky', 'eigh' or 'svd'."""
+    typed, _ = one_key("multivariate_normal", key)
+    found = real_dtype("multivariate_normal", dtype)
+    if method not in ("cholesky", "eigh", "svd"):
+        raise ValueError(f"multivariate_normal got method={method!r}; 'cholesky', 'eigh' or 'svd' is expected (at {user_line()}).")
+    mean, cov = parameters("multivariate_normal", found, mean, cov)
+    if not shape_of(mean):
+        raise ValueError(f"multivariate_normal needs a mean of at least one dimension, got a scalar (at {user_line()}).")
+    size = shape_of(mean)[-1]
+    if shape_of(cov)[-2:] != (size, size):
+        raise ValueError(
+            f"multivariate_normal needs cov of shape (..., {size}, {size}) to go with mean of shape {shape_of(mean)}, "
+            f"got cov of shape {shape_of(cov)} (at {user_line()})."
+        )
+    shape = draw_shape("multivariate_normal", shape, shape_of(mean)[:-1], shape_of(cov)[:-2])
+    return _multivariate_normal(typed, mean, cov, shape=shape, dtype=found, method=method)
+
+
+@functools.partial(jit, static_argnames=("shape", "dtype", "method"))
+def _multivariate_normal(key: Array, mean: Any, cov: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], method: str) -> Array:
+    if method == "svd":
+        vectors, values, _ = wnp.linalg.svd(cov)
+        factor = vectors * wnp.sqrt(values[..., None, :])
+    elif method == "eigh":
+        values, vectors = wnp.linalg.eigh(cov)
+        factor = vectors * wnp.sqrt(values[..., None, :])
+    else:
+        factor = wnp.linalg.cholesky(cov)
+    draws = draw_normal(key, (*shape, mean.shape[-1]), dtype)
+    return mean + wnp.einsum("...ij,...j->...i", factor, draws)
+
+
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
+    """Matrices of n rows and m (by default n) columns, uniform among those with orthonormal rows or columns."""
+    typed, _ = one_key("orthogonal", key)
+    found = inexact_dtype("orthogonal", dtype)
+    (rows,) = as_shape(n, "n")
+    (columns,) = as_shape(rows if m is None else m, "m")
+    return _orthogonal(typed, rows, columns, shape=as_shape(shape), dtype=found)
+
+
+@functools.partial(jit, static_argnums=(1, 2), static_argnames=("shape", "dtype"))
+def _orthogonal(key: Array, rows: int, columns: int, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    draws = draw_normal(key, (*shape, max(rows, columns), min(rows, columns)), dtype)
+    q, r = wnp.linalg.qr(draws)
+    # The signs of the diagonal of r make the decomposition unique, hence q uniform.
+    q = q * lax.sign(wnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
+    return wnp.swapaxes(q, -1, -2) if rows < columns else q

@@ -1,0 +1,220 @@
+"""Uniform numbers, and the distributions that are one formula away from them.
+
+All formulas follow the order of operations of JAX, so that draws agree with its own up to rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, shape_of
+from weft.random.keys import draw_bits, one_key
+from weft.trace.array import Array
+
+sampler = functools.partial(jit, static_argnames=("shape", "dtype"))
+"""Samplers are staged once for each shape and dtype, so that a draw is one equation of the program it is part of."""
+
+
+def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype of a draw of real numbers: the default float if none is asked for."""
+    found = dtypes.requested_dtype(float if dtype is None else dtype, name)
+    if dtypes.kind(found) != "f":
+        raise ValueError(f"{name} draws floats, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    return found
+
+
+def integer_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype of a draw of integers: the default integer if none is asked for."""
+    found = dtypes.requested_dtype(int if dtype is None else dtype, name)
+    if dtypes.kind(found) not in "iu":
+        raise ValueError(f"{name} draws integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    return found
+
+
+def parameters(name: str, dtype: Any, *values: Any) -> list[Any]:
+    """The parameters of a distribution in the dtype of its draws."""
+    check_arraylike(name, *values)
+    return [cast(value, dtype) for value in values]
+
+
+def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape of a draw: what was asked for, to which the parameters must broadcast; else what they broadcast to."""
+    if shape is None:
+        return broadcast_shape(name, *map(tuple, parameter_shapes))
+    found = as_shape(shape)
+    if broadcast_shape(name, found, *map(tuple, parameter_shapes)) != found:
+        raise ValueError(
+            f"{name} got shape={found}, to which its parameters of shape {', '.join(map(str, parameter_shapes))} do not "
+            f"broadcast (at {user_line()}). Leave shape out, or include the parameters' dimensions in it."
+        )
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- uniform
+
+
+def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+    """Numbers spread evenly over minval <= x < maxval."""
+    typed, _ = one_key("uniform", key)
+    found = real_dtype("uniform", dtype)
+    low, high = parameters("uniform", found, minval, maxval)
+    return _uniform(typed, low, high, shape=draw_shape("uniform", as_shape(shape), shape_of(low), shape_of(high)), dtype=found)
+
+
+@sampler
+def _uniform(key: Array, minval: Any, maxval: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    return draw_uniform(key, shape, dtype, minval, maxval)
+
+
+def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+    """Uniform numbers, of shape `shape` for each of the keys: random mantissas under the exponent of 1, less 1."""
+    limits = dtypes.finfo(dtype)
+    width = 8 if limits.nmant <= 8 else dtype.itemsize * 8  # no more random bits than the mantissa can take
+    whole = np.dtype(f"uint{dtype.itemsize * 8}")
+    bits = lax.convert_element_type(draw_bits(keys, shape, np.dtype(f"uint{width}")), whole)
+    one = np.array(1, dtype).view(whole)
+    mantissas = lax.shift_right_logical(bits, np.array(width - limits.nmant, whole))
+    floats = lax.bitcast_convert_type(lax.bitwise_or(mantissas, one), dtype) - np.array(1, dtype)
+    low, high = cast(minval, dtype), cast(maxval, dtype)
+    return wnp.maximum(low, floats * (high - low) + low)
+
+
+# --------------------------------------------------------------------------------------------- one formula from uniform
+
+
+def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard exponential numbers, of density exp(-x)."""
+    typed, _ = one_key("exponential", key)
+    return _exponential(typed, shape=as_shape(shape), dtype=real_dtype("exponential", dtype))
+
+
+@sampler
+def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    # 1 - u is in (0, 1], so the logarithm is finite.
+    return -lax.log1p(-draw_uniform(key, shape, dtype))
+
+
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
+    """Standard Gumbel numbers, -log(-log u). With mode 'high' the right tail gets twice the bits; 'low' is the default."""
+    typed, _ = one_key("gumbel", key)
+    if mode not in (None, "low", "high"):
+        raise ValueError(f"gumbel got mode={mode!r}; 'high' or 'low' is expected (at {user_line()}).")
+    return _gumbel(typed, shape=as_shape(shape), dtype=real_dtype("gumbel", dtype), mode=mode or "low")
+
+
+@functools.partial(jit, static_argnames=("shape", "dtype", "mode"))
+def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: str) -> Array:
+    limits = dtypes.finfo(dtype)
+    if mode == "low":
+        return -lax.log(-lax.log(draw_uniform(key, shape, dtype, minval=limits.tiny)))
+    pair = draw_uniform(key, (2, *shape), dtype)
+    high, low = pair[0], pair[1]
+    refined = high + np.array(limits.eps, dtype) * low + np.array(limits.tiny, dtype)
+    # Below one half the spacing of floats is finer than the step of `high`: `low` fills it in.
+    x = wnp.where(high >= np.array(0.5, dtype), high, refined)
+    return -lax.log(-lax.log1p(-x))
+
+
+def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard Laplace numbers, of density exp(-|x|) / 2."""
+    typed, _ = one_key("laplace", key)
+    return _laplace(typed, shape=as_shape(shape), dtype=real_dtype("laplace", dtype))
+
+
+@sampler
+def _laplace(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    u = draw_uniform(key, shape, dtype, minval=-1 + dtypes.finfo(dtype).epsneg)
+    return lax.sign(u) * lax.log1p(-lax.abs(u))
+
+
+def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard logistic numbers, the logit of a uniform one."""
+    typed, _ = one_key("logistic", key)
+    return _logistic(typed, shape=as_shape(shape), dtype=real_dtype("logistic", dtype))
+
+
+@sampler
+def _logistic(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    u = draw_uniform(key, shape, dtype, minval=dtypes.finfo(dtype).tiny)
+    return lax.log(u) - lax.log1p(-u)
+
+
+def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard Cauchy numbers, of density 1 / (pi (1 + x²))."""
+    typed, _ = one_key("cauchy", key)
+    return _cauchy(typed, shape=as_shape(shape), dtype=real_dtype("cauchy", dtype))
+
+
+@sampler
+def _cauchy(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    u = draw_uniform(key, shape, dtype, minval=dtypes.finfo(dtype).eps)
+    return lax.tan(np.array(math.pi, dtype) * (u - np.array(0.5, dtype)))
+
+
+def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Pareto numbers, of density b / x^(b + 1) for x >= 1."""
+    typed, _ = one_key("pareto", key)
+    found = real_dtype("pareto", dtype)
+    (power,) = parameters("pareto", found, b)
+    return _pareto(typed, power, shape=draw_shape("pareto", shape, shape_of(power)), dtype=found)
+
+
+@sampler
+def _pareto(key: Array, b: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    return wnp.exp(_exponential(key, shape=shape, dtype=dtype) / b)
+
+
+def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Rayleigh numbers, of density x / s² exp(-x² / 2s²) for x >= 0 with scale s."""
+    typed, _ = one_key("rayleigh", key)
+    found = real_dtype("rayleigh", dtype)
+    (scale,) = parameters("rayleigh", found, scale)
+    return _rayleigh(typed, scale, shape=draw_shape("rayleigh", shape, shape_of(scale)), dtype=found)
+
+
+@sampler
+def _rayleigh(key: Array, scale: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    return scale * wnp.sqrt(lax.log(draw_uniform(key, shape, dtype)) * np.array(-2, dtype))
+
+
+def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Weibull numbers: the power 1 / concentration of exponential ones, times scale."""
+    typed, _ = one_key("weibull_min", key)
+    found = real_dtype("weibull_min", dtype)
+    scale, concentration = parameters("weibull_min", found, scale, concentration)
+    return _weibull_min(typed, scale, concentration, shape=as_shape(shape), dtype=found)
+
+
+@sampler
+def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    power = wnp.divide(np.array(1, dtype), concentration)
+    return wnp.power(-lax.log1p(-draw_uniform(key, shape, dtype)), power) * scale
+
+
+def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Numbers between left and right whose density is a triangle with its peak at mode."""
+    typed, _ = one_key("triangular", key)
+    found = real_dtype("triangular", dtype)
+    left, mode, right = parameters("triangular", found, left, mode, right)
+    shape = draw_shape("triangular", shape, shape_of(left), shape_of(mode), shape_of(right))
+    return _triangular(typed, left, mode, right, shape=shape, dtype=found)
+
+
+@sampler
+def _triangular(key: Array, left: Any, mode: Any, right: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    left, mode, right = (wnp.broadcast_to(x, shape) for x in (left, mode, right))
+    peak = (mode - left) / (right - left)
+    u = draw_uniform(key, shape, dtype)
+    rising = left + wnp.sqrt(u * (right - left) * (mode - left))
+    falling = right - wnp.sqrt((np.array(1, dtype) - u) * (right - left) * (right - mode))
+    return wnp.where(u < peak, rising, falling)
