@@ -50,6 +50,11 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     return [a.val if type(a) is Literal else values[a] for a in jaxpr.outvars]
 
 
+def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
+    """The results of a program on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p, x)[0])`."""
+    return replay(jaxpr, *args)
+
+
 def run(jaxpr: Jaxpr, arrays: Sequence[Any], check: Any = None) -> list[Any]:
     """Compute the results on NumPy arrays, freeing every intermediate after its last use.
 

@@ -158,6 +158,20 @@ def subjaxprs(params: Params) -> list[Jaxpr]:
     return found
 
 
+def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
+    """The named axes that the program communicates over, inside of what it carries too."""
+
+    def compute() -> tuple[Any, ...]:
+        found: dict[Any, None] = {}
+        for equation in jaxpr.eqns:
+            found.update(dict.fromkeys(equation.primitive.named_axes(equation.params)))
+            for inner in subjaxprs(equation.params):
+                found.update(dict.fromkeys(named_axes(inner)))
+        return tuple(found)
+
+    return jaxpr.cached("named_axes", compute)
+
+
 def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
     """The same program with its constants as leading arguments, for equations that pass them as operands."""
     if not jaxpr.constvars:

@@ -49,3 +49,169 @@ from weft.lax.slicing import (
     slice,
     slice_in_dim,
 )
+
+# elementwise.py
+from weft.lax.elementwise import (
+    RoundingMethod,
+    abs,
+    acos,
+    acosh,
+    add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bessel_i0e,
+    bessel_i1e,
+    betainc,
+    bitcast_convert_type,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    clamp,
+    clz,
+    complex,
+    conj,
+    convert_element_type,
+    cos,
+    cosh,
+    digamma,
+    div,
+    eq,
+    erf,
+    erf_inv,
+    erfc,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    ge,
+    gt,
+    igamma,
+    igamma_grad_a,
+    igammac,
+    imag,
+    integer_pow,
+    is_finite,
+    le,
+    lgamma,
+    log,
+    log1p,
+    logistic,
+    lt,
+    max,
+    min,
+    mul,
+    mulhi,
+    ne,
+    neg,
+    nextafter,
+    polygamma,
+    population_count,
+    pow,
+    random_gamma_grad,
+    real,
+    reciprocal,
+    reduce_precision,
+    rem,
+    round,
+    rsqrt,
+    select,
+    select_n,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    stop_gradient,
+    sub,
+    tan,
+    tanh,
+    zeta,
+)
+
+# reductions.py
+from weft.lax.reductions import (
+    argmax,
+    argmin,
+    cumlogsumexp,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    reduce,
+    reduce_and,
+    reduce_max,
+    reduce_min,
+    reduce_or,
+    reduce_prod,
+    reduce_sum,
+    reduce_xor,
+)
+
+# sorting.py
+from weft.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
+
+# windows.py
+from weft.lax.windows import padtype_to_pads, reduce_window, reduce_window_shape_tuple
+
+# contraction.py
+from weft.lax.contraction import (
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    DotDimensionNumbers,
+    Precision,
+    PrecisionLike,
+    RaggedDotDimensionNumbers,
+    batch_matmul,
+    dot,
+    dot_general,
+    ragged_dot,
+    ragged_dot_general,
+)
+
+# convolution.py
+from weft.lax.convolution import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    conv,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    conv_with_general_padding,
+)
+
+# control_flow.py, associative.py
+from weft.lax.associative import associative_scan
+from weft.lax.control_flow import cond, fori_loop, map, scan, switch, while_loop
+
+# parallel.py
+from weft.lax.parallel import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
+)
+
+# barriers.py
+from weft.lax.barriers import optimization_barrier

@@ -52,8 +52,8 @@ def dot_general(
     """Products of two arrays summed over pairs of contracting dimensions, one for each element of the batch dimensions.
 
     `dimension_numbers` is `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`. The result has the batch
-    dimensions, then what is left of `lhs`, then what is left of `rhs`. `preferred_element_type` is the dtype of the result,
-    in which the sum is then accumulated as well. Where the result is placed follows from where the operands are.
+    dimensions, then what is left of `lhs`, then what is left of `rhs`. `preferred_element_type` is the dtype of the
+    result, in which the sum is then accumulated as well. Where the result is placed follows from the operands.
     """
     return dot_general_primitive(
         lhs,
@@ -94,7 +94,7 @@ def dot(
         if not (1 <= len(left) <= 2 and 1 <= len(right) <= 2 and left[-1] == right[0]):
             raise fail(
                 f"dot multiplies vectors and matrices whose inner sizes agree, got shapes {left} and {right}.",
-                fix="give dimension_numbers=((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)), or use weft.numpy.matmul",
+                fix="give dimension_numbers, or use weft.numpy.matmul",
             )
         dimension_numbers = (((len(left) - 1,), (0,)), ((), ()))
     return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
@@ -113,7 +113,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
 
 
 class RaggedDotDimensionNumbers(NamedTuple):
-    """Dimensions of a ragged contraction: those of `dot_general`, the one that groups divide, and the one that numbers them."""
+    """Those of `dot_general`, the dimension of lhs that groups divide, and the one of rhs that numbers groups."""
 
     dot_dimension_numbers: DotDimensionNumbers
     lhs_ragged_dimensions: Sequence[int]
@@ -153,10 +153,12 @@ def ragged_dot_general(
 ) -> Any:
     """`dot_general` where one dimension of `lhs` is divided into consecutive groups of `group_sizes`.
 
-    A free dimension: each group has its own slice of `rhs` along the group dimension. A contracting dimension: each group is
-    summed apart, and the result has the groups first. A batch dimension: groups make no difference to the numbers.
+    A free dimension: each group has its own slice of `rhs` along the group dimension. A contracting dimension: each
+    group is summed apart, and the result has the groups first. A batch dimension: the numbers do not depend on groups.
     """
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = canonical_numbers(ragged_dot_dimension_numbers.dot_dimension_numbers)
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = canonical_numbers(
+        ragged_dot_dimension_numbers.dot_dimension_numbers
+    )
     ragged_axes, group_axes = map(_axes, ragged_dot_dimension_numbers[1:])
     x, y, sizes = (type_of(v) for v in (lhs, rhs, group_sizes))
     assert isinstance(x, ArrayType) and isinstance(y, ArrayType) and isinstance(sizes, ArrayType)
@@ -185,7 +187,10 @@ def ragged_dot_general(
         outer = lhs_contract[: lhs_contract.index(ragged)]
     groups = y.shape[group_axes[0]] if free else sizes.shape[-1]
     if group_offset is None and sizes.shape[-1] != groups:
-        raise fail(f"A ragged contraction got {sizes.shape[-1]} group sizes for {groups} groups of rhs.", received=f"rhs {y.short()}")
+        raise fail(
+            f"A ragged contraction got {sizes.shape[-1]} group sizes for {groups} groups of rhs.",
+            received=f"rhs {y.short()}",
+        )
     chosen = in_group(x, group_sizes, (*lhs_batch, *outer), ragged, groups, group_offset)
     shape = (groups, *x.shape)
     repeated = broadcast_in_dim(lhs, shape=shape, broadcast_dimensions=tuple(range(1, len(shape))))
@@ -208,7 +213,7 @@ def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, grou
     if rank not in (1, len(outer) + 1) or (rank > 1 and ends.shape[:-1] != tuple(x.shape[a] for a in outer)):
         raise fail(
             f"A ragged contraction got group_sizes of shape {ends.shape}.",
-            fix=f"give shape ({groups},), or one row of sizes for each place along dimensions {outer} of lhs {x.short()}",
+            fix=f"give shape ({groups},), or a row of sizes for each place along dimensions {outer} of lhs {x.short()}",
         )
 
     def spread(edges: Any) -> Any:

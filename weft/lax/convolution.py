@@ -67,8 +67,8 @@ def conv_general_dilated(
     """Slide the kernel `rhs` over `lhs`, contracting features and window.
 
     `padding` is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per spatial dimension, where negative numbers crop.
-    `lhs_dilation` spreads the operand's elements apart (a transposed convolution), `rhs_dilation` the kernel's. Groups divide
-    the features, or the batch, into parts that meet only their own part of the kernel's output features.
+    `lhs_dilation` spreads the operand's elements apart (a transposed convolution), `rhs_dilation` the kernel's. Groups
+    divide the features, or the batch, into parts that meet only their own part of the kernel's output features.
     `dimension_numbers` are three strings such as `('NHWC', 'HWIO', 'NHWC')`; None means `('NCHW', 'OIHW', 'NCHW')`.
     """
     x, kernel = type_of(lhs), type_of(rhs)
@@ -81,10 +81,12 @@ def conv_general_dilated(
     if isinstance(padding, str):
         if any(d != 1 for d in spread):
             raise ValueError(
-                f"conv_general_dilated got padding {padding!r} with lhs_dilation {spread}; what a string means is not defined "
-                "there. Give (low, high) pairs, or use conv_transpose."
+                f"conv_general_dilated got padding {padding!r} with lhs_dilation {spread}, where it has no meaning. "
+                "Give (low, high) pairs, or use conv_transpose."
             )
-        extents = [dilated_size(k, d) for k, d in zip(in_order(kernel.shape, numbers.rhs_spec)[2:], dilation, strict=True)]
+        extents = [
+            dilated_size(k, d) for k, d in zip(in_order(kernel.shape, numbers.rhs_spec)[2:], dilation, strict=True)
+        ]
         pads: Pads = tuple(padtype_to_pads(in_order(x.shape, numbers.lhs_spec)[2:], extents, strides, padding))
     else:
         pads = explicit_pads(padding, rank)
@@ -106,7 +108,10 @@ def conv_general_dilated(
 def _counts(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
     counts = tuple(index(v) for v in values)
     if len(counts) != rank or any(c < 1 for c in counts):
-        raise fail(f"conv_general_dilated got {name} {counts} for {rank} spatial dimensions.", fix="one positive integer for each")
+        raise fail(
+            f"conv_general_dilated got {name} {counts} for {rank} spatial dimensions.",
+            fix="one positive integer for each",
+        )
     return counts
 
 
@@ -122,7 +127,7 @@ def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any
     dtype = preferred(preferred_element_type, "conv_general_dilated")
     if dtype is not None and dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(natural_dtype(x.dtype, kernel.dtype)):
         raise DtypeMismatchError(
-            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)}, narrower than {dtypes.name(x.dtype)}.",
+            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)}, too narrow for {x.short()}.",
             fix="convert the result with lax.convert_element_type",
             at=user_line(),
         )
@@ -166,7 +171,12 @@ def conv_with_general_padding(
     )
 
 
-_CHANNELS_LAST = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NHWDC", "HWDIO", "NHWDC")}
+_CHANNELS_LAST = {
+    2: ("NC", "IO", "NC"),
+    3: ("NHC", "HIO", "NHC"),
+    4: ("NHWC", "HWIO", "NHWC"),
+    5: ("NHWDC", "HWDIO", "NHWDC"),
+}
 
 
 def conv_transpose(
@@ -183,14 +193,16 @@ def conv_transpose(
 ) -> Any:
     """A convolution with fractional strides, which makes the result larger where a convolution makes it smaller.
 
-    `padding` as a string is that of the forward convolution whose sizes this undoes; pairs are the padding of this one, or
-    that of the forward convolution too with `use_consistent_padding`. `transpose_kernel` reverses the window and exchanges
-    its features, so that the result is the gradient of the convolution with this kernel. Channels are last by default.
+    `padding` as a string is that of the forward convolution whose sizes this undoes; pairs are the padding of this one,
+    or that of the forward convolution too with `use_consistent_padding`. `transpose_kernel` reverses the window and
+    exchanges its features: the result is then the gradient of the convolution. Channels are last by default.
     """
     x, kernel = np.shape(lhs), np.shape(rhs)
     if dimension_numbers is None:
         if len(x) not in _CHANNELS_LAST:
-            raise fail(f"conv_transpose has default dimension_numbers for 1 to 3 spatial dimensions, got an operand of shape {x}.")
+            raise fail(
+                f"conv_transpose needs dimension_numbers beyond 3 spatial dimensions; the operand has shape {x}."
+            )
         dimension_numbers = _CHANNELS_LAST[len(x)]  # type: ignore[assignment]
     numbers = conv_dimension_numbers(x, kernel, dimension_numbers)
     rank = len(x) - 2
@@ -233,7 +245,7 @@ def conv_general_dilated_patches(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """The windows that a convolution reads, each flattened into the feature dimension: feature outermost, then the window."""
+    """The windows that a convolution reads, each flattened into the feature dimension: feature outermost."""
     x = type_of(lhs)
     assert isinstance(x, ArrayType)
     window = tuple(index(size) for size in filter_shape)
@@ -279,7 +291,7 @@ def conv_general_dilated_local(
     patches = conv_general_dilated_patches(
         lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers, precision
     )
-    (_, feature, *places), (out_feature, in_feature, *kernel_places) = numbers.out_spec, numbers.rhs_spec
+    (_, feature, *places), (_, in_feature, *kernel_places) = numbers.out_spec, numbers.rhs_spec
     made = dot_general(patches, rhs, (((feature,), (in_feature,)), (places, kernel_places)), precision)
     # The product has the places, then batch and output feature.
     count = len(places)

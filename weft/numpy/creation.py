@@ -42,7 +42,7 @@ from weft.runtime.array import ConcreteArray, from_numpy
 from weft.runtime.device import Device, SingleDeviceSharding
 from weft.trace.array import Array
 
-# --------------------------------------------------------------------------------------------------------- from values
+# ----------------------------------------------------------------------------------------------- from values
 
 
 def array(
@@ -95,7 +95,7 @@ def copy(a: Any, order: str | None = None) -> Array:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """`x` converted to another dtype. Complex numbers lose their imaginary part; not-a-number becomes True as a bool."""
+    """`x` converted to another dtype. Complex numbers lose their imaginary part."""
     check_device(device)
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
@@ -246,7 +246,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     return asarray(np.from_dlpack(x))
 
 
-# ------------------------------------------------------------------------------------------------------------- filled
+# --------------------------------------------------------------------------------------------------- filled
 
 
 def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -> Array:
@@ -329,7 +329,7 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
     return filled(tuple(sizes), value, wanted, weak)
 
 
-# ----------------------------------------------------------------------------------------------------------- counting
+# ------------------------------------------------------------------------------------------------- counting
 
 _KNOWN = "arange needs start, stop and step to be known when tracing, since they decide the size of the result."
 _KNOWN_FIX = "static_argnums or static_argnames for that argument, or wnp.arange(n) + start with a known size n"

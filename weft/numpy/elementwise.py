@@ -18,6 +18,7 @@ from weft.numpy.util import (
     cast,
     check_arraylike,
     check_no_out,
+    choose,
     ensure_array,
     is_concrete,
     kind_of,
@@ -27,6 +28,7 @@ from weft.numpy.util import (
     promote_dtypes,
     promote_dtypes_inexact,
 )
+from weft.ops import arithmetic
 from weft.trace.array import Array
 
 
@@ -73,9 +75,9 @@ acosh = one_argument(lax.acosh, "acosh", "The inverse hyperbolic cosine.")
 atanh = one_argument(lax.atanh, "atanh", "The inverse hyperbolic tangent.")
 
 
-def number_like(x: Any, value: Any) -> np.ndarray:
-    """A number in the dtype of an array, to compute with."""
-    return cast(value, x.dtype)
+def number_like(x: Any, value: Any) -> Any:
+    """A number in the dtype of an array, to compute with; weak where the array is."""
+    return cast(value, x.dtype, getattr(x, "weak_type", False))
 
 
 def log2(x: Any, /) -> Array:
@@ -90,29 +92,29 @@ def log10(x: Any, /) -> Array:
     return lax.div(lax.log(x), number_like(x, math.log(10)))
 
 
-# ----------------------------------------------------------------------------------------------------------- arithmetic
+# ------------------------------------------------------------------------------------------------- arithmetic
 
 
 def add(x: Any, y: Any, /) -> Array:
     """The sum; of booleans, whether one is true."""
     x, y = promote_args("add", x, y)
-    return lax.add(x, y) if x.dtype != np.bool_ else lax.bitwise_or(x, y)
+    return arithmetic.add(x, y) if x.dtype != np.bool_ else lax.bitwise_or(x, y)
 
 
 def subtract(x: Any, y: Any, /) -> Array:
     """The difference."""
-    return lax.sub(*promote_args("subtract", x, y))
+    return arithmetic.sub(*promote_args("subtract", x, y))
 
 
 def multiply(x: Any, y: Any, /) -> Array:
     """The product; of booleans, whether both are true."""
     x, y = promote_args("multiply", x, y)
-    return lax.mul(x, y) if x.dtype != np.bool_ else lax.bitwise_and(x, y)
+    return arithmetic.mul(x, y) if x.dtype != np.bool_ else lax.bitwise_and(x, y)
 
 
 def negative(x: Any, /) -> Array:
     """Minus each element."""
-    return lax.neg(*promote_args("negative", x))
+    return arithmetic.neg(*promote_args("negative", x))
 
 
 def positive(x: Any, /) -> Array:
@@ -123,12 +125,12 @@ def positive(x: Any, /) -> Array:
 
 def true_divide(x1: Any, x2: Any, /) -> Array:
     """The quotient, in floating point."""
-    return lax.div(*promote_args_inexact("true_divide", x1, x2))
+    return arithmetic.div(*promote_args_inexact("true_divide", x1, x2))
 
 
 def divide(x1: Any, x2: Any, /) -> Array:
     """The quotient, in floating point."""
-    return lax.div(*promote_args_inexact("divide", x1, x2))
+    return arithmetic.div(*promote_args_inexact("divide", x1, x2))
 
 
 def reciprocal(x: Any, /) -> Array:
@@ -146,7 +148,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     if kind == "i":
         quotient = lax.div(x1, x2)
         adjust = lax.bitwise_and(lax.ne(lax.sign(x1), lax.sign(x2)), lax.ne(lax.rem(x1, x2), number_like(x1, 0)))
-        return lax.select(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
+        return choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
     if kind == "c":
         raise TypeError(f"floor_divide does not support complex-valued inputs.  at {user_line()}")
     return _float_divmod(x1, x2)[0]
@@ -160,7 +162,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
         return rest
     zero = number_like(x1, 0)
     adjust = lax.bitwise_and(lax.ne(lax.lt(rest, zero), lax.lt(x2, zero)), lax.ne(rest, zero))
-    return lax.select(adjust, lax.add(rest, x2), rest)
+    return choose(adjust, lax.add(rest, x2), rest)
 
 
 mod = remainder
@@ -184,8 +186,8 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
     zero, rest = number_like(x1, 0), lax.rem(x1, x2)
     quotient = lax.div(lax.sub(x1, rest), x2)
     adjust = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.sign(x2), lax.sign(rest)))
-    rest = lax.select(adjust, lax.add(rest, x2), rest)
-    quotient = lax.select(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
+    rest = choose(adjust, lax.add(rest, x2), rest)
+    quotient = choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
     return lax.round(quotient), rest
 
 
@@ -193,7 +195,7 @@ def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
     """The fractional and the whole part of each element."""
     check_no_out("modf", out)
     (x,) = promote_args_inexact("modf", x)
-    whole = lax.select(lax.ge(x, number_like(x, 0)), lax.floor(x), lax.ceil(x))
+    whole = choose(lax.ge(x, number_like(x, 0)), lax.floor(x), lax.ceil(x))
     return lax.sub(x, whole), whole
 
 
@@ -226,7 +228,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     x1, x2 = broadcast_full("copysign", x1, x2)
     if kind_of(x1) == "c":
         raise TypeError(f"copysign does not support complex-valued inputs.  at {user_line()}")
-    return lax.select(_signbit(x2), lax.neg(lax.abs(x1)), lax.abs(x1))
+    return choose(_signbit(x2), lax.neg(lax.abs(x1)), lax.abs(x1))
 
 
 def signbit(x: Any, /) -> Array:
@@ -254,9 +256,9 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     """0 where `x1` is negative, 1 where it is positive, and `x2` where it is zero."""
     x1, x2 = broadcast_full("heaviside", x1, x2)
     zero = number_like(x1, 0)
-    step = lax.select(lax.lt(x1, zero), lax.full_like(x1, 0), lax.full_like(x1, 1))
-    step = lax.select(lax.eq(x1, zero), x2, step)
-    return lax.select(lax.ne(x1, x1), x1, step)
+    step = choose(lax.lt(x1, zero), number_like(x1, 0), number_like(x1, 1))
+    step = choose(lax.eq(x1, zero), x2, step)
+    return choose(lax.ne(x1, x1), x1, step)
 
 
 def broadcast_full(name: str, *args: Any) -> list[Any]:
@@ -266,7 +268,7 @@ def broadcast_full(name: str, *args: Any) -> list[Any]:
     return [x if x.shape == shape else lax.broadcast(x, shape) for x in promoted]
 
 
-# --------------------------------------------------------------------------------------------------------------- powers
+# ----------------------------------------------------------------------------------------------------- powers
 
 
 def power(x1: Any, x2: Any, /) -> Array:
@@ -309,10 +311,10 @@ def _integer_power(base: Any, exponent: Any) -> Array:
     shape = base.shape or exponent.shape
     base, exponent = (x if x.shape == shape else lax.broadcast(x, shape) for x in (base, exponent))
     one, zero = number_like(base, 1), number_like(base, 0)
-    result = lax.select(lax.lt(exponent, zero), lax.full_like(base, 0), lax.full_like(base, 1))
+    result = choose(lax.lt(exponent, zero), number_like(base, 0), number_like(base, 1))
     for _ in range(dtypes.iinfo(exponent.dtype).bits - (kind_of(exponent) == "i")):
         odd = lax.eq(lax.bitwise_and(exponent, one), one)
-        result = lax.select(odd, lax.mul(result, base), result)
+        result = choose(odd, lax.mul(result, base), result)
         base = lax.mul(base, base)
         exponent = lax.shift_right_logical(exponent, one)
     return result
@@ -334,11 +336,11 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     x1, x2 = lax.abs(x1), lax.abs(x2)
     large, small = lax.max(x1, x2), lax.min(x1, x2)
     zero, one = number_like(x1, 0), number_like(x1, 1)
-    divisor = lax.select(lax.eq(large, zero), lax.full_like(large, 1), large)
+    divisor = choose(lax.eq(large, zero), number_like(large, 1), large)
     ratio = lax.div(small, divisor)
     length = lax.mul(large, lax.sqrt(lax.add(one, lax.mul(ratio, ratio))))
     infinite = lax.eq(large, number_like(x1, math.inf))
-    return lax.select(lax.bitwise_or(infinite, lax.eq(large, zero)), large, length)
+    return choose(lax.bitwise_or(infinite, lax.eq(large, zero)), large, length)
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:
@@ -346,7 +348,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Array:
     x1, x2 = broadcast_full("logaddexp", x1, x2)
     if kind_of(x1) == "c":
         first = lax.ge(lax.real(x1), lax.real(x2))
-        large, small = lax.select(first, x1, x2), lax.select(first, x2, x1)
+        large, small = choose(first, x1, x2), choose(first, x2, x1)
         return lax.add(large, lax.log1p(lax.exp(lax.sub(small, large))))
     return _log_add_exp(x1, x2, lax.exp, lax.log1p)
 
@@ -364,11 +366,11 @@ def _log_add_exp(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Calla
     difference = lax.sub(x1, x2)
     # inf - inf is not a number; with 0 in its place the values are right and derivatives are halves.
     unknown = lax.ne(difference, difference)
-    difference = lax.select(unknown, lax.full_like(difference, 0), difference)
+    difference = choose(unknown, number_like(difference, 0), difference)
     return lax.add(lax.max(x1, x2), logarithm(power(lax.neg(lax.abs(difference)))))
 
 
-# ---------------------------------------------------------------------------------------------------------- trigonometry
+# ------------------------------------------------------------------------------------------------ trigonometry
 
 
 def arctan2(x1: Any, x2: Any, /) -> Array:
@@ -400,16 +402,16 @@ def sinc(x: Any, /) -> Array:
     (x,) = promote_args_inexact("sinc", x)
     scaled = lax.mul(number_like(x, math.pi), x)
     at_zero = lax.eq(x, number_like(x, 0))
-    divisor = lax.select(at_zero, lax.full_like(scaled, 1), scaled)
+    divisor = choose(at_zero, number_like(scaled, 1), scaled)
     # The first terms of the series stand in at 0, so that derivatives are right there too.
     squared = lax.mul(scaled, scaled)
     near = number_like(x, 1) + squared * (number_like(x, -1 / 6) + squared * number_like(x, 1 / 120))
-    return lax.select(
+    return choose(
         at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(lax.sin(divisor), divisor)
     )
 
 
-# -------------------------------------------------------------------------------------------------------------- rounding
+# ---------------------------------------------------------------------------------------------------- rounding
 
 
 def floor(x: Any, /) -> Array:
@@ -424,7 +426,7 @@ def ceil(x: Any, /) -> Array:
 
 def trunc(x: Any) -> Array:
     """The integer part, as a float; integers stay as they are."""
-    return _rounded("trunc", lambda v: lax.select(lax.lt(v, number_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
+    return _rounded("trunc", lambda v: choose(lax.lt(v, number_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
 
 
 def _rounded(name: str, operation: Callable[[Any], Any], x: Any) -> Array:
@@ -464,7 +466,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
         made = lax.div(_nearest(lax.mul(wide, factor)), factor)
     else:
         made = lax.mul(_nearest(lax.div(wide, factor)), factor)
-    made = lax.select(lax.is_finite(made), made, wide)  # numbers too large to scale have no decimals
+    made = choose(lax.is_finite(made), made, wide)  # numbers too large to scale have no decimals
     return cast(made, x.dtype, x.weak_type)
 
 
@@ -501,12 +503,12 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 def _replaced(x: Any, condition: Any, value: Any) -> Any:
     value = converted(ensure_array(value), x.dtype)
-    return lax.select(
+    return choose(
         condition, lax.broadcast_in_dim(value, x.shape, tuple(range(len(x.shape) - value.ndim, len(x.shape)))), x
     )
 
 
-# ----------------------------------------------------------------------------------------------------- complex numbers
+# ------------------------------------------------------------------------------------------- complex numbers
 
 
 def conjugate(x: Any, /) -> Array:
@@ -543,29 +545,29 @@ def angle(z: Any, deg: bool = False) -> Array:
     return rad2deg(made) if deg else made
 
 
-# ------------------------------------------------------------------------------------------------- extremes of two, limits
+# --------------------------------------------------------------------------------------- extremes of two, limits
 
 
 def maximum(x: Any, y: Any, /) -> Array:
     """The larger of two; not-a-number wins."""
-    return lax.max(*promote_args("maximum", x, y))
+    return arithmetic.max(*promote_args("maximum", x, y))
 
 
 def minimum(x: Any, y: Any, /) -> Array:
     """The smaller of two; not-a-number wins."""
-    return lax.min(*promote_args("minimum", x, y))
+    return arithmetic.min(*promote_args("minimum", x, y))
 
 
 def fmax(x1: Any, x2: Any) -> Array:
     """The larger of two; a number wins over not-a-number."""
     x1, x2 = broadcast_numbers("fmax", x1, x2)
-    return lax.select(lax.bitwise_or(lax.gt(x1, x2), lax.ne(x2, x2)), x1, x2)
+    return choose(lax.bitwise_or(lax.gt(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
     """The smaller of two; a number wins over not-a-number."""
     x1, x2 = broadcast_numbers("fmin", x1, x2)
-    return lax.select(lax.bitwise_or(lax.lt(x1, x2), lax.ne(x2, x2)), x1, x2)
+    return choose(lax.bitwise_or(lax.lt(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def broadcast_numbers(name: str, *args: Any) -> list[Any]:
@@ -590,7 +592,7 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
     return ensure_array(made)
 
 
-# ---------------------------------------------------------------------------------------------------------- parts of floats
+# ------------------------------------------------------------------------------------------------ parts of floats
 
 
 def nextafter(x: Any, y: Any, /) -> Array:
@@ -633,19 +635,19 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     plain = lax.bitwise_and(lax.is_finite(wide), lax.ne(wide, number_like(wide, 0)))
     # Denormal numbers are scaled up first, so that their exponent field counts.
     tiny = lax.bitwise_and(lax.lt(lax.abs(wide), number_like(wide, dtypes.finfo(wide.dtype).tiny)), plain)
-    scaled = lax.select(tiny, lax.mul(wide, number_like(wide, 2.0**bits)), wide)
+    scaled = choose(tiny, lax.mul(wide, number_like(wide, 2.0**bits)), wide)
     pattern = lax.bitcast_convert_type(scaled, integer)
     mask = (1 << (8 if bits == 23 else 11)) - 1
     field = lax.bitwise_and(lax.shift_right_logical(pattern, integer.type(bits)), integer.type(mask))
     exponent = lax.sub(field, integer.type(bias))
-    exponent = lax.select(tiny, lax.sub(exponent, integer.type(bits)), exponent)
+    exponent = choose(tiny, lax.sub(exponent, integer.type(bits)), exponent)
     kept = lax.bitwise_or(lax.bitwise_and(pattern, integer.type(~(mask << bits))), integer.type(bias << bits))
-    mantissa = lax.select(plain, lax.bitcast_convert_type(kept, wide.dtype), wide)
-    exponent = lax.select(plain, exponent, lax.full_like(exponent, 0))
+    mantissa = choose(plain, lax.bitcast_convert_type(kept, wide.dtype), wide)
+    exponent = choose(plain, exponent, number_like(exponent, 0))
     return cast(mantissa, x.dtype, x.weak_type), lax.convert_element_type(exponent, dtypes.int32)
 
 
-# -------------------------------------------------------------------------------------------------------- integer functions
+# ---------------------------------------------------------------------------------------------- integer functions
 
 
 def gcd(x1: Any, x2: Any) -> Array:
@@ -655,8 +657,8 @@ def gcd(x1: Any, x2: Any) -> Array:
     def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
         larger, smaller = pair
         done = lax.eq(smaller, number_like(smaller, 0))
-        divisor = lax.select(done, lax.full_like(smaller, 1), smaller)
-        return lax.select(done, larger, smaller), lax.select(done, smaller, lax.rem(larger, divisor))
+        divisor = choose(done, number_like(smaller, 1), smaller)
+        return choose(done, larger, smaller), choose(done, smaller, lax.rem(larger, divisor))
 
     def unfinished(pair: tuple[Any, Any]) -> Any:
         axes = tuple(range(len(pair[1].shape)))
@@ -671,8 +673,8 @@ def lcm(x1: Any, x2: Any) -> Array:
     x1, x2 = absolute(x1), absolute(x2)
     divisor = gcd(x1, x2)
     nothing = lax.eq(divisor, number_like(divisor, 0))
-    safe = lax.select(nothing, lax.full_like(divisor, 1), divisor)
-    return lax.select(nothing, lax.full_like(divisor, 0), lax.mul(x1, lax.div(x2, safe)))
+    safe = choose(nothing, number_like(divisor, 1), divisor)
+    return choose(nothing, number_like(divisor, 0), lax.mul(x1, lax.div(x2, safe)))
 
 
 def _integers(name: str, *args: Any) -> list[Any]:
@@ -707,14 +709,14 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
     half = lax.div(length, number_like(length, 2))
     interval = half
     wrapped = subtract(remainder(add(jump, interval), length), interval)
-    wrapped = lax.select(
+    wrapped = choose(
         lax.bitwise_and(lax.eq(wrapped, lax.neg(interval)), lax.gt(jump, number_like(jump, 0))),
         lax.full_like(wrapped, 0) + interval,
         wrapped,
     )
     correction = subtract(wrapped, jump)
     limit = interval if discont is None else cast(discont, jump.dtype)
-    correction = lax.select(lax.lt(lax.abs(jump), limit), lax.full_like(correction, 0), correction)
+    correction = choose(lax.lt(lax.abs(jump), limit), number_like(correction, 0), correction)
     first = lax.slice_in_dim(p, 0, 1, axis=axis)
     rest = add(after, lax.cumsum(correction, axis))
     first, rest = promote_dtypes(first, rest)

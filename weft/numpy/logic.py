@@ -23,19 +23,20 @@ from weft.numpy.util import (
     promote_args_numeric,
     promote_dtypes_inexact,
 )
+from weft.ops import compare
 from weft.trace.array import Array
 
-# ---------------------------------------------------------------------------------------------------------- comparisons
+# ------------------------------------------------------------------------------------------------ comparisons
 
 
 def equal(x: Any, y: Any, /) -> Array:
     """Whether two are equal."""
-    return lax.eq(*promote_args("equal", x, y))
+    return compare.eq(*promote_args("equal", x, y))
 
 
 def not_equal(x: Any, y: Any, /) -> Array:
     """Whether two differ."""
-    return lax.ne(*promote_args("not_equal", x, y))
+    return compare.ne(*promote_args("not_equal", x, y))
 
 
 def _ordered(name: str, operation: Callable[[Any, Any], Any], x: Any, y: Any) -> Array:
@@ -53,25 +54,25 @@ def _ordered(name: str, operation: Callable[[Any, Any], Any], x: Any, y: Any) ->
 
 def less(x: Any, y: Any, /) -> Array:
     """Whether the first is less than the second."""
-    return _ordered("less", lax.lt, x, y)
+    return _ordered("less", compare.lt, x, y)
 
 
 def less_equal(x: Any, y: Any, /) -> Array:
     """Whether the first is less than the second or equal to it."""
-    return _ordered("less_equal", lax.le, x, y)
+    return _ordered("less_equal", compare.le, x, y)
 
 
 def greater(x: Any, y: Any, /) -> Array:
     """Whether the first is greater than the second."""
-    return _ordered("greater", lax.gt, x, y)
+    return _ordered("greater", compare.gt, x, y)
 
 
 def greater_equal(x: Any, y: Any, /) -> Array:
     """Whether the first is greater than the second or equal to it."""
-    return _ordered("greater_equal", lax.ge, x, y)
+    return _ordered("greater_equal", compare.ge, x, y)
 
 
-# ---------------------------------------------------------------------------------------------------- logical and bitwise
+# ------------------------------------------------------------------------------------------ logical and bitwise
 
 
 def truth(name: str, *args: Any) -> list[Any]:
@@ -150,7 +151,7 @@ def right_shift(x1: Any, x2: Any, /) -> Array:
 
 bitwise_right_shift = right_shift
 
-# -------------------------------------------------------------------------------------------------- what kind of number
+# ---------------------------------------------------------------------------------------- what kind of number
 
 
 def isfinite(x: Any, /) -> Array:
@@ -248,7 +249,7 @@ def iterable(y: Any) -> bool:
     return True
 
 
-# -------------------------------------------------------------------------------------------------------------- closeness
+# ---------------------------------------------------------------------------------------------------- closeness
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
@@ -305,11 +306,11 @@ def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
     return lax.reduce_and(same, tuple(range(same.ndim)))
 
 
-# -------------------------------------------------------------------------------------------------------------- dtypes
+# ---------------------------------------------------------------------------------------------------- dtypes
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: 'bool', 'signed integer', 'integral', 'real floating', 'numeric', ..., or another dtype."""
+    """Whether a dtype is of a kind: 'bool', 'signed integer', 'integral', 'numeric', ..., or a dtype."""
     found = dtypes.as_dtype(dtype)
     for option in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(option, str) and option in _KINDS:

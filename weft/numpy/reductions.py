@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -27,16 +28,17 @@ from weft.numpy.elementwise import (
 from weft.numpy.logic import isnan, truth
 from weft.numpy.selection import where as select_where
 from weft.numpy.util import (
+    broadcast_shape,
     canonicalize_axes,
     canonicalize_axis,
     cast,
     check_arraylike,
     check_no_out,
+    choose,
     count_elements,
     ensure_array,
     expand_to,
     kind_of,
-    broadcast_shape,
     requested,
 )
 from weft.trace.array import Array
@@ -72,16 +74,12 @@ def _fold(
         if len(shape) != a.ndim:
             axes = canonicalize_axes(axis, len(shape), name)
         a = expand_to(a, shape)
-        a = lax.select(expand_to(where, shape), a, filled(shape, neutral, a.dtype))
+        a = choose(expand_to(where, shape), a, cast(neutral, a.dtype))
     made = operation(_strong(a), axes)
     if initial is not None:
         check_arraylike(name, initial)
-        made = combine(cast(initial if isinstance(initial, Array) else _as_scalar(initial, a), a.dtype), made)
+        made = combine(cast(ensure_array(initial), a.dtype), made)
     return keep_axes(made, axes, keepdims)
-
-
-def _as_scalar(value: Any, a: Array) -> Any:
-    return ensure_array(value)
 
 
 def promoted_integer(dtype: Any) -> Any:
@@ -193,7 +191,7 @@ def _extreme(
                 f"'initial'.  at {user_line()}"
             )
         axes = canonicalize_axes(axis, a.ndim, name)
-        if any(a.shape[i] == 0 for i in axes):
+        if builtins.any(a.shape[i] == 0 for i in axes):
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity.  at {user_line()}")
     return _fold(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
 
@@ -226,7 +224,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Ar
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
-# ---------------------------------------------------------------------------------------------------------------- means
+# ------------------------------------------------------------------------------------------------------ means
 
 
 def mean(
@@ -350,7 +348,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
     if axis is None:
         raise ValueError(
-            f"average needs an axis when weights and a differ in shape: {weights.shape} and {a.shape}.  at {user_line()}"
+            f"average needs an axis when shapes differ: weights {weights.shape}, a {a.shape}.  at {user_line()}"
         )
     axes = canonicalize_axes(axis, a.ndim, "average")
     if weights.shape != tuple(a.shape[i] for i in axes):
@@ -361,7 +359,7 @@ def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
     return axes
 
 
-# ------------------------------------------------------------------------------------------------- positions of extremes
+# --------------------------------------------------------------------------------------- positions of extremes
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
@@ -391,7 +389,7 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
     return lax.expand_dims(made, tuple(range(rank)) if axis is None else (place,))
 
 
-# ---------------------------------------------------------------------------------------------------- ignoring not-a-number
+# ------------------------------------------------------------------------------------------ ignoring not-a-number
 
 
 def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
@@ -401,7 +399,7 @@ def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
     if kind_of(a) in "biu":
         return a, None
     missing = isnan(a)
-    return lax.select(missing, filled(a.shape, value, a.dtype), a), missing
+    return choose(missing, cast(value, a.dtype), a), missing
 
 
 def nansum(
@@ -520,7 +518,7 @@ def _nan_position(name: str, operation: Any, a: Any, value: float, axis: Any, ou
     return select_where(all(missing, axis, keepdims=bool(keepdims)), number_like(made, -1), made)
 
 
-# ---------------------------------------------------------------------------------------------------------------- running
+# ------------------------------------------------------------------------------------------------------ running
 
 
 def _running(

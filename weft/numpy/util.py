@@ -22,6 +22,7 @@ from weft.indexing.expression import Expression
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
 from weft.ops.convert import convert_element_type
+from weft.ops.select import select_n
 from weft.ops.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, from_numpy
 from weft.trace.array import Array
@@ -31,7 +32,7 @@ _SCALARS = (bool, int, float, complex)
 _ARRAYLIKE = (Array, np.ndarray, np.generic, int, float, complex)
 
 
-# ---------------------------------------------------------------------------------------------------- accepting values
+# ------------------------------------------------------------------------------------------ accepting values
 
 
 def is_arraylike(x: Any) -> bool:
@@ -45,7 +46,8 @@ def check_arraylike(name: str, *args: Any) -> None:
         if not isinstance(x, _ARRAYLIKE) and not hasattr(type(x), "__jax_array__"):
             hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
             raise TypeError(
-                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.{hint}  at {user_line()}"
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.{hint}"
+                f"  at {user_line()}"
             )
 
 
@@ -113,7 +115,7 @@ def kind_of(x: Any) -> str:
     return dtypes.kind(x.dtype if isinstance(x, Array) else dtypes.dtype(x, canonicalize=True))
 
 
-# ------------------------------------------------------------------------------------------------------------- dtypes
+# --------------------------------------------------------------------------------------------------- dtypes
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
@@ -143,6 +145,11 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
 def _constant(value: np.ndarray, weak: bool) -> Any:
     """A rank-0 value to bind: plain NumPy when strong."""
     return ConcreteArray(value, array_type((), value.dtype, True)) if weak else value
+
+
+def choose(condition: Any, yes: Any, no: Any) -> Array:
+    """`yes` where the condition holds, else `no`: operands of one shape, or scalars."""
+    return select_n(condition, no, yes)
 
 
 def strong(x: Array) -> Array:
@@ -266,7 +273,7 @@ def requested(dtype: Any, name: str) -> Any:
     return dtypes.requested_dtype(dtype, name)
 
 
-# ------------------------------------------------------------------------------------------------------------- shapes
+# --------------------------------------------------------------------------------------------------- shapes
 
 
 def is_dimension(x: Any) -> bool:
@@ -373,7 +380,7 @@ def broadcast_all(name: str, *args: Any) -> list[Any]:
     return [expand_to(x, shape) for x in args]
 
 
-# --------------------------------------------------------------------------------------------------------------- axes
+# ----------------------------------------------------------------------------------------------------- axes
 
 
 def canonicalize_axis(axis: Any, rank: int, name: str = "This function") -> int:

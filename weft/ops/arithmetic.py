@@ -10,7 +10,6 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.ir.primitive import Sample, primitive
-from weft.ir.types import type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.compare import eq, ge
 from weft.ops.complex import conj, real
@@ -18,7 +17,7 @@ from weft.ops.convert import convert_element_type
 from weft.ops.elementwise import Elementwise
 from weft.ops.reduce import unbroadcast
 from weft.ops.rounding import floor
-from weft.ops.scalar import bfloat16, complex_ramp, constant_like, is_complex, positive_ramp, rounded
+from weft.ops.scalar import bfloat16, complex_ramp, constant_like, dtype_of, is_complex, positive_ramp, rounded
 from weft.ops.select import select_n, where
 from weft.ops.shape import broadcast_in_dim, ramp
 
@@ -322,7 +321,7 @@ class abs(Elementwise):
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
             return where(ge(x, constant_like(x, 0)), tangent, neg(tangent))
-        dtype = type_of(x).dtype
+        dtype = dtype_of(x)
         size = without_zeros(convert_element_type(out, new_dtype=dtype, weak_type=False))
         return real(mul(tangent, div(conj(x, input_dtype=dtype), size)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.partial_eval import partial_eval
+from weft.ir.partial_eval import PartialProgram, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
@@ -40,16 +40,11 @@ class Call(HigherOrder):
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         jaxpr: Jaxpr = params["jaxpr"]
-        parts = jaxpr.cached(("partial_eval", tuple(unknown)), lambda: partial_eval(jaxpr, unknown))
-        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
-        return Split(
-            known=(self, {**rest, "jaxpr": parts.known}),
-            known_in=tuple(i for i, u in enumerate(unknown) if not u),
-            unknown=(self, {**rest, "jaxpr": parts.unknown}),
-            unknown_in=(*(~k for k in range(len(parts.residual_types))), *(i for i, u in enumerate(unknown) if u)),
-            unknown_out=parts.unknown_out,
-            residual_types=parts.residual_types,
+        known, parts, residuals = jaxpr.cached(
+            ("partial_eval", tuple(unknown)), lambda: forwarded(partial_eval(jaxpr, unknown), unknown)
         )
+        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        return split_call((self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown)
 
     def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
         linear = [type(a) is Linear for a in args]
@@ -71,6 +66,34 @@ class Call(HigherOrder):
 
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it
+
+
+def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialProgram, tuple[int, ...]]:
+    """The known program without residuals that are its arguments, and for each residual where the unknown side finds it:
+    in an operand of the equation, or `~k` among the residuals that remain."""
+    places = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
+    count = len(parts.known.outvars) - len(parts.residual_types)
+    kept: list[Any] = []
+    found: list[int] = []
+    for v in parts.known.outvars[count:]:
+        if v in places:
+            found.append(places[v])  # type: ignore[index]
+        else:
+            found.append(~len(kept))
+            kept.append(v)
+    return parts.known.replace(outvars=[*parts.known.outvars[:count], *kept]), parts, tuple(found)
+
+
+def split_call(known: Any, waiting: Any, parts: PartialProgram, residuals: Sequence[int], unknown: Sequence[bool]) -> Split:
+    """The split of a call whose known and unknown programs are calls again."""
+    return Split(
+        known=known,
+        known_in=tuple(i for i, u in enumerate(unknown) if not u),
+        unknown=waiting,
+        unknown_in=(*residuals, *(i for i, u in enumerate(unknown) if u)),
+        unknown_out=parts.unknown_out,
+        residual_types=tuple(t for t, r in zip(parts.residual_types, residuals, strict=True) if r < 0),
+    )
 
 
 def fronted(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -53,14 +54,14 @@ class Equality(PairComparison):
 class eq(Equality):
     """Whether elements are equal; nan is equal to nothing."""
 
-    eval = compared(np.equal)
+    eval = compared(operator.eq)
 
 
 @primitive
 class ne(Equality):
     """Whether elements differ; nan differs from everything."""
 
-    eval = compared(np.not_equal)
+    eval = compared(operator.ne)
 
 
 @primitive

@@ -12,11 +12,10 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.ir.primitive import Sample, primitive
-from weft.ir.types import type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.elementwise import Elementwise
 from weft.ops.reduce import unbroadcast
-from weft.ops.scalar import complex_ramp, constant_like
+from weft.ops.scalar import complex_ramp, constant_like, dtype_of
 from weft.ops.select import broadcast_to_type
 from weft.ops.shape import ramp
 
@@ -125,4 +124,4 @@ class conj(Elementwise):
 
 
 def _conjugate(x: Any) -> Any:
-    return conj(x, input_dtype=type_of(x).dtype)
+    return conj(x, input_dtype=dtype_of(x))

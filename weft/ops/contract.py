@@ -33,7 +33,8 @@ _KIND_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 class Contraction:
     """A contraction as a batch of matrix products: sizes, and how the operands' axes are ordered to read it so.
 
-    `lhs_axes` lists the left operand's axes as batch, free, contracted; `rhs_axes` the right's as batch, contracted, free.
+    `lhs_axes` lists the left operand's axes as batch, free, contracted; `rhs_axes` the right's as batch, contracted,
+    free.
     `compute` is the dtype of products and sums, `result` that of the result.
     """
 
@@ -82,7 +83,7 @@ def contraction_dtype(name: str, lhs: Any, rhs: Any, preferred: Any) -> Any:
     narrower = dtypes.kind(preferred) == "b" or dtypes.itemsize_bits(preferred) < bits
     if narrower and dtypes.kind(natural) in "iuc":
         raise DtypeMismatchError(
-            f"{name} got preferred_element_type={dtypes.name(preferred)}, narrower than the operands' {dtypes.name(natural)}.",
+            f"{name} got preferred_element_type={dtypes.name(preferred)} for the wider {dtypes.name(natural)}.",
             received=f"operands of {dtypes.name(lhs)} and {dtypes.name(rhs)}",
             fix="convert the result with lax.convert_element_type",
             at=user_line(),
@@ -101,9 +102,12 @@ def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers) -> tuple[Axes, Axes]:
-    """The axes of each operand that are neither batch nor contracted, after the numbers were checked against the ranks."""
+    """The axes of each operand that are neither batch nor contracted, after the numbers were checked."""
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
-    for side, rank, contract, batch in (("lhs", lhs_rank, lhs_contract, lhs_batch), ("rhs", rhs_rank, rhs_contract, rhs_batch)):
+    for side, rank, contract, batch in (
+        ("lhs", lhs_rank, lhs_contract, lhs_batch),
+        ("rhs", rhs_rank, rhs_contract, rhs_batch),
+    ):
         used = (*batch, *contract)
         if any(not 0 <= axis < rank for axis in used):
             raise fail(
@@ -113,7 +117,7 @@ def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers)
             )
         if len(set(used)) != len(used):
             raise fail(
-                f"dot_general got {side} batch dimensions {batch} and contracting dimensions {contract}, which repeat one.",
+                f"dot_general got {side} batch dimensions {batch} and contracting dimensions {contract}: one repeats.",
                 fix="name each dimension once, as batch or as contracting",
             )
     for what, left, right in (("contracting", lhs_contract, rhs_contract), ("batch", lhs_batch, rhs_batch)):
@@ -131,7 +135,7 @@ def _rank(x: Any) -> int:
 
 @primitive
 class dot_general(Primitive):
-    """Products of two arrays summed over the contracting dimensions; the result has batch, lhs free, rhs free dimensions."""
+    """Products summed over the contracting dimensions; the result has batch, lhs free, rhs free dimensions."""
 
     linear = "all"
     multilinear = True
@@ -218,7 +222,11 @@ class dot_general(Primitive):
             other, theirs = lhs, lhs_contract
             numbers = ((from_lhs, lhs_free), (batch, lhs_batch))
         made = dot_general(
-            cotangent, other, dimension_numbers=numbers, precision=precision, preferred_element_type=preferred_element_type
+            cotangent,
+            other,
+            dimension_numbers=numbers,
+            precision=precision,
+            preferred_element_type=preferred_element_type,
         )
         # The product has batch and free dimensions, then what was contracted, in the order it has in the other operand.
         order = sorted(range(len(theirs)), key=theirs.__getitem__)
@@ -230,7 +238,13 @@ class dot_general(Primitive):
         return [made, None] if this is lhs else [None, made]
 
     def batch(
-        self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, dimension_numbers: DimensionNumbers, **params: Any
+        self,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: DimensionNumbers,
+        **params: Any,
     ) -> tuple[Any, int]:
         (lhs, rhs), (left, right) = args, dims
         (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
@@ -247,7 +261,9 @@ class dot_general(Primitive):
             dim = len(lhs_batch) + (lhs_free.index(left) if left is not None else len(lhs_free) + rhs_free.index(right))  # type: ignore[arg-type]
         return dot_general(lhs, rhs, dimension_numbers=numbers, **params), dim
 
-    def factors(self, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any) -> AxisFactors:
+    def factors(
+        self, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any
+    ) -> AxisFactors:
         (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
         lhs_free, rhs_free = free_axes(lhs.ndim, rhs.ndim, dimension_numbers)
         left, right = [""] * lhs.ndim, [""] * rhs.ndim
@@ -268,7 +284,9 @@ class dot_general(Primitive):
         plain = (((1,), (0,)), ((), ()))
         yield Sample(ramp(2, 3), ramp(3, 4), dimension_numbers=plain)
         yield Sample(ramp(3, 2), ramp(4, 3), dimension_numbers=(((0,), (1,)), ((), ())))
-        yield Sample(ramp(3), ramp(3), dimension_numbers=(((0,), (0,)), ((), ())), preferred_element_type=np.dtype(np.float32))
+        yield Sample(
+            ramp(3), ramp(3), dimension_numbers=(((0,), (0,)), ((), ())), preferred_element_type=np.dtype(np.float32)
+        )
         yield Sample(ramp(3), ramp(2), dimension_numbers=(((), ()), ((), ())))
         yield Sample(ramp()[()], ramp(2), dimension_numbers=(((), ()), ((), ())))
         yield Sample(ramp(2, 3, 4), ramp(4, 2, 5), dimension_numbers=(((2,), (0,)), ((0,), (1,))))

@@ -34,6 +34,8 @@ def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         whole = np.where(inside, wide, 0).astype(np.uint64 if dtype == dtypes.uint64 else np.int64)
         whole = np.where(wide >= float(high), np.array(high, whole.dtype), whole)
         return np.where(wide <= float(low), np.array(low, whole.dtype), whole).astype(dtype)
+    if source in "iu" and x.dtype.kind == "V":  # types below a byte convert to each other by way of one
+        x = x.astype(np.int8 if source == "i" else np.uint8)
     return x.astype(dtype)
 
 

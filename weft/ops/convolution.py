@@ -1,7 +1,7 @@
 """Convolution: windows of an operand contracted with a kernel, with strides, padding, both dilations and groups.
 
-It is linear in each operand, and its transposes are convolutions again: the cotangent of the operand slides the reversed
-kernel over the result's cotangent, that of the kernel slides the cotangent over the operand.
+It is linear in each operand, and its transposes are convolutions again: the cotangent of the operand slides the
+reversed kernel over the result's cotangent, that of the kernel slides the cotangent over the operand.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
+from weft.indexing.dimension import definitely_less
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
@@ -31,8 +32,9 @@ from weft.sharding.factors import AxisFactors
 class Convolution:
     """A convolution as data: sizes in each group, one `Window` per spatial dimension, and what the operands' axes mean.
 
-    Axes are listed as batch, feature, spatial (kernel: output feature, input feature, spatial). Groups divide the features
-    of the operand, or its batch when `batch_groups` is set; in both cases the kernel's output features are divided.
+    Axes are listed as batch, feature, spatial (kernel: output feature, input feature, spatial). Groups divide the
+    features of the operand, or its batch when `batch_groups` is set; the kernel's output features are divided
+    in both cases.
     """
 
     batch: Dimension
@@ -78,7 +80,10 @@ class conv_general_dilated(Primitive):
             raise fail("conv_general_dilated needs an operand and a kernel of one rank, at least 2.", received=shapes)
         for name, spec in zip(dimension_numbers._fields, dimension_numbers, strict=True):
             if sorted(spec) != list(range(rank)):
-                raise fail(f"conv_general_dilated got {name} {spec}, which must name each of {rank} axes once.", received=shapes)
+                raise fail(
+                    f"conv_general_dilated got {name} {spec}, which must name each of {rank} axes once.",
+                    received=shapes,
+                )
         counts = {"window_strides": window_strides, "lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation}
         for name, values in counts.items():
             if len(values) != rank - 2 or any(value < 1 for value in values):
@@ -88,13 +93,17 @@ class conv_general_dilated(Primitive):
                     fix="give one positive integer for each spatial dimension",
                 )
         if len(padding) != rank - 2:
-            raise fail(f"conv_general_dilated got padding {padding} for {rank - 2} spatial dimensions.", received=shapes)
+            raise fail(
+                f"conv_general_dilated got padding {padding} for {rank - 2} spatial dimensions.", received=shapes
+            )
         batch, features, *sizes = in_order(lhs.shape, dimension_numbers.lhs_spec)
         out_features, in_features, *kernel = in_order(rhs.shape, dimension_numbers.rhs_spec)
         check_groups(shapes, batch, features, in_features, out_features, feature_group_count, batch_group_count)
         if any(size == 0 for size in kernel):
             raise fail("conv_general_dilated got a kernel without elements in a spatial dimension.", received=shapes)
         windows = windows_of(sizes, kernel, window_strides, padding, lhs_dilation, rhs_dilation)
+        if any(definitely_less(w.padded, 0) for w in windows):
+            raise fail(f"conv_general_dilated got padding {padding}, which crops more than there is.", received=shapes)
         shape = (batch // batch_group_count, out_features, *(w.count for w in windows))
         dtype = contraction_dtype("conv_general_dilated", lhs.dtype, rhs.dtype, preferred_element_type)
         return array_type(placed(shape, dimension_numbers.out_spec), dtype, lhs.weak_type and rhs.weak_type)
@@ -102,11 +111,13 @@ class conv_general_dilated(Primitive):
     def canonical(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> Convolution:
         """The convolution in the form that compilers read."""
         numbers = params["dimension_numbers"]
-        batch, features, *sizes = in_order(lhs.shape, numbers.lhs_spec)
+        batch, _, *sizes = in_order(lhs.shape, numbers.lhs_spec)
         out_features, in_features, *kernel = in_order(rhs.shape, numbers.rhs_spec)
         by_batch = params.get("batch_group_count", 1)
         groups = max(params.get("feature_group_count", 1), by_batch)
-        windows = windows_of(sizes, kernel, *(params[n] for n in ("window_strides", "padding", "lhs_dilation", "rhs_dilation")))
+        windows = windows_of(
+            sizes, kernel, *(params[n] for n in ("window_strides", "padding", "lhs_dilation", "rhs_dilation"))
+        )
         result = contraction_dtype("conv_general_dilated", lhs.dtype, rhs.dtype, params.get("preferred_element_type"))
         return Convolution(
             batch=batch // by_batch,
@@ -131,10 +142,14 @@ class conv_general_dilated(Primitive):
         kernel = rhs.astype(plan.compute, copy=False).transpose(plan.rhs_axes)
         count = len(plan.windows)
         spatial = tuple(range(2, 2 + count))
-        patches = np.lib.stride_tricks.sliding_window_view(x, tuple(w.extent for w in plan.windows), spatial) if count else x
-        steps = [slice(None, None, w.stride) for w in plan.windows] + [slice(None, None, w.rhs_dilation) for w in plan.windows]
+        patches = (
+            np.lib.stride_tricks.sliding_window_view(x, tuple(w.extent for w in plan.windows), spatial) if count else x
+        )
+        steps = [slice(None, None, w.stride) for w in plan.windows] + [
+            slice(None, None, w.rhs_dilation) for w in plan.windows
+        ]
         patches = patches[(slice(None), slice(None), *steps)]
-        # From batch, feature, places, window elements to group, batch and places, contracted features and window elements.
+        # From (batch, feature, places, window) to (group, batch and places, feature and window).
         groups, places = plan.groups, tuple(w.count for w in plan.windows)
         if plan.batch_groups:
             patches = patches.reshape(groups, plan.batch, *patches.shape[1:])
@@ -185,11 +200,13 @@ class conv_general_dilated(Primitive):
         made = conv_general_dilated(lhs, rhs, **params)
         if groups == 1:
             return divide(made, out_feature, axis.size), out_feature
-        made = divide(divide(made, out_feature, groups), out_feature + 1, axis.size)  # group, element of the batch, feature
+        made = divide(
+            divide(made, out_feature, groups), out_feature + 1, axis.size
+        )  # group, element of the batch, feature
         return merge(move_axis(made, out_feature + 1, 0), out_feature + 1, out_feature + 1), 0
 
     def factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
-        """Batch and features may be split where no groups run through them; windows overlap, so spatial dimensions are whole."""
+        """Batch and features may be split where no groups run through them; windows overlap, so places are whole."""
         numbers: ConvDimensionNumbers = params["dimension_numbers"]
         by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
         spatial = (None,) * (lhs.ndim - 2)
@@ -198,7 +215,10 @@ class conv_general_dilated(Primitive):
         in_feature = "i" if by_feature == 1 else None
         result = self.type(lhs, rhs, **params)
         return AxisFactors(
-            (placed_names((batch, in_feature, *spatial), numbers.lhs_spec), placed_names((out_feature, in_feature, *spatial), numbers.rhs_spec)),
+            (
+                placed_names((batch, in_feature, *spatial), numbers.lhs_spec),
+                placed_names((out_feature, in_feature, *spatial), numbers.rhs_spec),
+            ),
             (placed_names((batch, out_feature, *spatial), numbers.out_spec),),
             {"i": "or" if dtypes.kind(result.dtype) == "b" else "sum"} if in_feature else {},
         )
@@ -206,7 +226,9 @@ class conv_general_dilated(Primitive):
     def samples(self) -> Any:
         yield sample((2, 3, 5), (4, 3, 2))
         yield sample((1, 2, 5, 4), (3, 2, 2, 3), strides=(2, 1), padding=((1, 0), (1, 1)))
-        yield sample((2, 4, 3, 2), (2, 3, 2, 3), lhs_dilation=(2, 1), rhs_dilation=(1, 2), numbers=NHWC, padding=((0, 0), (1, 1)))
+        yield sample(
+            (2, 4, 3, 2), (2, 3, 2, 3), lhs_dilation=(2, 1), rhs_dilation=(1, 2), numbers=NHWC, padding=((0, 0), (1, 1))
+        )
         yield sample((2, 4, 5), (6, 2, 3), strides=(2,), groups=2)
         yield sample((4, 3, 5), (2, 3, 2), rhs_dilation=(2,), batch_groups=2)
         yield sample((1, 1, 6), (1, 1, 2), padding=((-1, -2),))
@@ -237,29 +259,35 @@ def check_groups(
         )
     if by_feature > 1 and features % by_feature != 0:
         raise fail(
-            f"conv_general_dilated cannot divide {features} features of the operand into feature_group_count={by_feature} groups.",
+            f"conv_general_dilated cannot divide {features} features into feature_group_count={by_feature} groups.",
             received=shapes,
         )
     if features // by_feature != in_features:
         raise fail(
-            f"conv_general_dilated got {features} features in {by_feature} group(s), but a kernel for {in_features} features a group.",
+            f"conv_general_dilated got {features} features in {by_feature} groups, a kernel for {in_features} a group.",
             received=shapes,
-            fix="the kernel's input features are the operand's features divided by feature_group_count; see dimension_numbers",
+            fix="the kernel has the operand's features divided by feature_group_count; see dimension_numbers",
         )
     if by_batch > 1 and batch % by_batch != 0:
         raise fail(
-            f"conv_general_dilated cannot divide a batch of {batch} into batch_group_count={by_batch} groups.", received=shapes
+            f"conv_general_dilated cannot divide a batch of {batch} into batch_group_count={by_batch} groups.",
+            received=shapes,
         )
     for name, groups in (("feature_group_count", by_feature), ("batch_group_count", by_batch)):
         if groups > 1 and out_features % groups != 0:
             raise fail(
-                f"conv_general_dilated cannot divide {out_features} output features of the kernel into {name}={groups} groups.",
+                f"conv_general_dilated cannot divide {out_features} output features into {name}={groups} groups.",
                 received=shapes,
             )
 
 
 def windows_of(
-    sizes: Sequence[Any], kernel: Sequence[Any], strides: Sequence[int], padding: Pads, lhs_dilation: Any, rhs_dilation: Any
+    sizes: Sequence[Any],
+    kernel: Sequence[Any],
+    strides: Sequence[int],
+    padding: Pads,
+    lhs_dilation: Any,
+    rhs_dilation: Any,
 ) -> tuple[Window, ...]:
     """One `Window` for each spatial dimension."""
     return tuple(
@@ -292,7 +320,9 @@ def spread(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
         first = max(0, -(low // step))  # the first element that is not cropped
         last = max(first, min(w.size, (size - 1 - low) // step + 1))
         taken.append(slice(first, last))
-        put.append(slice(low + first * step, low + first * step + (last - first) * step, step) if last > first else slice(0, 0))
+        put.append(
+            slice(low + first * step, low + first * step + (last - first) * step, step) if last > first else slice(0, 0)
+        )
     out[tuple(put)] = x[tuple(taken)]
     return out
 
@@ -351,7 +381,9 @@ def cotangent_of_rhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
 def windows_in(lhs_shape: Any, rhs_shape: Any, params: Params) -> tuple[Window, ...]:
     numbers = params["dimension_numbers"]
     sizes, kernel = in_order(lhs_shape, numbers.lhs_spec)[2:], in_order(rhs_shape, numbers.rhs_spec)[2:]
-    return windows_of(sizes, kernel, params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"])
+    return windows_of(
+        sizes, kernel, params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"]
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- batch
@@ -361,7 +393,9 @@ def merge(x: Any, source: int, target: int) -> Any:
     """Fold the axis `source` into another as its outer part; `target` numbers the axes without `source`."""
     x = move_axis(x, source, target)
     shape = x.shape
-    return reshape(x, new_sizes=(*shape[:target], shape[target] * shape[target + 1], *shape[target + 2 :]), dimensions=None)
+    return reshape(
+        x, new_sizes=(*shape[:target], shape[target] * shape[target + 1], *shape[target + 2 :]), dimensions=None
+    )
 
 
 def divide(x: Any, axis: int, outer: int) -> Any:

@@ -1,7 +1,7 @@
 """Arithmetic of windows: how many places a window has, what padding strings mean, which padding the gradients need.
 
 Sizes may be symbolic. Along one dimension a convolution reads, for the result at o and the window element r, the place
-`o * stride + r * rhs_dilation - low` of the operand spread out by `lhs_dilation`, and zero where that place holds nothing.
+`o * stride + r * rhs_dilation - low` of the operand spread out by `lhs_dilation`, and zero where that holds nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Pads: TypeAlias = tuple[tuple[Dimension, Dimension], ...]
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Which axes are what: batch, feature, spatial for operand and result; output feature, input feature, spatial for the kernel."""
+    """Axes as batch, feature, spatial for operand and result; output feature, input feature, spatial for the kernel."""
 
     lhs_spec: tuple[int, ...]
     rhs_spec: tuple[int, ...]
     out_spec: tuple[int, ...]
 
 
-ConvGeneralDilatedDimensionNumbers: TypeAlias = None | ConvDimensionNumbers | tuple[str, str, str]
+ConvGeneralDilatedDimensionNumbers: TypeAlias = ConvDimensionNumbers | tuple[str, str, str] | None
 
 
 # ------------------------------------------------------------------------------------------------------------- sizes
@@ -56,7 +56,9 @@ def padtype_to_pads(
     if name == "VALID":
         return [(0, 0)] * len(in_shape)
     if name not in ("SAME", "SAME_LOWER"):
-        raise ValueError(f"padding got {padding!r}; it is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per dimension.")
+        raise ValueError(
+            f"padding got {padding!r}; it is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per dimension."
+        )
     pads: list[tuple[Dimension, Dimension]] = []
     for size, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
         total = maximum(0, (ceil_divide(size, stride) - 1) * stride + window - size)
@@ -66,7 +68,7 @@ def padtype_to_pads(
 
 
 def transpose_pads(window: Dimension, stride: int, padding: str) -> tuple[Dimension, Dimension]:
-    """Padding with which a convolution over an operand spread by `stride` undoes the sizes of one padded as `padding` says."""
+    """Padding with which a convolution over an operand spread by `stride` undoes the sizes of one with `padding`."""
     name = padding.upper()
     if name == "SAME":
         total = window + stride - 2
@@ -75,7 +77,9 @@ def transpose_pads(window: Dimension, stride: int, padding: str) -> tuple[Dimens
         total = window + stride - 2 + maximum(window - stride, 0)
         low = window - 1
     else:
-        raise ValueError(f"conv_transpose got padding {padding!r}; it is 'SAME', 'VALID' or a (low, high) pair per dimension.")
+        raise ValueError(
+            f"conv_transpose got padding {padding!r}; it is 'SAME', 'VALID' or a (low, high) pair per dimension."
+        )
     return low, total - low
 
 
@@ -117,21 +121,23 @@ class Window(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- dimension names
 
 
-def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Axes from strings such as `('NHWC', 'HWIO', 'NHWC')`; spatial axes are in the order of their letters in the kernel's."""
+def conv_general_permutations(
+    dimension_numbers: Sequence[str],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Axes from strings such as `('NHWC', 'HWIO', 'NHWC')`; spatial axes are in the kernel's order."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     marks = ("N", "C"), ("O", "I"), ("N", "C")
     for number, (spec, (first, second)) in enumerate(zip(dimension_numbers, marks, strict=True)):
         if spec.count(first) != 1 or spec.count(second) != 1:
             raise fail(
-                f"Convolution dimension_numbers[{number}] must have the letters {first!r} and {second!r} once each, got {spec!r}."
+                f"Convolution dimension_numbers[{number}] must have {first!r} and {second!r} once each, got {spec!r}."
             )
         if len(set(spec)) != len(spec):
             raise fail(f"Convolution dimension_numbers[{number}] must not repeat a letter, got {spec!r}.")
     spatial = [letter for letter in rhs_spec if letter not in "OI"]
     if not set(spatial) == set(lhs_spec) - set("NC") == set(out_spec) - set("NC"):
         raise fail(
-            f"Convolution dimension_numbers must name the same spatial dimensions three times, got {tuple(dimension_numbers)}.",
+            f"Convolution dimension_numbers must name the same spatial dimensions, got {tuple(dimension_numbers)}.",
             fix="such as ('NHWC', 'HWIO', 'NHWC')",
         )
 
@@ -142,7 +148,9 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[i
 
 
 def conv_dimension_numbers(
-    lhs_shape: Sequence[Dimension], rhs_shape: Sequence[Dimension], dimension_numbers: ConvGeneralDilatedDimensionNumbers
+    lhs_shape: Sequence[Dimension],
+    rhs_shape: Sequence[Dimension],
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> ConvDimensionNumbers:
     """The axes as numbers: None means batch, feature, spatial and output feature, input feature, spatial."""
     if isinstance(dimension_numbers, ConvDimensionNumbers):
@@ -150,14 +158,16 @@ def conv_dimension_numbers(
     rank = len(lhs_shape)
     if rank != len(rhs_shape):
         raise fail(
-            f"A convolution needs an operand and a kernel of one rank, got shapes {tuple(lhs_shape)} and {tuple(rhs_shape)}.",
+            f"A convolution needs operand and kernel of one rank, got {tuple(lhs_shape)} and {tuple(rhs_shape)}.",
             fix="both have two dimensions more than there are spatial ones",
         )
     if dimension_numbers is None:
         axes = tuple(range(rank))
         return ConvDimensionNumbers(axes, axes, axes)
     if not isinstance(dimension_numbers, (tuple, list)):
-        raise TypeError(f"Convolution dimension_numbers is None, ConvDimensionNumbers or three strings, got {dimension_numbers!r}.")
+        raise TypeError(
+            f"Convolution dimension_numbers is None, ConvDimensionNumbers or three strings, got {dimension_numbers!r}."
+        )
     if len(dimension_numbers) != 3:
         raise fail(f"Convolution dimension_numbers has three parts, got {len(dimension_numbers)}: {dimension_numbers}.")
     if not all(isinstance(spec, str) for spec in dimension_numbers):
@@ -179,7 +189,9 @@ def explicit_pads(padding: Any, rank: int) -> Pads:
     try:
         pads = tuple((_size(low), _size(high)) for low, high in padding)
     except (TypeError, ValueError):
-        raise ValueError(f"Convolution padding is a string or a sequence of (low, high) pairs, got {padding!r}.") from None
+        raise ValueError(
+            f"Convolution padding is a string or a sequence of (low, high) pairs, got {padding!r}."
+        ) from None
     if len(pads) != rank:
         raise fail(f"Convolution got {len(pads)} pairs of padding for {rank} spatial dimensions: {pads}.")
     return pads

@@ -32,13 +32,16 @@ from weft.sharding.factors import AxisFactors
 def prefixes(combine: Combine, arrays: Sequence[Any], axis: int) -> list[Any]:
     """All prefixes of arrays along `axis`, combined by an associative `combine(left, right)` on lists of arrays.
 
-    Pairs of neighbours are combined, their prefixes found in the same way, and those are the prefixes of odd length minus one;
-    the others need one more step each. So the work is linear and the depth logarithmic in the size, which must be known.
+    Neighbours are combined in pairs and the prefixes of the pairs are found in the same way: they end at every second
+    element, and the others need one more step. So the work is linear and the depth logarithmic in the size, which
+    must be known.
     """
     values = list(arrays)
     count = values[0].shape[axis]
     if not isinstance(count, int):
-        raise fail(f"A scan in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes")
+        raise fail(
+            f"A scan in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes"
+        )
     if count < 2:
         return values
     pairs = combine([part(v, 0, count - 1, 2, axis) for v in values], [part(v, 1, count, 2, axis) for v in values])
@@ -77,7 +80,9 @@ class Cumulative(Primitive):
     def type(self, x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
         check_kind(self.name, x.dtype, self.kinds)
         if not 0 <= axis < x.ndim:
-            raise fail(f"{self.name} got axis {axis} for an operand of shape {x.shape}.", fix="give an axis in range(rank)")
+            raise fail(
+                f"{self.name} got axis {axis} for an operand of shape {x.shape}.", fix="give an axis in range(rank)"
+            )
         return x
 
     def eval(self, x: Any, *, axis: int, reverse: bool) -> Any:
@@ -214,7 +219,7 @@ def log_add_exp(x: Any, y: Any) -> Any:
         shift = complex_(largest, constant_like(largest, 0))
         return add(shift, log(add(exp(sub(x, shift)), exp(sub(y, shift)))))
     difference = sub(x, y)
-    # The difference of equal infinities is not a number; their sum is the result, and nothing flows through the difference.
+    # The difference of equal infinities is not a number: their sum is the result, and the difference has no derivative.
     equal = ne(difference, difference)
     distance = abs_(where(equal, constant_like(x, 0), difference))
     return where(equal, add(x, y), add(max_(x, y), log1p(exp(neg(distance)))))

@@ -10,7 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.ir.primitive import Sample, primitive
-from weft.ir.types import array_type, type_of
+from weft.ir.types import array_type
 from weft.ops.arithmetic import add, div, integer_pow, mul, sub, without_zeros
 from weft.ops.compare import eq
 from weft.ops.convert import convert_element_type
@@ -19,6 +19,7 @@ from weft.ops.scalar import (
     bfloat16,
     complex_ramp,
     constant_like,
+    dtype_of,
     float_samples,
     positive_ramp,
     rounded,
@@ -163,8 +164,8 @@ class pow(Elementwise):
             return super().type(x, y)
         if dtypes.kind(x.dtype) not in "fc" or not whole:
             raise TypeError(
-                f"pow takes a float or complex base and an exponent of its dtype or an integer one, got {x.short()} and "
-                f"{y.short()} (at {user_line()}). Convert with lax.convert_element_type, or use weft.numpy.power."
+                f"pow takes a float or complex base and an exponent of its dtype or an integer one, got {x.short()} "
+                f"and {y.short()} (at {user_line()}). Convert with lax.convert_element_type, or use weft.numpy.power."
             )
         return array_type(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
@@ -181,7 +182,7 @@ class pow(Elementwise):
             return mul(tangent, mul(log(without_zeros(x)), out))
         one, zero = constant_like(y, 1), constant_like(y, 0)
         less = where(eq(y, zero), one, sub(y, one))  # y * x**(y - 1) is 0 for y = 0 also where x is
-        factor = y if type_of(y).dtype == out.dtype else convert_element_type(y, new_dtype=out.dtype, weak_type=False)
+        factor = y if dtype_of(y) == out.dtype else convert_element_type(y, new_dtype=out.dtype, weak_type=False)
         return mul(tangent, mul(factor, pow(x, less)))
 
     def samples(self) -> Any:

@@ -1,14 +1,13 @@
-"""Eigenvalues and eigenvectors, of Hermitian and of general matrices, and the Schur form."""
+"""Eigenvalues and eigenvectors, of Hermitian and of general matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
-from weft.ir.primitive import No, Sample, primitive
+from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.arithmetic import mul, sub
 from weft.ops.compare import eq
@@ -208,42 +207,3 @@ def _largest(size: Any, axis: int) -> Any:
     """True at the first of the largest elements along an axis."""
     where = argmax(size, axes=(axis,), index_dtype=INT32)
     return eq(rows_and_columns(size.shape)[0], as_rows(where, size.shape))
-
-
-@primitive
-class schur(MatrixFunction):
-    """The (quasi-)triangular T of the Schur form x = Z T Zᴴ and, if `compute_schur_vectors`, Z.
-
-    With `sort_eig_vals`, eigenvalues for which `select_callable` is true come first.
-    """
-
-    multiple_results = True
-    jvp = No("the order in which LAPACK finds the eigenvalues is not a smooth function of the matrix")
-
-    def type(
-        self, x: ArrayType, *, compute_schur_vectors: bool, sort_eig_vals: bool = False, select_callable: Any = None
-    ) -> list[ArrayType]:
-        check_matrix("schur", x, square=True)
-        return [x.strong()] * (1 + compute_schur_vectors)
-
-    def eval(self, x: Any, *, compute_schur_vectors: bool, sort_eig_vals: bool = False, select_callable: Any = None) -> Any:
-        from scipy import linalg
-
-        output = "complex" if x.dtype.kind == "c" else "real"
-        outs = [np.empty(x.shape, x.dtype) for _ in range(1 + compute_schur_vectors)]
-
-        def one(a: Any) -> Sequence[Any]:
-            if not np.isfinite(a).all():
-                raise np.linalg.LinAlgError
-            sort = select_callable if sort_eig_vals else None
-            found = linalg.schur(a, output=output, sort=sort)
-            return found[: 1 + compute_schur_vectors]
-
-        if x.size:
-            each(one, [x], (2,), outs)
-        return outs
-
-    def samples(self) -> Any:
-        yield Sample(general(3, 3), compute_schur_vectors=True, differentiable=False)
-        yield Sample(general(2, 3, 3), compute_schur_vectors=False, differentiable=False)
-        yield Sample(general(2, 2, dtype=np.complex64), compute_schur_vectors=True, differentiable=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.base.errors import MissingRuleError
 from weft.indexing.dimension import definitely_less
-from weft.ir.primitive import Sample, primitive
+from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero
 from weft.ops.arithmetic import add, sub
@@ -106,3 +106,30 @@ class qr(MatrixFunction):
         yield Sample(general(4, 3), pivoting=True, full_matrices=False)
         yield Sample(general(2, 3), pivoting=True, full_matrices=True)
         yield Sample(np.zeros((2, 0), np.float32), differentiable=False, **plain)
+
+
+@primitive
+class geqrf(MatrixFunction):
+    """R, with the elementary reflectors whose product is Q below its diagonal, and the reflectors' factors."""
+
+    multiple_results = True
+    jvp = No("its reflectors are internal to the algorithm; use qr, or householder_product for Q")
+
+    def type(self, x: ArrayType) -> list[ArrayType]:
+        check_matrix("geqrf", x)
+        *lead, rows, columns = x.shape
+        return [x.strong(), array_type((*lead, columns if definitely_less(columns, rows) else rows), x.dtype)]
+
+    def eval(self, x: Any) -> Any:
+        types = self.type(array_type(x.shape, x.dtype))
+        if not x.size:
+            return empty_results(types)
+        return with_failures(lambda a: _turned(*np.linalg.qr(a, mode="raw")), x, types)
+
+    def samples(self) -> Any:
+        yield Sample(general(3, 2), differentiable=False)
+        yield Sample(general(2, 2, 3, dtype=np.complex64), differentiable=False)
+
+
+def _turned(reflectors: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.swapaxes(reflectors, -1, -2), factors  # NumPy gives them in the order of Fortran

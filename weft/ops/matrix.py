@@ -24,7 +24,7 @@ from weft.ops.pad import pad
 from weft.ops.precision import Precision
 from weft.ops.select import select_n
 from weft.ops.shape import batched_at_front, broadcast_in_dim, reshape, transpose
-from weft.ops.slicing import slice
+from weft.ops.slicing import slice as slice_
 from weft.sharding.factors import AxisFactors
 
 EXACT = (Precision.HIGHEST, Precision.HIGHEST)
@@ -163,7 +163,7 @@ def part(x: Any, bounds: tuple[int, int], axis: int) -> Any:
         return x
     start, limit = [0] * len(x.shape), list(x.shape)
     start[axis], limit[axis] = bounds
-    return slice(x, start_indices=tuple(start), limit_indices=tuple(limit), strides=None)
+    return slice_(x, start_indices=tuple(start), limit_indices=tuple(limit), strides=None)
 
 
 def take_rows(x: Any, order: Any) -> Any:
@@ -233,12 +233,15 @@ def safe_reciprocal(x: Any) -> Any:
 
 
 def inverse_gaps(values: Any, shape: Sequence[Any]) -> Any:
-    """The matrix 1/(values[j] - values[i]), with zeros where the two are equal.
+    """The matrix 1/(values[j] - values[i]), with zeros on the diagonal.
 
-    Equal eigenvalues have no derivative of their vectors; zero gives the right derivative of everything that depends on
-    the spaces they span, where infinity would spoil it.
+    Equal values give infinity, which becomes NaN in the derivative of vectors: there is none, and a finite number would
+    be wrong for functions of the matrix that do have a derivative.
     """
-    return safe_reciprocal(sub(as_rows(values, shape), as_columns(values, shape)))
+    gaps = sub(as_rows(values, shape), as_columns(values, shape))
+    same = on_diagonal(shape)
+    ones = broadcast_in_dim(scalar(1, gaps), shape=gaps.shape, broadcast_dimensions=())
+    return select_n(same, div(ones, select_n(same, gaps, ones)), zeros_like(gaps))
 
 
 def hermitian_from(x: Any, lower: bool) -> Any:

@@ -1,4 +1,4 @@
-"""How precisely contractions and convolutions are asked to multiply: names, algorithms, and the one form parameters have."""
+"""How precisely contractions and convolutions are asked to multiply: names, algorithms, and their one form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.base.settings import config
 
 
 class Precision(Enum):
-    """How much speed may be bought with exactness where hardware has shorter formats; `Precision("float32")` reads an alias."""
+    """How exact products are where hardware has shorter formats; `Precision("float32")` reads an alias."""
 
     DEFAULT = 0
     HIGH = 1
@@ -80,13 +80,13 @@ class DotAlgorithmPreset(Enum):
 
 
 PrecisionLike: TypeAlias = (
-    None | str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
+    str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset | None
 )
-CanonicalPrecision: TypeAlias = None | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
+CanonicalPrecision: TypeAlias = tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset | None
 
 
 def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
-    """The form that equations carry: one precision for each operand, or an algorithm; None takes the configured default."""
+    """The form that equations carry: a precision for each operand, or an algorithm; None takes the setting."""
     if precision is None:
         precision = config.default_matmul_precision
         if precision is None:
@@ -102,7 +102,11 @@ def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
         if precision in DotAlgorithmPreset.__members__:
             return DotAlgorithmPreset[precision]
     elif isinstance(precision, (tuple, list)) and len(precision) == 2:
-        pair = [p if isinstance(p, Precision) else Precision(p) for p in precision if isinstance(p, Precision) or p in _ALIASES and p]
+        pair = [
+            p if isinstance(p, Precision) else Precision(p)
+            for p in precision
+            if isinstance(p, Precision) or (p in _ALIASES and p)
+        ]
         if len(pair) == 2:
             return pair[0], pair[1]
     names = ", ".join(repr(name) for name in _ALIASES if name)

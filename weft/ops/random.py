@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -159,6 +159,8 @@ class KeyOperation(Primitive):
     """Acts on each key of an array on its own, so a batch dimension is one more dimension of that array."""
 
     zero_derivative = True
+    # Whether a key given to this operation should not be used again: what the check for keys used twice asks.
+    consumes_keys: ClassVar[bool] = False
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
         return Zero.of(out.aval)
@@ -303,6 +305,8 @@ class random_unwrap(KeyOperation):
 class random_bits(KeyOperation):
     """`shape` unsigned integers of `bit_width` bits from each key."""
 
+    consumes_keys = True
+
     def type(self, keys: ArrayType, *, bit_width: int, shape: Shape) -> ArrayType:
         check_key(self.name, keys)
         if bit_width not in UNSIGNED:
@@ -332,6 +336,8 @@ class random_bits(KeyOperation):
 @primitive
 class random_split(KeyOperation):
     """`shape` new keys from each key."""
+
+    consumes_keys = True
 
     def type(self, keys: ArrayType, *, shape: Shape) -> ArrayType:
         check_key(self.name, keys)

@@ -22,7 +22,9 @@ def check_kind(name: str, dtype: Any, kinds: str) -> None:
     """The operand's dtype must be of one of `kinds`, by the letters of `dtypes.kind`."""
     if dtypes.kind(dtype) not in kinds:
         accepted = ", ".join(_KIND_NAMES[k] for k in kinds)
-        raise TypeError(f"{name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); it takes {accepted} arrays.")
+        raise TypeError(
+            f"{name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); it takes {accepted} arrays."
+        )
 
 
 class Fold(Reduction):

@@ -63,7 +63,8 @@ class Extremum(Fold):
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
         # The derivative is the mean of the tangents over the places that hold the extreme.
-        (tangent,), aval = tangents, type_of(x)
+        (tangent,) = tangents
+        aval: ArrayType = type_of(x)  # type: ignore[assignment]
         spread = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=kept_axes(len(aval.shape), axes))
         places = convert_element_type(eq(x, spread), new_dtype=aval.dtype, weak_type=aval.weak_type)
         count = reduce_sum(places, axes=axes)
@@ -88,7 +89,7 @@ class Extremum(Fold):
 
 @primitive
 class reduce_max(Extremum):
-    """The largest element along `axes`; NaN where there is one. Complex numbers compare by real, then imaginary part."""
+    """The largest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
 
     ufunc = np.maximum
     combine_name = "max"
@@ -97,7 +98,7 @@ class reduce_max(Extremum):
 
 @primitive
 class reduce_min(Extremum):
-    """The smallest element along `axes`; NaN where there is one. Complex numbers compare by real, then imaginary part."""
+    """The smallest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
 
     ufunc = np.minimum
     combine_name = "min"

@@ -47,14 +47,16 @@ def part(x: Any, start: int, stop: int, step: int = 1, axis: int = 0) -> Any:
 
 
 def folded(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
-    """Arrays folded over their first axis, which is not empty: neighbours are combined in pairs until one element is left.
+    """Arrays folded over their first axis, which is not empty: neighbours are combined in pairs until one is left.
 
     `combine(left, right)` takes and returns lists of arrays of one shape; it must be associative, order is kept.
     """
     values = list(arrays)
     count = values[0].shape[0]
     if not isinstance(count, int):
-        raise fail(f"A fold in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes")
+        raise fail(
+            f"A fold in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes"
+        )
     while count > 1:
         even = count // 2 * 2
         pairs = combine([part(v, 0, even, 2) for v in values], [part(v, 1, even, 2) for v in values])
@@ -90,14 +92,16 @@ def is_elementwise(jaxpr: Jaxpr) -> bool:
     return jaxpr.cached("is_elementwise", compute)[0]
 
 
-def evaluated(definition: Callable[..., Sequence[Any]], arrays: Sequence[np.ndarray], **params: Any) -> list[np.ndarray]:
+def evaluated(
+    definition: Callable[..., Sequence[Any]], arrays: Sequence[np.ndarray], **params: Any
+) -> list[np.ndarray]:
     """A definition by other operations, run on NumPy arrays."""
     with active(EVALUATION):
         return [np.asarray(storage_of(r)) for r in definition(*arrays, **params)]
 
 
 def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], initial: Sequence[ArrayType]) -> None:
-    """A fold's operands must have one shape, its initial values be scalars of their dtypes, and its program map pairs to one."""
+    """Operands must have one shape, initial values be scalars of their dtypes, and the program map pairs to one."""
     if any(t.shape != operands[0].shape for t in operands):
         raise fail(f"{name} needs operands of one shape, got {', '.join(t.short() for t in operands)}.")
     if any(t.shape for t in initial):
@@ -111,15 +115,15 @@ def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], in
     scalars = [array_type((), d) for d in given]
     if [t.strong() for t in jaxpr.out_avals] != scalars or [t.strong() for t in jaxpr.in_avals] != scalars * 2:
         raise TypeError(
-            f"The computation of {name} must map two groups of {', '.join(t.short() for t in scalars)} to one such group, "
-            f"but it returns {', '.join(t.short() for t in jaxpr.out_avals)}."
+            f"The computation of {name} must map two groups of {', '.join(t.short() for t in scalars)} to one such "
+            f"group, but it returns {', '.join(t.short() for t in jaxpr.out_avals)}."
         )
 
 
 @primitive
 class reduce(Primitive):
-    """Fold `dimensions` of the first half of the operands by the program `jaxpr` on scalars, from the initial values in the
-    second half. The program must be associative; the order of the elements is kept."""
+    """Fold `dimensions` of the first half of the operands by the program `jaxpr` on scalars, from the initial values in
+    the second half. The program must be associative; the order of the elements is kept."""
 
     multiple_results = True
 
@@ -138,7 +142,9 @@ class reduce(Primitive):
         full = [broadcast_in_dim(i, shape=shape, broadcast_dimensions=()) for i in initial]
         return fold_from(jaxpr, operands, full, dimensions)
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> tuple[list[Any], list[int]]:
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, dimensions: tuple[int, ...]
+    ) -> tuple[list[Any], list[int]]:
         (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
         operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
         lifted = tuple(d + 1 for d in dimensions)

@@ -11,7 +11,7 @@ from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero, is_linear
-from weft.ops.call import Call
+from weft.ops.call import Call, forwarded, split_call
 from weft.ops.call import jit as jit_primitive
 from weft.ops.elementwise import Elementwise
 from weft.ops.shape import ramp
@@ -30,15 +30,11 @@ class checkpoint(Call):
         def saveable(equation: Equation) -> bool:
             return policy is not None and bool(policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params))
 
-        parts = jaxpr.cached(("remat", tuple(unknown), policy), lambda: partial_eval(jaxpr, unknown, saveable=saveable))
-        return Split(
-            known=(jit_primitive, {"name": "checkpoint", "jaxpr": parts.known}),
-            known_in=tuple(i for i, u in enumerate(unknown) if not u),
-            unknown=(checkpoint, {**params, "jaxpr": parts.unknown, "differentiated": True}),
-            unknown_in=(*(~k for k in range(len(parts.residual_types))), *(i for i, u in enumerate(unknown) if u)),
-            unknown_out=parts.unknown_out,
-            residual_types=parts.residual_types,
+        known, parts, residuals = jaxpr.cached(
+            ("remat", tuple(unknown), policy), lambda: forwarded(partial_eval(jaxpr, unknown, saveable=saveable), unknown)
         )
+        waiting = {**params, "jaxpr": parts.unknown, "differentiated": True}
+        return split_call((jit_primitive, {"name": "checkpoint", "jaxpr": known}), (checkpoint, waiting), parts, residuals, unknown)
 
     def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
         """Fence the operands of the backward program, so that nobody merges its recomputation with the forward one."""

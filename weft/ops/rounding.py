@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base.source import user_line
-from weft.ir.primitive import Sample, primitive
+from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero
 from weft.ops.elementwise import Elementwise
@@ -78,6 +78,7 @@ class nextafter(Rounding):
 
     # The step depends on the dtype itself, so nothing is widened here.
     eval = staticmethod(np.nextafter)
+    jvp = No("it steps between neighbouring floats, which says nothing about rates of change")
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy(), differentiable=False)

@@ -69,12 +69,17 @@ def _constant(dtype: np.dtype[Any], value: Any) -> np.ndarray:
 
 def constant_like(x: Any, value: Any) -> Any:
     """A scalar in the dtype of `x`, for use next to `x` in one operation."""
-    return _constant(type_of(x).dtype, value)  # type: ignore[attr-defined]
+    return _constant(dtype_of(x), value)
+
+
+def dtype_of(x: Any) -> Any:
+    """The canonical dtype of an array, a tracer or a Python number."""
+    return type_of(x).dtype  # type: ignore[attr-defined]
 
 
 def is_complex(x: Any) -> bool:
     """Whether the elements of an array are complex numbers."""
-    return dtypes.kind(type_of(x).dtype) == "c"  # type: ignore[attr-defined]
+    return dtypes.kind(dtype_of(x)) == "c"
 
 
 def unit_ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:

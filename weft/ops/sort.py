@@ -55,7 +55,7 @@ def take_along(x: Any, indices: Any, axis: int) -> Any:
 
 
 def sortable(x: np.ndarray) -> list[np.ndarray]:
-    """Arrays, the most significant first, that NumPy sorts as `x` should be: NaN last, -0 equal to 0, complex by parts."""
+    """Arrays, the most significant first, that NumPy sorts as `x` should be: NaN last, -0 like 0, complex by parts."""
     match dtypes.kind(x.dtype):
         case "c":
             return [x.real, x.imag]
@@ -71,7 +71,7 @@ def descending(x: np.ndarray) -> np.ndarray:
     (key,) = sortable(x)
     if dtypes.kind(key.dtype) == "f":
         key = np.where(np.isnan(key), np.abs(key), key)
-        bits = key.view(np.int32 if key.dtype.itemsize == 4 else np.int64)
+        bits: Any = key.view(np.int32 if key.dtype.itemsize == 4 else np.int64)
         key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
     return ~key
 
@@ -80,8 +80,8 @@ def descending(x: np.ndarray) -> np.ndarray:
 class sort(HigherOrder):
     """Sort operands of one shape together along `dimension` by the first `num_keys` of them.
 
-    NaNs come last, -0 equals 0, complex numbers compare by real and then imaginary part. It is a `HigherOrder` only for the
-    form of its jvp rule, which makes the results and the permutation in a single sort.
+    NaNs come last, -0 equals 0, complex numbers compare by real and then imaginary part. It is a `HigherOrder` only for
+    the form of its jvp rule, which makes the results and the permutation in a single sort.
     """
 
     higher_order = False
@@ -93,11 +93,17 @@ class sort(HigherOrder):
         for t in types[1:]:
             if t.shape != shape:
                 shapes = ", ".join(str(u.shape) for u in types)
-                raise fail(f"sort needs operands of one shape, got {shapes}.", received=" and ".join(u.short() for u in types))
+                raise fail(
+                    f"sort needs operands of one shape, got {shapes}.", received=" and ".join(u.short() for u in types)
+                )
         if not 0 <= dimension < len(shape):
-            raise fail(f"sort got dimension {dimension} for operands of shape {shape}.", fix="give a dimension in range(rank)")
+            raise fail(
+                f"sort got dimension {dimension} for operands of shape {shape}.", fix="give a dimension in range(rank)"
+            )
         if not 1 <= num_keys <= len(types):
-            raise fail(f"sort got num_keys={num_keys} for {len(types)} operands.", fix="between 1 and the number of operands")
+            raise fail(
+                f"sort got num_keys={num_keys} for {len(types)} operands.", fix="between 1 and the number of operands"
+            )
         for t in types[:num_keys]:
             check_kind("sort", t.dtype, "biufc")
         return list(types)
@@ -113,18 +119,37 @@ class sort(HigherOrder):
         return [np.take_along_axis(a, order, dimension) for a in arrays]
 
     def jvp_through(
-        self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int, is_stable: bool, num_keys: int
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        dimension: int,
+        is_stable: bool,
+        num_keys: int,
     ) -> tuple[list[Any], list[Any]]:
         params: dict[str, Any] = {"dimension": dimension, "is_stable": is_stable, "num_keys": num_keys}
         types = [type_of(p) for p in primals]
         if all(type(t) is Zero for t in tangents):
             return sort(*primals, **params), [Zero.of(t) for t in types]
         shape = types[0].shape  # type: ignore[attr-defined]
-        *outs, order = sort(*primals, iota(dtype=index_dtype(shape[dimension]), shape=shape, dimension=dimension), **params)
-        return outs, [Zero.of(a) if type(t) is Zero else take_along(t, order, dimension) for t, a in zip(tangents, types, strict=True)]
+        *outs, order = sort(
+            *primals, iota(dtype=index_dtype(shape[dimension]), shape=shape, dimension=dimension), **params
+        )
+        return outs, [
+            Zero.of(a) if type(t) is Zero else take_along(t, order, dimension)
+            for t, a in zip(tangents, types, strict=True)
+        ]
 
     def batch(
-        self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, dimension: int, is_stable: bool, num_keys: int
+        self,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        dimension: int,
+        is_stable: bool,
+        num_keys: int,
     ) -> tuple[list[Any], list[int]]:
         dim = dims[0]
         if dim is None or any(d != dim for d in dims):
@@ -147,10 +172,14 @@ class sort(HigherOrder):
         yield Sample(np.stack([mixed, mixed[::-1] + 0.125]), mixed * ramp(2, 1), dimension=0, **common)
         yield Sample(mixed, ramp(5), ramp(5, dtype=np.int32), dimension=0, **common)
         yield Sample(np.array([1, 0, 1, 0], np.int32), mixed[:4], ramp(4), dimension=0, is_stable=True, num_keys=2)
-        yield Sample(np.array([1.0, nan, -0.0, 0.0, nan], np.float32), ramp(5), dimension=0, differentiable=False, **common)
+        yield Sample(
+            np.array([1.0, nan, -0.0, 0.0, nan], np.float32), ramp(5), dimension=0, differentiable=False, **common
+        )
         yield Sample(np.array([True, False, True]), ramp(3, dtype=np.int32), dimension=0, **common)
-        yield Sample(np.array([1 + 2j, 1 - 2j, 0.5j, complex(1, nan)], np.complex64), dimension=0, differentiable=False, **common)
-        yield Sample(np.array([1 + 2j, 1 - 2j, 0.5j], np.complex64), dimension=0, **common)
+        yield Sample(
+            np.array([1 + 2j, 1 - 2j, 0.5j, complex(1, nan)], np.complex64), dimension=0, differentiable=False, **common
+        )
+        yield Sample(np.array([1 + 2j, 0.75 - 2j, 0.5j], np.complex64), dimension=0, **common)
         yield Sample(mixed.astype(ml_dtypes.bfloat16), dimension=0, differentiable=False, **common)
         yield Sample(ramp(0, 3), dimension=0, **common)
         yield Sample(ramp(1), dimension=0, is_stable=False, num_keys=1)
@@ -168,10 +197,15 @@ class top_k(Primitive):
     def type(self, x: ArrayType, *, k: int, axis: int) -> list[ArrayType]:
         check_kind("top_k", x.dtype, "biuf")
         if not 0 <= axis < x.ndim:
-            raise fail(f"top_k got axis {axis} for an operand of shape {x.shape}.", fix="give an axis of an array of rank 1 or more")
+            raise fail(
+                f"top_k got axis {axis} for an operand of shape {x.shape}.",
+                fix="give an axis of an array of rank 1 or more",
+            )
         size = x.shape[axis]
         if k < 0 or (isinstance(size, int) and isinstance(k, int) and k > size):
-            raise fail(f"top_k got k={k} for {size} elements along axis {axis} of shape {x.shape}.", fix="0 <= k <= size")
+            raise fail(
+                f"top_k got k={k} for {size} elements along axis {axis} of shape {x.shape}.", fix="0 <= k <= size"
+            )
         shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
         return [x.with_shape(shape), array_type(shape, index_dtype(size))]
 

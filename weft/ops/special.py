@@ -1,4 +1,4 @@
-"""Special functions of one number: error functions and Bessel functions. SciPy is imported when one is first computed."""
+"""Special functions of one number: error and Bessel functions. SciPy is imported when one is first computed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class erf_inv(SpecialFunction):
     def eval(x: Any) -> Any:
         from scipy import special
 
-        return special.erfinv(x)
+        return np.where(x == 0, x, special.erfinv(x))  # a zero keeps its sign
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, math.sqrt(math.pi) / 2), exp(square(out))))
@@ -90,7 +90,7 @@ class bessel_i1e(SpecialFunction):
     def eval(x: Any) -> Any:
         from scipy import special
 
-        return special.i1e(x)
+        return np.where(x == 0, x, special.i1e(x))  # a zero keeps its sign
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         # I1(x)/x tends to 1/2 at 0, where the quotient itself has no value.

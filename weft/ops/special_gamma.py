@@ -1,7 +1,7 @@
 """The gamma function's family: its logarithm and derivatives, incomplete gamma and beta functions, zeta.
 
-The incomplete gamma function has a derivative of every order in its first argument: `eval` differentiates its series and
-its continued fraction with truncated power series in that argument.
+The incomplete gamma function has a derivative of every order in its first argument: `eval` differentiates its series
+and its continued fraction with truncated power series in that argument.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class lgamma(SpecialFunction):
     def eval(x: Any) -> Any:
         from scipy import special
 
-        return special.gammaln(x)
+        return np.where(np.isinf(x), np.inf, special.gammaln(x))
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, digamma(x))
@@ -344,4 +344,3 @@ class regularized_incomplete_beta(Elementwise):
         yield Sample(np.float32(2).reshape(()), np.float32(1.5).reshape(()), x, differentiable=False)
         edges = np.array([0, 1, 2, np.nan], np.float32)
         yield Sample(edges + 1, edges + 1, edges, differentiable=False)
-

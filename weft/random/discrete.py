@@ -14,8 +14,7 @@ from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.numpy.util import as_shape, broadcast_shape, canonicalize_axis, cast, check_arraylike, dtype_of, ensure_array, shape_of
-from weft.ops.random import random_split
-from weft.random.keys import draw_bits, one_key
+from weft.random.keys import draw_bits, one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, gumbel, integer_dtype, parameters, real_dtype, sampler, uniform
 from weft.trace.array import Array
 
@@ -64,21 +63,20 @@ def _beyond(maxval: Any, greatest: int) -> Any:
 def _randint(key: Array, minval: Any, maxval: Any, beyond: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     width = dtype.itemsize * 8
     unsigned = np.dtype(f"uint{width}")
-    keys = random_split(key, shape=(2,))
-    higher, lower = draw_bits(keys[0], shape, unsigned), draw_bits(keys[1], shape, unsigned)
+    higher, lower = (draw_bits(part, shape, unsigned) for part in split_keys(key, 2))
     one = np.array(1, unsigned)
     span = lax.convert_element_type(maxval - minval, unsigned)
     span = wnp.where(maxval <= minval, one, span)  # an empty range yields minval
     span = wnp.where(wnp.logical_and(beyond, maxval > minval), span + one, span)
-    # The draw of 2 * width bits, higher * 2**width + lower, modulo the span, without wider numbers. A span of all
-    # integers wraps to 0, modulo which a number is left as it is.
-    multiplier = wnp.where(span == 0, np.array(0, unsigned), _remainder(np.array(2 ** (width // 2), unsigned), span))
+    # The draw of 2 * width bits, higher * 2**width + lower, modulo the span, without wider numbers.
+    multiplier = _remainder(np.array(2 ** (width // 2), unsigned), span)
     multiplier = _remainder(multiplier * multiplier, span)
     offset = _remainder(_remainder(higher, span) * multiplier + _remainder(lower, span), span)
     return minval + lax.convert_element_type(offset, dtype)
 
 
 def _remainder(x: Any, divisor: Any) -> Any:
+    """x modulo the divisor, of which 0 stands for all integers: it leaves x as it is."""
     shape = broadcast_shape("randint", shape_of(x), shape_of(divisor))
     whole = wnp.broadcast_to(divisor, shape)
     return wnp.where(whole == 0, x, lax.rem(wnp.broadcast_to(x, shape), wnp.where(whole == 0, np.array(1, whole.dtype), whole)))
@@ -162,9 +160,8 @@ def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
     # rounds keep the chance of an unfair order negligible.
     rounds = math.ceil(3 * math.log(max(1, math.prod(x.shape))) / math.log(2**32 - 1))
     for _ in range(rounds):
-        keys = random_split(key, shape=(2,))
-        key = keys[0]
-        _, x = lax.sort((draw_bits(keys[1], x.shape, dtypes.uint32), x), dimension=axis, num_keys=1)
+        key, subkey = split_keys(key, 2)
+        _, x = lax.sort((draw_bits(subkey, x.shape, dtypes.uint32), x), dimension=axis, num_keys=1)
     return x
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import lax
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -188,6 +189,12 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     if dtypes.kind(found) != "u":
         raise ValueError(f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
     return draw_bits(typed, as_shape(shape), found)
+
+
+def split_keys(keys: Array, count: int) -> list[Array]:
+    """`count` keys for each typed key of an array, as that many arrays."""
+    made = random_split(keys, shape=(count,))
+    return [lax.index_in_dim(made, number, axis=-1, keepdims=False) for number in range(count)]
 
 
 def draw_bits(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:

@@ -14,9 +14,8 @@ from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
-from weft.ops.random import random_split
 from weft.random.discrete import draw_rademacher
-from weft.random.keys import one_key
+from weft.random.keys import one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, parameters, real_dtype, sampler
 from weft.trace.array import Array
 
@@ -43,9 +42,8 @@ def _normal(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arra
 def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     """Normal numbers, of shape `shape` for each of the keys: the inverse of their distribution at uniform numbers."""
     if dtypes.kind(dtype) == "c":
-        pair = random_split(keys, shape=(2,))
         part = dtypes.to_real_dtype(dtype)
-        real, imaginary = (draw_normal(pair[..., i], shape, part) for i in range(2))
+        real, imaginary = (draw_normal(half, shape, part) for half in split_keys(keys, 2))
         return lax.complex(real, imaginary) / np.array(math.sqrt(2), dtype)
     u = draw_uniform(keys, shape, dtype, minval=-1 + dtypes.finfo(dtype).epsneg)
     return np.array(math.sqrt(2), dtype) * lax.erf_inv(u)
@@ -102,9 +100,9 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
 
 @sampler
 def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    keys = random_split(key, shape=(2,))
-    lengths = _maxwell(keys[0], shape=shape, dtype=dtype)
-    return draw_rademacher(keys[1], shape, dtype) * lengths * scale + loc
+    length_key, sign_key = split_keys(key, 2)
+    lengths = _maxwell(length_key, shape=shape, dtype=dtype)
+    return draw_rademacher(sign_key, shape, dtype) * lengths * scale + loc
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -117,9 +115,9 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @sampler
 def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    keys = random_split(key, shape=(2,))
+    normal_key, uniform_key = split_keys(key, 2)
     mean = wnp.broadcast_to(mean, shape)
-    v, u = draw_normal(keys[0], shape, dtype), draw_uniform(keys[1], shape, dtype)
+    v, u = draw_normal(normal_key, shape, dtype), draw_uniform(uniform_key, shape, dtype)
     two = np.array(2, dtype)
     y = v * v
     square = mean * mean

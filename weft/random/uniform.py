@@ -118,7 +118,7 @@ def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: s
     if mode == "low":
         return -lax.log(-lax.log(draw_uniform(key, shape, dtype, minval=limits.tiny)))
     pair = draw_uniform(key, (2, *shape), dtype)
-    high, low = pair[0], pair[1]
+    high, low = (lax.index_in_dim(pair, number, keepdims=False) for number in range(2))
     refined = high + np.array(limits.eps, dtype) * low + np.array(limits.tiny, dtype)
     # Below one half the spacing of floats is finer than the step of `high`: `low` fills it in.
     x = wnp.where(high >= np.array(0.5, dtype), high, refined)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.ir.context import Trace, active, context, lifted, named, named_axis
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ops.shape import batched_at_front
@@ -51,7 +51,7 @@ class BatchTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         pairs = [self.split(a) for a in args]
         values, dims = [v for v, _ in pairs], [d for _, d in pairs]
-        collective = self.axis.name is not None and self.axis.name in primitive.named_axes(params)
+        collective = self.axis.name is not None and self.axis.name in axes_of(primitive, params)
         if not collective and all(d is None for d in dims):
             return self.parent.process(primitive, args, params)
         before, context.trace = context.trace, self.parent
@@ -60,6 +60,13 @@ class BatchTrace(Trace):
         finally:
             context.trace = before
         return [self.join(v, d) for v, d in zip(outs, out_dims, strict=True)]
+
+
+def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
+    """The named axes that an operation, or a program it carries, communicates over."""
+    if not primitive.higher_order:
+        return primitive.named_axes(params)
+    return tuple(name for inner in subjaxprs(params) for name in named_axes(inner))
 
 
 def apply_batched(

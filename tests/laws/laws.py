@@ -1,0 +1,259 @@
+"""The laws themselves, for any flat function of arrays: they know nothing of primitives or programs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.laws.samples import concrete, is_inexact
+from weft.base import dtypes
+from weft.ir.interpreter import replay
+from weft.ir.primitive import Axis, instantiate
+from weft.ir.types import type_of
+from weft.ir.zeros import Zero
+from weft.runtime.array import ConcreteArray
+from weft.transforms.batch import batch_flat
+from weft.transforms.jvp import jvp_flat
+from weft.transforms.linearize import linearize_flat
+from weft.transforms.transpose import backward_instantiated
+
+Flat = Callable[..., Sequence[Any]]
+
+# Relative error of one rounding and a few more, by dtype.
+TOLERANCE = {
+    "float64": 1e-11,
+    "complex128": 1e-11,
+    "float32": 2e-5,
+    "complex64": 2e-5,
+    "float16": 5e-3,
+    "bfloat16": 3e-2,
+}
+STEP = 1e-5
+
+
+def numbers(value: Any) -> np.ndarray:
+    """The NumPy array behind a concrete value."""
+    return value._value if isinstance(value, ConcreteArray) else np.asarray(value)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float | None = None, what: str = "") -> None:
+    """Same shape, dtype and (exactly for integers, else nearly) numbers."""
+    actual, expected = numbers(actual), numbers(expected)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    assert actual.dtype == expected.dtype, f"{what}: dtype {actual.dtype}, expected {expected.dtype}"
+    if expected.dtype.names or not is_inexact(expected.dtype):
+        np.testing.assert_array_equal(actual, expected, what)
+        return
+    limit = TOLERANCE.get(dtypes.name(expected.dtype), 0.2) if tolerance is None else tolerance
+    wide = np.complex128 if dtypes.kind(expected.dtype) == "c" else np.float64
+    actual, expected = actual.astype(wide), expected.astype(wide)
+    finite = np.abs(expected[np.isfinite(expected)])
+    scale = min(1.0, finite.max()) if finite.size else 1.0
+    np.testing.assert_allclose(actual, expected, limit, limit * scale, err_msg=what)
+
+
+# --------------------------------------------------------------------------------------------------------- derivatives
+
+
+class Smooth:
+    """A flat function as one of its float and complex arguments only, with only the float and complex results."""
+
+    def __init__(self, function: Flat, arguments: Sequence[Any], tolerance: float | None = None):
+        values = [concrete(a) for a in arguments]
+        self.moving = [i for i, a in enumerate(values) if is_inexact(a.aval.dtype)]
+        self.point = [numbers(values[i]) for i in self.moving]
+        self.tolerance = 1e-5 if tolerance is None else tolerance
+        self._function, self._values = function, values
+
+    def __call__(self, *moving: Any) -> list[Any]:
+        given: list[Any] = list(self._values)
+        for i, x in zip(self.moving, moving, strict=True):
+            given[i] = x
+        return [r for r in self._function(*given) if is_inexact(type_of(r).dtype)]
+
+    def at(self, function: Flat, shift: Sequence[np.ndarray], step: float) -> list[np.ndarray]:
+        return [
+            numbers(instantiate(r))
+            for r in function(*(concrete(p + step * s) for p, s in zip(self.point, shift, strict=True)))
+        ]
+
+    def slope(self, function: Flat, direction: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The derivative along a direction by central differences, and a value near by."""
+        after, before = self.at(function, direction, STEP), self.at(function, direction, -STEP)
+        return [((a - b) / (2 * STEP), a) for a, b in zip(after, before, strict=True)]
+
+    def directions(self, rng: np.random.Generator) -> Iterator[tuple[list[bool], list[np.ndarray]]]:
+        """A random direction in each argument alone, and one in all of them; with which arguments move."""
+        count = len(self.point)
+        masks = [[i == j for i in range(count)] for j in range(count)]
+        if count > 1:
+            masks.append([True] * count)
+        for mask in masks:
+            yield mask, [random_like(rng, p) if m else np.zeros_like(p) for p, m in zip(self.point, mask, strict=True)]
+
+    def assert_slope(
+        self, tangents: Sequence[Any], expected: Sequence[tuple[np.ndarray, np.ndarray]], what: str
+    ) -> None:
+        assert len(tangents) == len(expected)
+        for number, (tangent, (slope, value)) in enumerate(zip(tangents, expected, strict=True)):
+            assert np.isfinite(slope).all(), (
+                f"the derivative does not exist at this sample: {slope}; say differentiable=False"
+            )
+            tangent = numbers(instantiate(tangent))
+            assert (tangent.shape, tangent.dtype) == (slope.shape, slope.dtype), f"{what} of result {number}"
+            # Rounding errors of a difference are relative to the values that were subtracted, not to the slope; and a
+            # slope of 0 comes out as the square of the step.
+            scale = max((np.abs(a).max() for a in (slope, 1e-3 * value) if a.size), default=0.0) + 1e-4
+            limit = self.tolerance
+            np.testing.assert_allclose(tangent, slope, limit, limit * scale, err_msg=f"{what} of result {number}")
+
+
+def random_like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    made = rng.standard_normal(array.shape)
+    if dtypes.kind(array.dtype) == "c":
+        made = made + 1j * rng.standard_normal(array.shape)
+    return np.asarray(made, array.dtype)
+
+
+def given_tangents(mask: Sequence[bool], direction: Sequence[np.ndarray]) -> list[Any]:
+    """Tangents for jvp: a symbolic zero where an argument does not move."""
+    return [concrete(d) if m else Zero(concrete(d).aval) for m, d in zip(mask, direction, strict=True)]
+
+
+def pairing(cotangents: Sequence[Any], tangents: Sequence[Any]) -> tuple[float, float]:
+    """The real part of the sum of products, without conjugation; and the sum of magnitudes, for scale."""
+    total, scale = 0.0, 0.0
+    for cotangent, tangent in zip(cotangents, tangents, strict=True):
+        products = numbers(cotangent) * numbers(tangent)
+        total, scale = total + float(np.sum(products.real)), scale + float(np.sum(np.abs(products)))
+    return total, scale
+
+
+def assert_adjoint(cotangents: Any, pushed: Any, pulled: Any, tangents: Any, what: str) -> None:
+    forward, scale = pairing(cotangents, pushed)
+    reverse, other = pairing(pulled, tangents)
+    assert abs(forward - reverse) <= 1e-9 * (scale + other + 1e-3), (
+        f"{what}: <ct, Jt> = {forward} but <J'ct, t> = {reverse}"
+    )
+
+
+def check_jvp(function: Smooth, rng: np.random.Generator) -> None:
+    """jvp is the derivative, in each argument alone and in all together."""
+    for mask, direction in function.directions(rng):
+        point = [concrete(p) for p in function.point]
+        results, tangents = jvp_flat(function, point, given_tangents(mask, direction))
+        for result, tangent in zip(results, tangents, strict=True):
+            assert tangent.aval.matches(type_of(result).tangent()), (
+                f"tangent {tangent.aval} of a result {type_of(result)}"
+            )
+        function.assert_slope(tangents, function.slope(function, direction), f"jvp along arguments {mask}")
+
+
+def check_adjoint(function: Smooth, rng: np.random.Generator, flat: Flat | None = None) -> None:
+    """Reverse mode is the adjoint of forward mode (of `function`, or of `flat` over the same arguments)."""
+    target = function if flat is None else flat
+    for mask, direction in function.directions(rng):
+        point = [concrete(p) for p in function.point]
+        results, tangents = jvp_flat(target, point, given_tangents(mask, direction))
+        made, program, live = linearize_flat(target, point, mask)
+        for one, other in zip(results, made, strict=True):
+            assert_close(one, other, what="result of linearize")
+        pushed = [numbers(instantiate(t)) for t, n in zip(tangents, live, strict=True) if n]
+        moving = [concrete(d) for d, m in zip(direction, mask, strict=True) if m]
+        for one, other in zip(replay(program, *moving), pushed, strict=True):
+            assert_close(one, other, 1e-9, what="linearize against jvp")
+        for tangent, n in zip(tangents, live, strict=True):
+            assert n or not np.any(numbers(instantiate(tangent))), "linearize says zero where jvp does not"
+        cotangents = [concrete(random_like(rng, p)) for p in pushed]
+        pulled = backward_instantiated(program, program.consts, cotangents)
+        for back, forth in zip(pulled, moving, strict=True):
+            assert back.aval.matches(forth.aval), f"cotangent {back.aval} for an argument {forth.aval}"
+        assert_adjoint(cotangents, pushed, pulled, moving, f"arguments {mask}")
+
+
+def check_second_order(function: Smooth, rng: np.random.Generator) -> None:
+    """jvp of jvp is the second derivative, and reverse over forward is its adjoint."""
+    direction = [concrete(random_like(rng, p)) for p in function.point]
+
+    def derivative(*moving: Any) -> list[Any]:
+        return [instantiate(t) for t in jvp_flat(function, moving, direction)[1]]
+
+    other = [random_like(rng, p) for p in function.point]
+    point = [concrete(p) for p in function.point]
+    _, tangents = jvp_flat(derivative, point, [concrete(o) for o in other])
+    function.assert_slope(tangents, function.slope(derivative, other), "second derivative")
+    check_adjoint(function, rng, derivative)
+
+
+def check_forward_over_reverse(function: Smooth, rng: np.random.Generator) -> None:
+    """jvp of the gradient is the derivative of the gradient."""
+    point = [concrete(p) for p in function.point]
+    _, program, live = linearize_flat(function, point)
+    cotangents = [concrete(random_like(rng, np.zeros(v.aval.shape, v.aval.dtype))) for v in program.outvars]
+
+    def gradient(*moving: Any) -> list[Any]:
+        _, linear, found = linearize_flat(function, moving)
+        assert found == live
+        return backward_instantiated(linear, linear.consts, cotangents)
+
+    direction = [random_like(rng, p) for p in function.point]
+    _, tangents = jvp_flat(gradient, point, [concrete(d) for d in direction])
+    function.assert_slope(tangents, function.slope(gradient, direction), "derivative of the gradient")
+
+
+# ------------------------------------------------------------------------------------------------------------- batching
+
+BATCH = 3
+
+
+def variants(array: np.ndarray) -> list[np.ndarray]:
+    """Different values for the elements of a batch, that stay where the operation is defined."""
+    if array.dtype.names:
+        return [array if k == 0 else np.flip(array) for k in range(BATCH)]
+    kind = dtypes.kind(array.dtype)
+    if kind in "fc":
+        return [(array * array.dtype.type(1 + k / 4)).astype(array.dtype) for k in range(BATCH)]
+    if kind == "b":
+        return [array ^ bool(k % 2) for k in range(BATCH)]
+    if array.size > 1:
+        return [array if k % 2 == 0 else np.flip(array, 0).copy() for k in range(BATCH)]
+    return [np.where(array >= k, array - array.dtype.type(k), array).astype(array.dtype) for k in range(BATCH)]
+
+
+def placements(ranks: Sequence[int], rng: np.random.Generator, limit: int) -> list[tuple[int | None, ...]]:
+    """Where each operand has its batch dimension (None: not batched): every combination, or a random sample of them."""
+    choices = [[None, *range(rank + 1)] for rank in ranks]
+    every = list(itertools.islice(itertools.product(*choices), 20_000))[1:]
+    if len(every) <= limit:
+        return every
+    return [every[i] for i in sorted(rng.choice(len(every), limit, replace=False))]
+
+
+def check_batch(
+    function: Flat, arguments: Sequence[Any], rng: np.random.Generator, tolerance: float | None = None, limit: int = 80
+) -> None:
+    """Over a batch, a function gives what a loop gives, wherever its arguments have the batch dimension."""
+    values = [concrete(a) for a in arguments]
+    each = [[ConcreteArray(v, a.aval) for v in variants(numbers(a))] for a in values]
+    looped: dict[tuple[bool, ...], list[list[np.ndarray]]] = {}
+    for dims in placements([a.ndim for a in values], rng, limit):
+        batched = tuple(d is not None for d in dims)
+        if batched not in looped:
+            rows = [[v[k if b else 0] for v, b in zip(each, batched, strict=True)] for k in range(BATCH)]
+            looped[batched] = [[numbers(r) for r in function(*row)] for row in rows]
+        given = [v[0] if d is None else stacked(v, d) for v, d in zip(each, dims, strict=True)]
+        results, out_dims = batch_flat(function, Axis(BATCH), given, dims)
+        for number, (result, dim) in enumerate(zip(results, out_dims, strict=True)):
+            array = numbers(result)
+            rows = [array] * BATCH if dim is None else list(np.moveaxis(array, dim, 0))
+            assert len(rows) == BATCH, f"batch dimension {dim} of a result of shape {array.shape}"
+            for row, expected in zip(rows, looped[batched], strict=True):
+                assert_close(row, expected[number], tolerance, f"result {number} batched at {dims}")
+
+
+def stacked(values: Sequence[ConcreteArray], dim: int) -> ConcreteArray:
+    array = np.stack([numbers(v) for v in values], dim)
+    return ConcreteArray(array, values[0].aval.with_shape(array.shape))

@@ -1,0 +1,181 @@
+"""The samples of every registered primitive, and what turns them into operands of the laws."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.ops
+from weft.base import dtypes
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample, registered
+from weft.ir.types import ArrayType, array_type
+from weft.ops.random import FRY
+from weft.runtime.array import ConcreteArray
+from weft.trace.closed import stage_closed
+
+assert weft.jit  # importing the package fills in the evaluator
+
+# Callbacks have tests of their own; the others run only inside the programs that loops and custom rules make.
+CALLBACKS = frozenset({"debug_callback", "io_callback", "pure_callback"})
+WITHIN_PROGRAMS = CALLBACKS | frozenset(
+    {"custom_lin", "tape_add", "tape_broadcast", "tape_new", "tape_read", "tape_sum", "tape_write"}
+)
+
+MODULES = [f"weft.ops.{module.name}" for module in pkgutil.iter_modules(weft.ops.__path__)]
+BROKEN: dict[str, BaseException] = {}
+for _name in MODULES:
+    # A module that fails to import fails one test by name, instead of hiding the laws of all others.
+    try:
+        importlib.import_module(_name)
+    except Exception as error:
+        BROKEN[_name] = error
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One sample of one primitive."""
+
+    primitive: Primitive
+    number: int
+    sample: Sample
+
+    def __str__(self) -> str:
+        return f"{self.primitive.name}-{self.number}"
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.sample.params
+
+    @property
+    def tolerance(self) -> float | None:
+        return self.sample.tolerance
+
+    @functools.cached_property
+    def operands(self) -> list[ConcreteArray]:
+        return [concrete(a) for a in self.sample.args]
+
+    @functools.cached_property
+    def arrays(self) -> list[np.ndarray]:
+        return [a._value for a in self.operands]
+
+    @functools.cached_property
+    def types(self) -> list[ArrayType]:
+        return [a.aval for a in self.operands]
+
+    @functools.cached_property
+    def result_types(self) -> list[Any]:
+        return as_list(self.primitive, self.primitive.type(*self.types, **self.params))
+
+    @functools.cached_property
+    def results(self) -> list[np.ndarray]:
+        """The meaning on the sample."""
+        return meaning(self.primitive, self.arrays, self.params)
+
+    def bind(self, *args: Any, **params: Any) -> list[Any]:
+        return as_list(self.primitive, self.primitive(*args, **{**self.params, **params}))
+
+    def has_float_operand(self) -> bool:
+        return any(is_inexact(t.dtype) for t in self.types)
+
+    def widened(self) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Operands and parameters with all floats and complex numbers at 64 bits, for finite differences."""
+        return [widen_array(a) for a in self.arrays], {k: widen_parameter(v) for k, v in self.params.items()}
+
+
+def as_list(primitive: Primitive, results: Any) -> list[Any]:
+    return list(results) if primitive.multiple_results else [results]
+
+
+def meaning(primitive: Primitive, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> list[np.ndarray]:
+    """`eval` on NumPy arrays, as the interpreter calls it."""
+    with np.errstate(all="ignore"):
+        return [np.asarray(r) for r in as_list(primitive, primitive.eval(*arrays, **params))]
+
+
+def is_inexact(dtype: Any) -> bool:
+    return dtypes.kind(dtype) in "fc"
+
+
+def concrete(value: Any) -> ConcreteArray:
+    """A NumPy array of a sample as an array of Weft; storage of random keys becomes keys."""
+    if isinstance(value, ConcreteArray):
+        return value
+    array = np.asarray(value)
+    if array.dtype.names and array.dtype != dtypes.float0:
+        return ConcreteArray(array, array_type(array.shape, FRY))
+    array = dtypes.canonical_array(array)
+    return ConcreteArray(array, array_type(array.shape, array.dtype))
+
+
+def widen_dtype(dtype: Any) -> Any:
+    kind = dtypes.kind(dtype)
+    return {"f": dtypes.float64, "c": dtypes.complex128}.get(kind, dtype)
+
+
+def widen_array(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.names else array.astype(widen_dtype(array.dtype))
+
+
+def widen_parameter(value: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return widen_dtype(value)
+    if isinstance(value, Jaxpr):
+        types = [array_type(t.shape, widen_dtype(t.dtype), t.weak_type) for t in value.in_avals]
+        return stage_closed(lambda *args: replay(value, *args), types, name=value.name)
+    return tuple(map(widen_parameter, value)) if type(value) is tuple else value
+
+
+def collect() -> tuple[list[Case], dict[str, BaseException | None]]:
+    """Every sample, and the primitives that have none with the error of asking (None: an empty list)."""
+    cases: list[Case] = []
+    without: dict[str, BaseException | None] = {}
+    for primitive in registered():
+        try:
+            samples = list(primitive.samples())
+        except Exception as error:
+            without[primitive.name] = error
+            continue
+        if not samples:
+            without[primitive.name] = None
+        cases.extend(Case(primitive, number, sample) for number, sample in enumerate(samples))
+    return cases, without
+
+
+CASES, WITHOUT_SAMPLES = collect()
+
+
+def may_have_no_samples(primitive: Primitive) -> bool:
+    """Those that carry programs, talk over named axes, call Python, or exist only within programs."""
+    return (
+        isinstance(primitive, HigherOrder)
+        or hasattr(primitive, "batch_collective")
+        or primitive.name in WITHIN_PROGRAMS
+    )
+
+
+def every_sample(where: Callable[[Case], bool] = lambda case: True) -> Any:
+    """Run a test on every sample for which `where` holds (or raises: then the test shows the error)."""
+
+    def included(case: Case) -> bool:
+        try:
+            return where(case)
+        except Exception:
+            return True
+
+    return pytest.mark.parametrize("case", [case for case in CASES if included(case)], ids=str)
+
+
+def differentiable(case: Case) -> bool:
+    """Whether the derivative laws hold on a sample: unless it, or its card with a reason, says no."""
+    no_rule = isinstance(case.primitive.jvp, MissingRule)
+    return case.sample.differentiable and not no_rule and case.has_float_operand()

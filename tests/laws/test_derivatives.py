@@ -1,0 +1,104 @@
+"""Laws of differentiation, on every sample of every primitive: in 64 bits, against finite differences."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.laws import laws
+from tests.laws.samples import Case, as_list, concrete, differentiable, every_sample, is_inexact, meaning
+from weft.base.settings import enable_x64
+from weft.ir.primitive import MissingRule
+from weft.ir.types import type_of
+from weft.ir.zeros import Linear
+
+
+@pytest.fixture(autouse=True)
+def _wide() -> Iterator[None]:
+    with enable_x64(True):
+        yield
+
+
+def smooth(case: Case) -> laws.Smooth:
+    arrays, params = case.widened()
+    return laws.Smooth(lambda *args: case.bind(*args, **params), arrays, case.tolerance)
+
+
+@every_sample(differentiable)
+def test_jvp_is_the_derivative(case: Case, rng: np.random.Generator) -> None:
+    laws.check_jvp(smooth(case), rng)
+
+
+@every_sample(differentiable)
+def test_reverse_is_the_adjoint_of_forward(case: Case, rng: np.random.Generator) -> None:
+    laws.check_adjoint(smooth(case), rng)
+
+
+@every_sample(differentiable)
+def test_second_order(case: Case, rng: np.random.Generator) -> None:
+    laws.check_second_order(smooth(case), rng)
+
+
+@every_sample(differentiable)
+def test_forward_over_reverse(case: Case, rng: np.random.Generator) -> None:
+    laws.check_forward_over_reverse(smooth(case), rng)
+
+
+def linear_operands(case: Case) -> list[int]:
+    linear = case.primitive.linear
+    numbers = range(len(case.types)) if linear == "all" else linear
+    return [i for i in numbers if is_inexact(case.types[i].dtype)]
+
+
+def transposable(case: Case) -> bool:
+    return (
+        differentiable(case) and bool(linear_operands(case)) and not isinstance(case.primitive.transpose, MissingRule)
+    )
+
+
+@every_sample(transposable)
+def test_transpose_is_the_adjoint(case: Case, rng: np.random.Generator) -> None:
+    """In each linear operand with the others held; where linear jointly, in every set of operands."""
+    arrays, params = case.widened()
+    linear = linear_operands(case)
+    most = 1 if case.primitive.multilinear else len(linear)
+    sets = [s for size in range(1, most + 1) for s in itertools.combinations(linear, size)]
+    before = meaning(case.primitive, arrays, params)
+    for moving in sets if len(sets) <= 15 else [*((i,) for i in linear), tuple(linear)]:
+        tangents = {i: laws.random_like(rng, arrays[i]) for i in moving}
+        after = meaning(case.primitive, [a + tangents[i] if i in moving else a for i, a in enumerate(arrays)], params)
+        cotangents = [concrete(laws.random_like(rng, r)) for r in before]
+        operands: list[Any] = [Linear(concrete(a).aval) if i in moving else concrete(a) for i, a in enumerate(arrays)]
+        given = cotangents if case.primitive.multiple_results else cotangents[0]
+        pulled = case.primitive.transpose(given, *operands, **params)
+        assert len(pulled) == len(arrays)
+        for i in moving:
+            assert type_of(pulled[i]).matches(operands[i].aval), (
+                f"cotangent {type_of(pulled[i])} for operand {operands[i]}"
+            )
+        changes = [a - b for a, b in zip(after, before, strict=True)]
+        laws.assert_adjoint(
+            cotangents, changes, [pulled[i] for i in moving], list(tangents.values()), f"operands {moving}"
+        )
+
+
+@every_sample(differentiable)
+def test_types_of_derivatives(case: Case, rng: np.random.Generator) -> None:
+    """In the sample's own dtypes, tangents have the types of results and cotangents those of operands."""
+    with enable_x64(False):
+        function = laws.Smooth(
+            lambda *args: as_list(case.primitive, case.primitive(*args, **case.params)), case.operands
+        )
+        point = [concrete(p) for p in function.point]
+        tangents = [concrete(laws.random_like(rng, p)) for p in function.point]
+        results, pushed = laws.jvp_flat(function, point, tangents)
+        for result, tangent in zip(results, pushed, strict=True):
+            assert tangent.aval.matches(result.aval), f"tangent {tangent.aval} of a result {result.aval}"
+        _, program, live = laws.linearize_flat(function, point)
+        cotangents = [concrete(laws.numbers(r)) for r, n in zip(results, live, strict=True) if n]
+        for pulled, primal in zip(laws.backward_instantiated(program, program.consts, cotangents), point, strict=True):
+            assert pulled.aval.matches(primal.aval), f"cotangent {pulled.aval} of an operand {primal.aval}"

@@ -1,0 +1,223 @@
+"""Laws that tie a primitive's meaning to its types, its axis factors and how it is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.laws.laws import assert_close
+from tests.laws.numpy_builder import NumpyBuilder
+from tests.laws.samples import (
+    BROKEN,
+    MODULES,
+    WITHOUT_SAMPLES,
+    Case,
+    as_list,
+    every_sample,
+    may_have_no_samples,
+    meaning,
+)
+from weft.base import dtypes
+from weft.base.errors import InconclusiveDimensionOperation
+from weft.indexing import index_map
+from weft.indexing.dimension import Symbol, substitute_shape, symbol
+from weft.ir.primitive import lookup, registered
+from weft.ir.types import ArrayType, array_type
+from weft.ops.elementwise import Elementwise
+from weft.ops.families import Indexing, Reduction
+
+# -------------------------------------------------------------------------------------------------------------- samples
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports(module: str) -> None:
+    if module in BROKEN:
+        raise BROKEN[module]
+
+
+@pytest.mark.parametrize("name", [p.name for p in registered()])
+def test_primitive_has_samples(name: str) -> None:
+    if name in WITHOUT_SAMPLES:
+        error = WITHOUT_SAMPLES[name]
+        assert error is None, f"samples of {name} raised {error!r}"
+        assert may_have_no_samples(lookup(name)), f"{name} has no samples, so no law is checked on it"
+
+
+# ---------------------------------------------------------------------------------------------------------------- types
+
+
+@every_sample()
+def test_type_is_that_of_eval(case: Case) -> None:
+    assert len(case.results) == len(case.result_types)
+    for array, aval in zip(case.results, case.result_types, strict=True):
+        assert array.shape == aval.shape
+        assert array.dtype == dtypes.storage(aval.dtype)
+
+
+SIZE_PARAMETERS = ("limit_indices", "new_sizes", "shape", "sizes", "slice_sizes")
+
+
+def with_symbol(case: Case, size: int, dimension: Symbol, parameters: bool) -> list[ArrayType]:
+    """Result types with one size of the operands (and of parameters that are shapes) replaced by a symbol."""
+
+    def replaced(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(dimension if d == size else d for d in shape)
+
+    params = dict(case.params)
+    for name in SIZE_PARAMETERS if parameters else ():
+        if isinstance(params.get(name), tuple):
+            params[name] = replaced(params[name])
+    types = [array_type(replaced(t.shape), t.dtype, t.weak_type) for t in case.types]
+    return as_list(case.primitive, case.primitive.type(*types, **params))
+
+
+def sizes_of(case: Case) -> list[int]:
+    return sorted({d for t in case.types for d in t.shape if d > 1})
+
+
+@every_sample(lambda case: bool(sizes_of(case)))
+def test_symbolic_is_concrete(case: Case) -> None:
+    """The type with a symbol for a size, and then the size for the symbol, is the type.
+
+    A rule may refuse a symbol where the answer depends on its value, or where parameters fix the size; never so for
+    elementwise operations and reductions. A sample that refuses every symbol counts as skipped.
+    """
+    accepted, refused = 0, []
+    for size in sizes_of(case):
+        for dimension, parameters in [(symbol("b"), False), (symbol("b"), True), (symbol("b", size), True)]:
+            try:
+                made = with_symbol(case, size, dimension, parameters)
+            except (InconclusiveDimensionOperation, ValueError, TypeError) as error:
+                refused.append(error)
+                continue
+            accepted += 1
+            for aval, expected in zip(made, case.result_types, strict=True):
+                assert substitute_shape(aval.shape, {dimension: size}) == expected.shape
+                assert (aval.dtype, aval.weak_type) == (expected.dtype, expected.weak_type)
+            break
+    if not accepted:
+        assert not isinstance(case.primitive, (Elementwise, Reduction)), f"refused: {refused[-1]}"
+        pytest.skip(f"every symbol is refused: {refused[-1]}")
+
+
+# ------------------------------------------------------------------------------------------------------------- sharding
+
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def splittable(case: Case) -> list[str]:
+    """The factors along which a sample can be cut in two."""
+    factors = case.primitive.factors(*case.types, **case.params)
+    return [] if factors is None else [name for name in factors.names() if size_of(case, factors, name) % 2 == 0]
+
+
+def size_of(case: Case, factors: Any, name: str) -> int:
+    """The one size of the dimensions called `name`; 1 where there is nothing to cut."""
+    pairs = [*zip(factors.operands, case.types, strict=True), *zip(factors.results, case.result_types, strict=True)]
+    sizes = {t.shape[i] for names, t in pairs for i, n in enumerate(names) if n == name}
+    assert len(sizes) == 1, f"factor {name} has sizes {sizes}"
+    return max(1, sizes.pop())
+
+
+@every_sample(lambda case: bool(splittable(case)))
+def test_sharded_is_whole(case: Case) -> None:
+    factors = case.primitive.factors(*case.types, **case.params)
+    assert factors is not None
+    for names, t in zip(factors.operands, case.types, strict=True):
+        assert len(names) == t.ndim, f"{len(names)} factors for an operand {t}"
+    for names, t in zip(factors.results, case.result_types, strict=True):
+        assert len(names) == t.ndim, f"{len(names)} factors for a result {t}"
+    for name in splittable(case):
+        pairs = list(zip(factors.operands, case.arrays, strict=True))
+        halves = [[np.split(a, 2, n.index(name))[k] if name in n else a for n, a in pairs] for k in range(2)]
+        local = [
+            t.with_shape(d // 2 if n == name else d for n, d in zip(names, t.shape, strict=True))
+            for names, t in zip(factors.results, case.result_types, strict=True)
+        ]
+        params = case.primitive.localize(case.params, local)
+        parts = []
+        for half in halves:
+            types = [array_type(h.shape, t.dtype, t.weak_type) for h, t in zip(half, case.types, strict=True)]
+            assert as_list(case.primitive, case.primitive.type(*types, **params)) == local, (
+                f"types when split over {name}"
+            )
+            parts.append(meaning(case.primitive, half, params))
+        for number, (names, whole) in enumerate(zip(factors.results, case.results, strict=True)):
+            first, second = parts[0][number], parts[1][number]
+            if name in names:
+                joined = np.concatenate([first, second], names.index(name))
+            else:
+                assert name in factors.combine, (
+                    f"factor {name} vanishes from result {number} and nothing says how to combine"
+                )
+                joined = COMBINE[factors.combine[name]](first, second)
+            assert_close(joined, whole, case.tolerance, f"result {number} split over {name} of {factors}")
+
+
+# ------------------------------------------------------------------------------------------------------------- emission
+
+
+def has_sources(case: Case) -> bool:
+    return isinstance(case.primitive, Indexing) and type(case.primitive).sources is not Indexing.sources
+
+
+@every_sample(has_sources)
+def test_sources_read_what_eval_gives(case: Case) -> None:
+    found = case.primitive.sources(*case.types, **case.params)  # type: ignore[attr-defined]
+    sources = [s if isinstance(s, index_map.Source) else index_map.source(*s) for s in found]
+    used = sorted({s.operand for s in sources})
+    operands = [case.arrays[i] for i in used]
+    renumbered = [s._replace(operand=used.index(s.operand)) for s in sources]
+    read = index_map.read(case.result_types[0].shape, renumbered, operands)
+    assert_close(read, case.results[0], 0.0)
+
+
+def builder_knows(case: Case) -> bool:
+    if not isinstance(case.primitive, Elementwise):
+        return False
+    try:
+        emitted(case)
+    except NumpyBuilder.Unknown:
+        return False
+    return True
+
+
+def emitted(case: Case) -> list[Any]:
+    with np.errstate(all="ignore"):
+        made = case.primitive.emit(NumpyBuilder(), *case.arrays, **case.params)  # type: ignore[attr-defined]
+    return as_list(case.primitive, made)
+
+
+@every_sample(builder_knows)
+def test_emit_computes_what_eval_gives(case: Case) -> None:
+    for made, expected in zip(emitted(case), case.results, strict=True):
+        rounded = np.broadcast_to(np.asarray(made), expected.shape)
+        assert_close(rounded, expected, case.tolerance)
+
+
+@every_sample(lambda case: isinstance(case.primitive, Reduction) and not case.primitive.multiple_results)
+def test_combine_folds_to_eval(case: Case) -> None:
+    """Starting from the neutral element and combining one element after the other gives the reduction."""
+    reduction: Any = case.primitive
+    axes = case.params["axes"]
+    array = case.arrays[0]
+    moved = np.moveaxis(array, axes, range(len(axes))) if axes else array[None]
+    rows = (
+        moved.reshape(-1, *case.results[0].shape) if array.size else np.zeros((0, *case.results[0].shape), array.dtype)
+    )
+    wider = dtypes.accumulation_dtype(array.dtype) if dtypes.kind(array.dtype) in "fc" else array.dtype
+    total = np.broadcast_to(np.asarray(reduction.initial(wider)), case.results[0].shape)
+    for row in rows:
+        total = reduction.combine(NumpyBuilder(), total, row.astype(wider))
+    assert_close(np.asarray(total).astype(array.dtype), case.results[0], case.tolerance)

@@ -1,0 +1,6 @@
+"""Rematerialisation: `checkpoint`, names for policies, and what reverse mode keeps."""
+
+from weft import checkpoint_policies
+from weft.api.remat import checkpoint, checkpoint_name, print_saved_residuals, remat, saved_residuals
+
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat", "saved_residuals"]

@@ -1,0 +1,162 @@
+"""`pure_callback`, `io_callback` and the debugging callbacks, on functions of trees."""
+
+from __future__ import annotations
+
+import code
+import string
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.flat import check_leaves, name_of
+from weft.base import dtypes, tree
+from weft.base.source import is_internal
+from weft.ir.types import ShapeDtypeStruct, array_type, is_value
+from weft.ops import callback as primitives
+
+
+def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:
+    leaves, treedef = tree.flatten(result_shape_dtypes, is_leaf=lambda x: isinstance(x, ShapeDtypeStruct))
+    types = []
+    for leaf in leaves:
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            raise TypeError(f"result_shape_dtypes must be a tree of ShapeDtypeStruct (or arrays), got {leaf!r} in it.")
+        types.append(array_type(tuple(leaf.shape), dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)))
+    return tuple(types), treedef
+
+
+def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, what: str) -> Callable[..., list[Any]]:
+    """A function of flat NumPy arrays to a flat list, with the result's structure checked."""
+
+    def flat(*arrays: Any) -> list[Any]:
+        args, kwargs = tree.unflatten(in_tree, arrays)
+        result = callback(*args, **kwargs)
+        if out_tree is None:
+            return []
+        leaves, found = tree.flatten(result)
+        if found != out_tree:
+            raise TypeError(f"{what} of {name_of(callback)}: the function returned {found}, result_shape_dtypes promised {out_tree}.")
+        return leaves
+
+    flat.__name__ = name_of(callback)
+    return flat
+
+
+def pure_callback(
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None, vmap_method: str | None = None, **kwargs: Any
+) -> Any:
+    """Call a Python function without side effects on NumPy arrays from inside a program.
+
+    `vmap_method` says how to batch it: 'sequential', 'expand_dims', 'broadcast_all' or 'legacy_vectorized'.
+    """
+    if vmap_method is not None and vmap_method not in primitives.VMAP_METHODS:
+        raise ValueError(f"vmap_method must be one of {', '.join(primitives.VMAP_METHODS)}, got {vmap_method!r}.")
+    types, out_tree = result_structure(result_shape_dtypes)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    check_leaves(callback, "pure_callback", leaves, args, kwargs)
+    flat = flat_callback(callback, in_tree, out_tree, "pure_callback")
+    results = primitives.pure_callback(*leaves, callback=flat, result_types=types, vmap_method=vmap_method)
+    return tree.unflatten(out_tree, results)
+
+
+def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None, ordered: bool = False, **kwargs: Any) -> Any:
+    """Call a Python function with side effects from inside a program: exactly once where it stands, in order if `ordered`."""
+    types, out_tree = result_structure(result_shape_dtypes)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    check_leaves(callback, "io_callback", leaves, args, kwargs)
+    flat = flat_callback(callback, in_tree, out_tree, "io_callback")
+    results = primitives.io_callback(*leaves, callback=flat, result_types=types, ordered=ordered)
+    return tree.unflatten(out_tree, results)
+
+
+def debug_callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:
+    """Call a Python function for what it shows, with the values of arrays that may be traced; nothing comes back."""
+    if not callable(callback):
+        raise TypeError(f"debug.callback takes a function first, got {type(callback).__name__}.")
+    values, in_tree = tree.flatten((args, kwargs))
+    dynamic = [is_value(v) for v in values]
+    held = [v for v, d in zip(values, dynamic, strict=True) if not d]
+
+    def flat(*arrays: Any) -> list[Any]:
+        given, kept = iter(arrays), iter(held)
+        a, k = tree.unflatten(in_tree, [next(given) if d else next(kept) for d in dynamic])
+        callback(*a, **k)
+        return []
+
+    flat.__name__ = name_of(callback)
+    operands = [v for v, d in zip(values, dynamic, strict=True) if d]
+    primitives.debug_callback(*operands, callback=flat, result_types=(), ordered=ordered)
+
+
+class _Check(string.Formatter):
+    """Finds out which arguments a format uses, without formatting."""
+
+    def check_unused_args(self, used_args: Any, args: Sequence[Any], kwargs: Any) -> None:
+        unused = [repr(k) for k in (*range(len(args)), *kwargs) if k not in used_args]
+        if unused:
+            raise ValueError(f"debug.print: arguments {', '.join(unused)} do not appear in the format string.")
+
+
+class _Anything:
+    def __format__(self, spec: str) -> str:
+        return ""
+
+    def __getattr__(self, name: str) -> _Anything:
+        return self
+
+    def __getitem__(self, item: Any) -> _Anything:
+        return self
+
+
+def debug_print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False, _use_logging: bool = False, **kwargs: Any) -> None:
+    """Print values from inside a program, formatted as by `str.format`."""
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.print takes a format string first, got {type(fmt).__name__}; write debug.print('{{}}', x).")
+    if not skip_format_check:
+        _Check().format(fmt, *(_Anything() for _ in args), **dict.fromkeys(kwargs, _Anything()))
+
+    def show(*values: Any, **named: Any) -> None:
+        with np.printoptions(precision=8):
+            sys.stdout.write(fmt.format(*map(_shown, values), **{k: _shown(v) for k, v in named.items()}) + "\n")
+
+    debug_callback(show, *args, ordered=ordered, **kwargs)
+
+
+def _shown(value: Any) -> Any:
+    return value[()] if isinstance(value, np.ndarray) and not value.shape else value
+
+
+def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None, ordered: bool = False, token: Any = None, **kwargs: Any) -> None:
+    """Stop here when the program runs, with the local variables at hand (arrays as values): `c` or end of input goes on."""
+    frame = sys._getframe(1)
+    while filter_frames and frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    local = {k: v for k, v in frame.f_locals.items() if not k.startswith("__")}
+    traced = {k: v for k, v in local.items() if is_value(v)}
+    other = {k: v for k, v in local.items() if k not in traced}
+
+    def stop(values: dict[str, Any]) -> None:
+        console = _Console({**other, **values})
+        try:
+            console.interact(banner=f"Stopped at {place}. Variables: {', '.join([*values, *other])}. Type c to go on.", exitmsg="")
+        except SystemExit:
+            pass
+
+    debug_callback(stop, traced, ordered=ordered)
+
+
+class _Console(code.InteractiveConsole):
+    """A console in which `c` (continue) or `q` leaves."""
+
+    def raw_input(self, prompt: str = "") -> str:
+        line = super().raw_input("(weft) ")
+        if line.strip() in ("c", "cont", "continue", "q", "quit"):
+            raise EOFError
+        return line
+
+
+def effects_barrier() -> None:
+    """Wait for all effects that are under way; here they have happened when a call returns."""

@@ -1,0 +1,97 @@
+"""Where arrays live: devices, and moving arrays to and from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes, tree
+from weft.ir.types import is_value
+from weft.runtime import device as runtime_device
+from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.device import Device, SingleDeviceSharding
+from weft.trace.tracer import Tracer
+
+
+def devices(backend: str | None = None) -> list[Device]:
+    """All devices of a backend (default: of the default one)."""
+    return runtime_device.devices(backend)
+
+
+def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[Device]:
+    """The devices of this process."""
+    return runtime_device.devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are in all processes."""
+    return len(devices(backend))
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has."""
+    return len(local_devices(backend=backend))
+
+
+def process_index(backend: str | None = None) -> int:
+    """The number of this process."""
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """How many processes there are."""
+    return 1
+
+
+host_id, host_count = process_index, process_count
+
+
+def default_backend() -> str:
+    """The platform where arrays go unless told otherwise."""
+    return runtime_device.default_device().platform
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None) -> Any:
+    """Each leaf of `x` as an array on `device` (a device or a sharding; default: where it is, or the default device)."""
+
+    def one(leaf: Any) -> Any:
+        target = _device_of(device)
+        if isinstance(leaf, Tracer):
+            return leaf
+        if isinstance(leaf, ConcreteArray):
+            return leaf if target is None or target == leaf.device else ConcreteArray(leaf._value, leaf.aval, target)
+        if not is_value(leaf):
+            raise TypeError(f"device_put takes arrays and numbers, got {leaf!r} of type {type(leaf).__name__}.")
+        return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf))
+
+    return tree.map(one, x)
+
+
+def _device_of(device: Any) -> Device | None:
+    if device is None or isinstance(device, Device):
+        return device
+    if isinstance(device, SingleDeviceSharding):
+        return device.device
+    raise TypeError(f"device_put takes a device or a sharding, got {device!r} of type {type(device).__name__}.")
+
+
+def device_get(x: Any) -> Any:
+    """Each leaf of `x` as a NumPy array."""
+    return tree.map(lambda leaf: np.asarray(leaf) if is_value(leaf) else leaf, x)
+
+
+def block_until_ready(x: Any) -> Any:
+    """Wait until every array in `x` has its numbers; gives `x` back."""
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, ConcreteArray):
+            leaf.block_until_ready()
+    return x
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """Start copying every array in `x` to the host; gives `x` back."""
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, ConcreteArray):
+            leaf.copy_to_host_async()
+    return x

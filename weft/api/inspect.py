@@ -1,0 +1,56 @@
+"""Looking at functions without running them: `make_jaxpr`, `eval_shape`, `typeof`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
+from weft.api.jit import JitFunction, as_tuple
+from weft.api.stages import struct
+from weft.base import tree
+from weft.ir.context import named_axis
+from weft.ir.types import Type, type_of
+from weft.trace.stage import stage
+
+
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Any, int]] | None = None,
+    return_shape: bool = False,
+    abstracted_axes: Any = None,
+) -> Callable[..., Any]:
+    """A function that returns the program of `fun` for the given arguments (or `ShapeDtypeStruct`s) instead of running it."""
+    check_callable(fun, "make_jaxpr")
+    wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False, False)
+
+    @functools.wraps(fun)
+    def staged(*args: Any, **kwargs: Any) -> Any:
+        dynamic, rest, static = wrapper._split(args, kwargs)
+        leaves, in_tree = tree.flatten((dynamic, rest))
+        check_leaves(fun, "make_jaxpr", leaves, dynamic, rest)
+        out = OutTree()
+        function = flat_function(wrapper._with_static(static), in_tree, out)
+        with ExitStack() as scopes:
+            for name, size in axis_env or ():
+                scopes.enter_context(named_axis(name, size))
+            names = argument_paths(fun, dynamic, rest)
+            program, _ = stage(function, [type_of(leaf) for leaf in leaves], where=name_of(fun), names=names, name=name_of(fun))
+        if return_shape:
+            return program, tree.unflatten(out.treedef, [struct(v.aval) for v in program.outvars])
+        return program
+
+    return staged
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of `fun(*args, **kwargs)`, without computing it."""
+    return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]
+
+
+def typeof(x: Any) -> Type:
+    """The type of an array, a tracer or a number."""
+    return type_of(x)

@@ -1,0 +1,132 @@
+"""`jacfwd`, `jacrev`, `hessian`: all derivatives of a function, by pushing or pulling a basis."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.differentiate import check_gradient_input, chosen_leaves, hold_others, jvp, vjp
+from weft.api.flat import check_callable, name_of
+from weft.api.vectorize import vmap
+from weft.base import dtypes, tree
+from weft.ir.context import EVALUATION
+from weft.ir.types import type_of
+from weft.ops.shape import move_axis, reshape
+from weft.ops.slicing import slice as slice_primitive
+
+
+def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+    """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results."""
+    check_callable(fun, "jacfwd")
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(fun)
+    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        function, chosen = hold_others(fun, numbers, args, kwargs, "jacfwd")
+        for path, leaf in chosen_leaves(fun, numbers, args):
+            check_gradient_input(fun, path, leaf, holomorphic, False)
+        if has_aux:
+
+            def push(*tangents: Any) -> Any:
+                return jvp(function, chosen, tangents, has_aux=True)[1:]
+
+            columns, auxiliary = vmap(push, out_axes=(-1, None))(*basis(chosen))
+        else:
+            columns, auxiliary = vmap(lambda *t: jvp(function, chosen, t)[1], out_axes=-1)(*basis(chosen)), None
+        if holomorphic:
+            check_complex(fun, columns)
+        jacobian = tree.map(lambda y: split_columns(y, chosen if not isinstance(argnums, int) else chosen[0]), columns)
+        return (jacobian, auxiliary) if has_aux else jacobian
+
+    return jacobian_of
+
+
+def jacrev(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+) -> Callable[..., Any]:
+    """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results."""
+    check_callable(fun, "jacrev")
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(fun)
+    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        function, chosen = hold_others(fun, numbers, args, kwargs, "jacrev")
+        for path, leaf in chosen_leaves(fun, numbers, args):
+            check_gradient_input(fun, path, leaf, holomorphic, allow_int)
+        value, pullback, *auxiliary = vjp(function, *chosen, has_aux=has_aux)
+        if holomorphic:
+            check_complex(fun, value)
+        for leaf in tree.leaves(value):
+            kind = dtypes.kind(type_of(leaf).dtype)  # type: ignore[attr-defined]
+            if kind != ("c" if holomorphic else "f"):
+                raise TypeError(f"jacrev of {name_of(fun)} needs floating-point results, got {type_of(leaf).short()}.")
+        rows = vmap(pullback)(basis((value,))[0])
+        rows = rows[0] if isinstance(argnums, int) else rows
+        leaves, treedef = tree.flatten(rows)
+        parts = [split_rows(leaf, value) for leaf in leaves]
+        # From a tree of arguments, each with a tree of results, to results over arguments.
+        jacobian = tree.transpose(treedef, tree.structure(value), tree.unflatten(treedef, parts))
+        return (jacobian, auxiliary[0]) if has_aux else jacobian
+
+    return jacobian_of
+
+
+jacobian = jacrev
+
+
+def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+    """The matrix of second derivatives of a scalar function, forward over reverse."""
+    return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums, has_aux=has_aux, holomorphic=holomorphic)
+
+
+def check_complex(fun: Callable[..., Any], value: Any) -> None:
+    for leaf in tree.leaves(value):
+        if dtypes.kind(type_of(leaf).dtype) != "c":  # type: ignore[attr-defined]
+            raise TypeError(f"holomorphic=True needs {name_of(fun)} to return complex arrays, got {type_of(leaf).short()}.")
+
+
+def basis(value: Any) -> Any:
+    """The standard basis of a tree of arrays, stacked along a new first axis of every leaf."""
+    leaves, treedef = tree.flatten(value)
+    avals: list[Any] = [type_of(leaf) for leaf in leaves]
+    sizes = [math.prod(a.shape) for a in avals]
+    total, start, made = sum(sizes), 0, []
+    for aval, size in zip(avals, sizes, strict=True):
+        block = np.zeros((total, size), dtypes.storage(aval.dtype if aval.tangent() == aval else dtypes.float0))
+        if aval.tangent() == aval:
+            block[np.arange(start, start + size), np.arange(size)] = 1
+        made.append(EVALUATION.lift(block.reshape((total, *aval.shape))))
+        start += size
+    return tree.unflatten(treedef, made)
+
+
+def split_columns(y: Any, arguments: Any) -> Any:
+    """The last axis of `y`, over the leaves of the arguments, as a tree of arrays of shape `y.shape[:-1] + leaf.shape`."""
+    leaves, treedef = tree.flatten(arguments)
+    parts, start = [], 0
+    lead = y.shape[:-1]
+    for leaf in leaves:
+        shape = type_of(leaf).shape  # type: ignore[attr-defined]
+        size = math.prod(shape)
+        part = slice_primitive(y, start_indices=(*[0] * len(lead), start), limit_indices=(*lead, start + size), strides=None)
+        parts.append(reshape(part, new_sizes=(*lead, *shape), dimensions=None))
+        start += size
+    return tree.unflatten(treedef, parts)
+
+
+def split_rows(x: Any, results: Any) -> Any:
+    """The first axis of `x`, over the leaves of the results, as a tree of arrays of shape `leaf.shape + x.shape[1:]`."""
+    moved = split_columns(move_axis(x, 0, len(x.shape) - 1), results)
+    rest = len(x.shape) - 1
+
+    def result_first(part: Any) -> Any:
+        own = len(part.shape) - rest
+        for _ in range(own):
+            part = move_axis(part, len(part.shape) - 1, 0)
+        return part
+
+    return tree.map(result_first, moved)

@@ -1,0 +1,152 @@
+"""`checkpoint` (also called `remat`): trade memory for recomputation in reverse mode, with policies of what is kept."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
+from weft.api.jit import JitFunction, as_tuple
+from weft.base import tree
+from weft.ir.types import type_of
+from weft.ops.remat import checkpoint as checkpoint_primitive
+from weft.ops.remat import checkpoint_name as name_primitive
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+from weft.transforms.linearize import linearize_flat
+
+Policy = Callable[..., bool]
+
+
+class _Rematerialised(JitFunction):
+    """Stages like `jit`, once per signature, and calls through `checkpoint`."""
+
+    policy: Policy | None
+    prevent_cse: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program, leaves = self._find(args, kwargs)
+        results = checkpoint_primitive(
+            *program.constants, *leaves,
+            jaxpr=program.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False, name=program.params["name"],
+        )  # fmt: skip
+        return tree.unflatten(program.out_tree, results)
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: bool = False,
+) -> Any:
+    """`fun`, but its intermediate values are computed again in the backward pass instead of being kept.
+
+    `policy(primitive, *types, **params)` says of which operations results are kept nevertheless (see `checkpoint_policies`).
+    """
+    if concrete:
+        raise ValueError("checkpoint: concrete=True is not needed; mark arguments that Python control flow depends on with static_argnums.")
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+    check_callable(fun, "checkpoint")
+    wrapped = _Rematerialised(fun, as_tuple(static_argnums), as_tuple(static_argnames), (), (), False, False)
+    wrapped.policy, wrapped.prevent_cse = policy, prevent_cse
+    return wrapped
+
+
+remat = checkpoint
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """Each leaf of `x` as it is, under a name that policies can refer to."""
+    return tree.map(lambda leaf: name_primitive(leaf, name=name), x)
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+def everything_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+    """Keep every intermediate value: as if there were no checkpoint."""
+    return True
+
+
+def nothing_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+    """Keep none but the arguments."""
+    return False
+
+
+def dots_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+    """Keep results of contractions."""
+    return primitive.name in ("dot_general", "conv_general_dilated")
+
+
+checkpoint_dots = dots_saveable
+
+
+def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+    """Keep results of contractions without batch dimensions: products with weights, not of activations."""
+    if primitive.name != "dot_general":
+        return False
+    (_, _), (left, right) = params["dimension_numbers"]
+    return not left and not right
+
+
+checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keep values named with `checkpoint_name` by one of `names`."""
+    wanted = frozenset(names)
+    return lambda primitive, *types, **params: primitive.name == "name" and params["name"] in wanted
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keep values named with `checkpoint_name`, except by one of `names`."""
+    unwanted = frozenset(names)
+    return lambda primitive, *types, **params: primitive.name == "name" and params["name"] not in unwanted
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keep everything, except values named by one of `names`."""
+    unwanted = frozenset(names)
+    return lambda primitive, *types, **params: primitive.name != "name" or params["name"] not in unwanted
+
+
+def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+    """Keep what either policy keeps."""
+    return lambda primitive, *types, **params: first(primitive, *types, **params) or second(primitive, *types, **params)
+
+
+# -- looking at what is kept ------------------------------------------------------------------------------------------
+
+
+def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
+    """Types of what reverse mode of `f(*args)` keeps between forward and backward pass, and where each comes from."""
+    leaves, in_tree = tree.flatten((args, kwargs))
+    check_leaves(f, "saved_residuals", leaves, args, kwargs)
+    paths = argument_paths(f, args, kwargs)
+    found: list[tuple[Any, str]] = []
+
+    def flat(*values: Any) -> list[Any]:
+        results, linear, _ = linearize_flat(flat_function(f, in_tree, OutTree()), values)
+        arguments = {id(v): p for v, p in zip(values, paths, strict=True)}
+        for constant in linear.consts:
+            source = getattr(constant, "source", None)
+            origin = "from argument " + arguments[id(constant)] if id(constant) in arguments else "from a constant"
+            if isinstance(constant, Tracer) and source is not None:
+                origin = f"from {source.describe()}"
+            found.append((type_of(constant), origin))
+        return results
+
+    stage(flat, [type_of(leaf) for leaf in leaves], where=f"saved_residuals of {name_of(f)}")
+    return found
+
+
+def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print `saved_residuals`, a line each."""
+    for aval, origin in saved_residuals(f, *args, **kwargs):
+        print(f"{aval.short()} {origin}")
+

@@ -1,0 +1,52 @@
+"""Scopes: names for what happens inside, evaluation while tracing, running without jit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from weft.api.flat import name_of
+from weft.base.settings import states
+from weft.ir.context import EVALUATION, active, named
+
+
+@contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """Give everything inside a name, which its equations carry on their stack (also a decorator)."""
+    if not isinstance(name, str):
+        raise TypeError(f"named_scope takes a string, got {type(name).__name__}.")
+    with named(name):
+        yield
+
+
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+    """`fun`, with everything it does under a name: its own by default."""
+    scope = name or name_of(fun)
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with named(scope):
+            return fun(*args, **kwargs)
+
+    return wrapped
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """Run operations inside at once, on known values, even while a function is being traced."""
+    with active(EVALUATION):
+        yield
+
+
+def disable_jit(disable: bool = True) -> Any:
+    """Run jitted functions, loops and branches as plain Python inside, so that they can be stepped through."""
+    return states["disable_jit"](disable)
+
+
+def checking_leaks() -> Any:
+    """Look for leaked tracers after every trace inside."""
+    return states["check_tracer_leaks"](True)
+
+

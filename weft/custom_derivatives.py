@@ -1,0 +1,13 @@
+"""Derivatives written by the user."""
+
+from weft.api.custom import (
+    CustomVJPPrimal,
+    SymbolicZero,
+    closure_convert,
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
+    zero_from_primal,
+)
+
+__all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp", "zero_from_primal"]

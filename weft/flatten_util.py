@@ -1,0 +1,42 @@
+"""Trees of arrays as one flat vector, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes, tree
+from weft.ir.types import type_of
+from weft.lax import concatenate, convert_element_type, reshape, slice_in_dim
+from weft.runtime.array import from_numpy
+
+__all__ = ["ravel_pytree"]
+
+
+def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """All leaves as one vector of their common dtype, and the function that makes the tree again from such a vector."""
+    leaves, treedef = tree.flatten(pytree)
+    avals: list[Any] = [type_of(leaf) for leaf in leaves]
+    if not leaves:
+        return from_numpy(np.zeros(0, np.float32)), lambda flat: tree.unflatten(treedef, [])
+    common = dtypes.result_type(*leaves)
+    flat = concatenate([reshape(convert_element_type(leaf, common), (math.prod(a.shape),)) for leaf, a in zip(leaves, avals, strict=True)], 0)
+    sizes = [math.prod(a.shape) for a in avals]
+
+    def unravel(vector: Any) -> Any:
+        given = type_of(vector)
+        if given.shape != (sum(sizes),):  # type: ignore[attr-defined]
+            raise ValueError(f"unravel takes a vector of shape ({sum(sizes)},), got {given.short()}.")
+        if given.dtype != common:  # type: ignore[attr-defined]
+            raise TypeError(f"unravel takes a vector of dtype {dtypes.name(common)}, got {given.short()}; convert it with .astype.")
+        parts, start = [], 0
+        for aval, size in zip(avals, sizes, strict=True):
+            part = reshape(slice_in_dim(vector, start, start + size), aval.shape)
+            parts.append(part if aval.dtype == common else convert_element_type(part, aval.dtype))
+            start += size
+        return tree.unflatten(treedef, parts)
+
+    return flat, unravel

@@ -1,0 +1,43 @@
+"""The discrete Fourier transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+from weft.base import dtypes
+from weft.ops import fft as _fft
+from weft.ops.convert import convert_element_type
+from weft.ops.fft import FftType
+from weft.runtime.array import from_numpy
+from weft.trace.array import Array
+
+__all__ = ["FftType", "fft"]
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+    """The transform of type `fft_type` over the last `len(fft_lengths)` dimensions of x.
+
+    The lengths are the sizes on the side of the signal: those of the operand, except for IRFFT, where they are the
+    result's. Real operands of FFT and IFFT are made complex.
+    """
+    x = x if isinstance(x, Array) else from_numpy(x)
+    kind = _kind(fft_type)
+    if kind is FftType.RFFT:
+        if dtypes.kind(x.dtype) == "c":
+            raise ValueError("fft of type RFFT takes real arrays, got a complex one. Use FFT, or x.real.")
+        if dtypes.kind(x.dtype) != "f":
+            x = convert_element_type(x, new_dtype=dtypes.to_inexact_dtype(x.dtype), weak_type=False)
+    elif dtypes.kind(x.dtype) != "c":
+        x = convert_element_type(x, new_dtype=dtypes.to_complex_dtype(x.dtype), weak_type=False)
+    lengths = (fft_lengths,) if isinstance(fft_lengths, int) else fft_lengths
+    return _fft.fft(x, fft_type=kind, fft_lengths=tuple(index(n) for n in lengths))
+
+
+def _kind(fft_type: FftType | str) -> FftType:
+    try:
+        return FftType[fft_type.upper()] if isinstance(fft_type, str) else FftType(fft_type)
+    except (KeyError, ValueError):
+        names = ", ".join(kind.name for kind in FftType)
+        raise ValueError(f"Unknown fft_type {fft_type!r}; it is one of {names}.") from None

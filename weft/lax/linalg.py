@@ -1,0 +1,352 @@
+"""Factorisations and triangular systems: the linear algebra that `weft.numpy.linalg` and `weft.scipy.linalg` are written with.
+
+Every function takes matrices in the last two dimensions of its operands and works over the leading ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from weft.ops import linalg_eigen, linalg_reduce, linalg_svd
+from weft.ops import linalg_cholesky as _cholesky
+from weft.ops import linalg_lu as _lu
+from weft.ops import linalg_qr as _qr
+from weft.ops import linalg_triangular as _triangular
+from weft.ops.arithmetic import add, mul, sub
+from weft.ops.families import fail
+from weft.ops.matrix import (
+    adjoint,
+    as_columns,
+    as_dtype,
+    conjugate,
+    diagonal,
+    flip,
+    hermitian_part,
+    identity_like,
+    is_complex,
+    matmul,
+    resized,
+    scalar,
+    scaled,
+    triangle,
+)
+from weft.ops.compare import lt
+from weft.ops.concatenate import concatenate
+from weft.ops.select import select_n
+from weft.ops.shape import reshape
+from weft.runtime.array import from_numpy
+from weft.trace.array import Array
+
+
+class SvdAlgorithm(Enum):
+    """Ways to compute singular values; a hint, since every one gives the same decomposition."""
+
+    DEFAULT = "default"
+    QR = "QR"
+    JACOBI = "Jacobi"
+    POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
+
+
+class EigImplementation(Enum):
+    """Libraries that compute eigenvalues of general matrices; a hint."""
+
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
+
+
+class EighImplementation(Enum):
+    """Ways to compute eigenvalues of Hermitian matrices; a hint."""
+
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
+
+
+def _array(x: Any) -> Any:
+    return x if isinstance(x, Array) else from_numpy(x)
+
+
+def _symmetrized(name: str, x: Any) -> Any:
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise fail(f"{name} needs square matrices, got shape {x.shape}.", fix="the last two dimensions must be equal")
+    return hermitian_part(x)
+
+
+def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
+    """The lower triangular L with L Lᴴ = x, for positive definite x; NaN where x is not positive definite.
+
+    With `symmetrize_input` the mean of x and xᴴ is factored, which makes gradients symmetric; else the lower triangle is
+    read.
+    """
+    x = _array(x)
+    return _cholesky.cholesky(_symmetrized("cholesky", x) if symmetrize_input else x)
+
+
+def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
+    """The upper triangular R' with R'ᵀ R' = Rᵀ R + w wᵀ, from the upper triangular R."""
+    r, w = _array(r_matrix), _array(w_vector)
+    if r.ndim < 2 or r.shape[-1] != r.shape[-2] or w.shape != r.shape[:-1]:
+        raise fail(f"cholesky_update got a matrix of shape {r.shape} and a vector of shape {w.shape}.", fix="give (n, n) and (n,)")
+    row = reshape(conjugate(w), new_sizes=(*w.shape[:-1], 1, w.shape[-1]), dimensions=None)
+    stacked = concatenate(triangle(r, lower=False), row, dimension=r.ndim - 2)
+    _, found = _qr.qr(stacked, pivoting=False, full_matrices=False)
+    if is_complex(found):
+        return found
+    # LAPACK leaves the signs of the rows open: the diagonal is made positive, as that of a Cholesky factor is.
+    negative = lt(as_columns(diagonal(found), found.shape), scalar(0, found))
+    return select_n(negative, found, scaled(found, -1))
+
+
+def triangular_solve(
+    a: Any,
+    b: Any,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Array:
+    """The x with op(a) x = b, or x op(a) = b unless `left_side`, for triangular a; op transposes and conjugates as asked.
+
+    Only the triangle that `lower` names is read. b may have one dimension less than a, and is then a vector.
+    """
+    a, b = _array(a), _array(b)
+    vector = b.ndim == a.ndim - 1
+    if vector:
+        shape = (*b.shape, 1) if left_side else (*b.shape[:-1], 1, b.shape[-1])
+        b = reshape(b, new_sizes=shape, dimensions=None)
+    out = _triangular.triangular_solve(
+        a,
+        b,
+        left_side=bool(left_side),
+        lower=bool(lower),
+        transpose_a=bool(transpose_a),
+        conjugate_a=bool(conjugate_a) and is_complex(a),
+        unit_diagonal=bool(unit_diagonal),
+    )
+    if not vector:
+        return out
+    return reshape(out, new_sizes=out.shape[:-1] if left_side else (*out.shape[:-2], out.shape[-1]), dimensions=None)
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
+    """The x with T x = b, where T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
+
+    A singular T gives NaN; with `perturb_singular`, zeros on a diagonal of size 1 are not treated apart either.
+    """
+    dl, d, du, b = _array(dl), _array(d), _array(du), _array(b)
+    if b.ndim == d.ndim:
+        column = reshape(b, new_sizes=(*b.shape, 1), dimensions=None)
+        return reshape(_triangular.tridiagonal_solve(dl, d, du, column), new_sizes=b.shape, dimensions=None)
+    return _triangular.tridiagonal_solve(dl, d, du, b)
+
+
+def lu(x: Any) -> tuple[Array, Array, Array]:
+    """L and U in one matrix (the diagonal of L is 1), the pivots as LAPACK has them counted from 0, and the permutation.
+
+    `x[permutation] == L @ U`.
+    """
+    factors, pivots, permutation = _lu.lu(_array(x))
+    return factors, pivots, permutation
+
+
+def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
+    """The permutation of `permutation_size` rows that exchanging row i with row pivots[i], for each i, amounts to."""
+    return _lu.lu_pivots_to_permutation(_array(pivots), permutation_size=int(permutation_size))
+
+
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Array, ...]:
+    """Q with orthonormal columns and upper triangular R; with `pivoting` also p such that x[:, p] == Q @ R.
+
+    `use_magma` chooses a library on GPUs and changes no result.
+    """
+    return tuple(_qr.qr(_array(x), pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
+
+
+def _reflectors(a: Any, taus: Any, count: Any) -> tuple[Any, Any]:
+    """V and T such that the product of the reflectors is 1 − V T Vᴴ."""
+    v = triangle(resized(a, a.shape[-2], count), lower=True, offset=-1)
+    v = add(v, identity_like(v))
+    # T = (1 + D S)⁻¹ D with D = diag(taus) and S the part of VᴴV above the diagonal.
+    above = triangle(matmul(adjoint(v), v), lower=False, offset=1)
+    scale = as_columns(taus, above.shape)
+    system = mul(scale, above)
+    right = mul(scale, identity_like(above))
+    t = _triangular.triangular_solve(
+        system, right, left_side=True, lower=False, transpose_a=False, conjugate_a=False, unit_diagonal=True
+    )
+    return v, t
+
+
+def householder_product(a: Any, taus: Any) -> Array:
+    """The first columns of the product of elementary reflectors that stand below the diagonal of a, as in LAPACK's geqrf."""
+    a, taus = _array(a), _array(taus)
+    _check_reflectors("householder_product", a, taus)
+    v, t = _reflectors(a, taus, taus.shape[-1])
+    start = identity_like(a)
+    return sub(start, matmul(v, matmul(t, matmul(adjoint(v), start))))
+
+
+def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
+    """Q c (or c Q unless `left`), Q being the product of the reflectors in a; with `transpose`, Qᴴ in place of Q."""
+    a, taus, c = _array(a), _array(taus), _array(c)
+    _check_reflectors("ormqr", a, taus)
+    v, t = _reflectors(a, taus, taus.shape[-1])
+    if transpose:
+        t = adjoint(t)
+    if left:
+        return sub(c, matmul(v, matmul(t, matmul(adjoint(v), c))))
+    return sub(c, matmul(matmul(matmul(c, v), t), adjoint(v)))
+
+
+def _check_reflectors(name: str, a: Any, taus: Any) -> None:
+    if a.ndim < 2 or taus.shape[:-1] != a.shape[:-2] or taus.shape[-1] > min(a.shape[-2:]):
+        raise fail(
+            f"{name} got reflectors of shape {a.shape} and factors of shape {taus.shape}.",
+            fix="give (..., m, n) and (..., k) with k at most m and n",
+        )
+
+
+def svd(
+    x: Any,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
+) -> Any:
+    """U, s, Vᴴ with x = U diag(s) Vᴴ and s from large to small; s alone unless `compute_uv`."""
+    out = linalg_svd.svd(
+        _array(x),
+        full_matrices=bool(full_matrices),
+        compute_uv=bool(compute_uv),
+        subset_by_index=subset_by_index,
+        algorithm=algorithm,
+    )
+    if not compute_uv:
+        return out[0]
+    s, u, v = out
+    return u, s, v
+
+
+def eigh(
+    x: Any,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: EighImplementation | None = None,
+) -> tuple[Array, Array]:
+    """Eigenvectors (columns) and eigenvalues (from small to large) of Hermitian matrices, in this order.
+
+    With `symmetrize_input` the mean of x and xᴴ is decomposed; else the triangle that `lower` names is read.
+    """
+    x = _array(x)
+    v, w = linalg_eigen.eigh(
+        _symmetrized("eigh", x) if symmetrize_input else x,
+        lower=bool(lower),
+        sort_eigenvalues=bool(sort_eigenvalues),
+        subset_by_index=subset_by_index,
+        algorithm=implementation,
+    )
+    return v, w
+
+
+def eig(
+    x: Any,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
+) -> list[Array]:
+    """Eigenvalues of general matrices, then left and right eigenvectors as asked for, all complex.
+
+    Vectors have derivatives whether or not `enable_eigvec_derivs` is given: those of vectors of length 1 with a real
+    largest element, which is how they are returned.
+    """
+    return linalg_eigen.eig(
+        _array(x),
+        compute_left_eigenvectors=bool(compute_left_eigenvectors),
+        compute_right_eigenvectors=bool(compute_right_eigenvectors),
+        enable_eigvec_derivs=bool(enable_eigvec_derivs),
+        implementation=implementation,
+    )
+
+
+def schur(
+    x: Any,
+    *,
+    compute_schur_vectors: bool = True,
+    sort_eig_vals: bool = False,
+    select_callable: Callable[..., Any] | None = None,
+) -> tuple[Array, ...]:
+    """The Schur form T and, if asked for, the unitary Z with x = Z T Zᴴ; T of a real matrix may have 2x2 blocks."""
+    return tuple(
+        linalg_reduce.schur(
+            _array(x),
+            compute_schur_vectors=bool(compute_schur_vectors),
+            sort_eig_vals=bool(sort_eig_vals),
+            select_callable=select_callable,
+        )
+    )
+
+
+def hessenberg(a: Any) -> tuple[Array, Array]:
+    """The Hessenberg form with the reflectors that lead to it below its first subdiagonal, and their factors."""
+    form, taus = linalg_reduce.hessenberg(_array(a))
+    return form, taus
+
+
+def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
+    """The tridiagonal form of Hermitian matrices: form and reflectors in one, diagonal, off diagonal, reflectors' factors."""
+    form, d, e, taus = linalg_reduce.tridiagonal(_array(a), lower=bool(lower))
+    return form, d, e, taus
+
+
+def symmetric_product(
+    a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
+) -> Array:
+    """alpha a aᵀ + beta c; only the lower triangle is promised unless `symmetrize_output`."""
+    a, c = _array(a_matrix), _array(c_matrix)
+    product = matmul(a, flip(a))
+    if product.shape != c.shape:
+        raise fail(f"symmetric_product got a of shape {a.shape} and c of shape {c.shape}.", fix=f"c must have shape {product.shape}")
+    out = add(scaled(product, alpha), scaled(c, beta))
+    if symmetrize_output:
+        strict = triangle(out, lower=True, offset=-1)
+        out = add(triangle(out, lower=True), flip(strict))
+    return out
+
+
+def qdwh(
+    x: Any,
+    *,
+    is_hermitian: bool = False,
+    max_iterations: int | None = None,
+    eps: float | None = None,
+    dynamic_shape: tuple[int, int] | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """The polar decomposition x = U H for matrices with at least as many rows as columns.
+
+    Returns U, H, the number of iterations and whether they converged. The factors come from the singular value
+    decomposition, which is one step and does not depend on `is_hermitian`, `max_iterations` or `eps`.
+    """
+    x = _array(x)
+    if dynamic_shape is not None:
+        raise ValueError(f"qdwh got dynamic_shape={dynamic_shape!r}; give the matrix in its own shape, x[:m, :n].")
+    if x.ndim < 2 or x.shape[-2] < x.shape[-1]:
+        raise fail(f"qdwh needs at least as many rows as columns, got shape {x.shape}.", fix="decompose the transposed")
+    u, s, v = svd(x, full_matrices=False)
+    unitary = matmul(u, v)
+    hermitian = matmul(adjoint(v), mul(as_columns(as_dtype(s, x.dtype), v.shape), v))
+    return unitary, hermitian, from_numpy(np.int32(1)), from_numpy(np.bool_(True))

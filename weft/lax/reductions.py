@@ -1,0 +1,243 @@
+"""Reductions and running folds with JAX's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes, tree
+from weft.base.errors import UnexpectedTracerError
+from weft.base.source import user_line
+from weft.ir.interpreter import storage_of
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import ArrayType, array_type, type_of
+from weft.ops import cumulative as _cumulative
+from weft.ops import reduce as _sum
+from weft.ops import reduce_extrema as _extrema
+from weft.ops import reduce_other as _other
+from weft.ops.convert import convert_element_type
+from weft.trace.array import Array
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "cumlogsumexp",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "reduce",
+    "reduce_and",
+    "reduce_max",
+    "reduce_min",
+    "reduce_or",
+    "reduce_prod",
+    "reduce_sum",
+    "reduce_xor",
+]
+
+
+# ------------------------------------------------------------------------------------------------------- by a function
+
+
+class Folded:
+    """Operands and initial values as flat lists, and the computation on their scalars as a program."""
+
+    def __init__(self, name: str, operands: Any, initial: Any, computation: Callable[[Any, Any], Any]):
+        self.operands, self.treedef = tree.flatten(operands)
+        starts, starts_treedef = tree.flatten(initial)
+        if starts_treedef != self.treedef:
+            raise ValueError(
+                f"lax.{name} needs as many initial values as operands, in the same structure: got {starts_treedef} "
+                f"for {self.treedef} (at {user_line()})."
+            )
+        if not self.operands:
+            raise ValueError(f"lax.{name} needs at least one operand (at {user_line()}).")
+        types: list[ArrayType] = [type_of(x) for x in self.operands]  # type: ignore[misc]
+        self.initial = [_in_dtype_of(i, t) for i, t in zip(starts, types, strict=True)]
+        self.jaxpr = _program(name, computation, self.treedef, [array_type((), t.dtype) for t in types])
+        self.monoid = _monoid(self.jaxpr, self.initial) if len(types) == 1 else None
+
+    def restored(self, results: Sequence[Any]) -> Any:
+        """Flat results in the structure of the operands."""
+        return tree.unflatten(self.treedef, list(results))
+
+
+def _in_dtype_of(initial: Any, operand: ArrayType) -> Any:
+    """An initial value of weak type, such as a Python number, in the operand's dtype."""
+    aval: ArrayType = type_of(initial)  # type: ignore[assignment]
+    if not aval.weak_type and not isinstance(initial, (bool, int, float, complex)):
+        return initial
+    if aval.dtype == operand.dtype and isinstance(initial, Tracer):
+        return initial
+    if isinstance(initial, Tracer) or aval.shape:
+        return convert_element_type(initial, new_dtype=operand.dtype, weak_type=False)
+    return np.asarray(storage_of(initial)).astype(dtypes.storage(operand.dtype))
+
+
+def _program(name: str, computation: Callable[[Any, Any], Any], treedef: Any, scalars: list[ArrayType]) -> Jaxpr:
+    count = len(scalars)
+
+    def flat(*args: Any) -> list[Any]:
+        result = computation(tree.unflatten(treedef, list(args[:count])), tree.unflatten(treedef, list(args[count:])))
+        leaves, found = tree.flatten(result)
+        if found != treedef:
+            raise TypeError(
+                f"The computation of lax.{name} must return what each of its two arguments is, {treedef}, "
+                f"but it returned {found} (at {user_line()})."
+            )
+        return leaves
+
+    program, constants = stage(flat, scalars * 2, where=f"the computation of lax.{name}")
+    for value in constants:
+        if isinstance(value, Tracer):
+            raise UnexpectedTracerError(
+                f"The computation of lax.{name} uses a traced value that is not one of its arguments.",
+                received=f"{value.aval.short()}, {value.origin()}",
+                fix="make the value an operand, broadcast to the shape of the others, or use lax.scan",
+                at=user_line(),
+            )
+    return program
+
+
+def _ones(dtype: Any) -> np.ndarray:
+    return np.ones((), dtype)
+
+
+def _all_bits(dtype: Any) -> np.ndarray:
+    return _ones(dtype) if dtypes.kind(dtype) == "b" else np.array(-1).astype(dtype)
+
+
+def _zeros(dtype: Any) -> np.ndarray:
+    return np.zeros((), dtype)
+
+
+# The operations that have a reduction of their own, by name, with the initial value that does not matter.
+_MONOIDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "add": (_sum.reduce_sum, _zeros),
+    "mul": (_other.reduce_prod, _ones),
+    "max": (_extrema.reduce_max, _extrema.lowest),
+    "min": (_extrema.reduce_min, _extrema.highest),
+    "and": (_other.reduce_and, _all_bits),
+    "or": (_other.reduce_or, _zeros),
+    "xor": (_other.reduce_xor, _zeros),
+}
+
+
+def _monoid(jaxpr: Jaxpr, initial: Sequence[Any]) -> str | None:
+    """The name of the operation, when the computation is one of those known and starts from its neutral element."""
+    if len(jaxpr.eqns) != 1 or isinstance(initial[0], Tracer):
+        return None
+    (equation,) = jaxpr.eqns
+    name = equation.primitive.name
+    if name not in _MONOIDS or set(equation.invars) != set(jaxpr.invars) or equation.outvars != jaxpr.outvars:
+        return None
+    value, dtype = np.asarray(storage_of(initial[0])), jaxpr.invars[0].aval.dtype  # type: ignore[attr-defined]
+    if value.shape or value.dtype != dtypes.storage(dtype) or not np.array_equal(value, _MONOIDS[name][1](dtype)):
+        return None
+    # Products of booleans are conjunctions, which is what their reduction is called.
+    return "and" if name == "mul" and dtypes.kind(dtype) == "b" else name
+
+
+def reduce(
+    operands: Any,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+    out_sharding: Any = None,
+) -> Any:
+    """Fold `dimensions` of the operands by an associative `computation(accumulated, element)` on scalars.
+
+    Sums, products, extremes and logical operations become the reductions of those names. `out_sharding` says where the
+    result is wanted, not what it is.
+    """
+    folded = Folded("reduce", operands, init_values, computation)
+    axes = _axes(dimensions)
+    if folded.monoid is not None:
+        return folded.restored([_MONOIDS[folded.monoid][0](folded.operands[0], axes=axes)])
+    return folded.restored(_other.reduce(*folded.operands, *folded.initial, jaxpr=folded.jaxpr, dimensions=axes))
+
+
+# ---------------------------------------------------------------------------------------------------------- by a name
+
+
+def _axes(axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(index(a) for a in axes)
+
+
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """Sum over `axes`. `out_sharding` says where the result is wanted, not what it is."""
+    return _sum.reduce_sum(operand, axes=_axes(axes))
+
+
+def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
+    """Product over `axes`."""
+    return _other.reduce_prod(operand, axes=_axes(axes))
+
+
+def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
+    """The largest element over `axes`; NaN where there is one."""
+    return _extrema.reduce_max(operand, axes=_axes(axes))
+
+
+def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
+    """The smallest element over `axes`; NaN where there is one."""
+    return _extrema.reduce_min(operand, axes=_axes(axes))
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+    """Conjunction over `axes`, bit by bit for integers."""
+    return _other.reduce_and(operand, axes=_axes(axes))
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+    """Disjunction over `axes`, bit by bit for integers."""
+    return _other.reduce_or(operand, axes=_axes(axes))
+
+
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
+    """Exclusive disjunction over `axes`, bit by bit for integers."""
+    return _other.reduce_xor(operand, axes=_axes(axes))
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """The index of the first largest element along `axis`; the first NaN where there is one."""
+    return _extrema.argmax(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmax"))
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """The index of the first smallest element along `axis`; the first NaN where there is one."""
+    return _extrema.argmin(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmin"))
+
+
+# ------------------------------------------------------------------------------------------------------- running folds
+
+
+def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Running sum along `axis`, from its end with `reverse`."""
+    return _cumulative.cumsum(operand, axis=index(axis), reverse=bool(reverse))
+
+
+def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Running product along `axis`, from its end with `reverse`."""
+    return _cumulative.cumprod(operand, axis=index(axis), reverse=bool(reverse))
+
+
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Running maximum along `axis`, from its end with `reverse`."""
+    return _cumulative.cummax(operand, axis=index(axis), reverse=bool(reverse))
+
+
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Running minimum along `axis`, from its end with `reverse`."""
+    return _cumulative.cummin(operand, axis=index(axis), reverse=bool(reverse))
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The logarithm of the running sum of exponentials along `axis`, from its end with `reverse`, without overflow."""
+    return _cumulative.cumlogsumexp(operand, axis=index(axis), reverse=bool(reverse))

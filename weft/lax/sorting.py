@@ -1,0 +1,84 @@
+"""Sorting and the largest elements with JAX's signatures."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.indexing.expression import Expression
+from weft.ir.types import ArrayType, type_of
+from weft.lax.shape import canonical_axis
+from weft.ops import sort as _sort
+from weft.ops.iota import iota
+from weft.ops.reduce_other import part
+from weft.trace.array import Array
+
+__all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """Sort an array, or several together by the first `num_keys` of them, along `dimension`.
+
+    NaNs come last, -0 equals 0, complex numbers compare by real and then imaginary part. Equal elements
+    keep their order.
+    """
+    many = isinstance(operand, (tuple, list))
+    operands = list(operand) if many else [operand]
+    if not operands:
+        raise TypeError(f"lax.sort needs at least one operand (at {user_line()}).")
+    axis = canonical_axis(dimension, len(type_of(operands[0]).shape))  # type: ignore[attr-defined]
+    if not 1 <= num_keys <= len(operands):
+        raise ValueError(f"lax.sort got num_keys={num_keys} for {len(operands)} operands (at {user_line()}).")
+    results = _sort.sort(*operands, dimension=axis, is_stable=bool(is_stable), num_keys=index(num_keys))
+    return tuple(results) if many else results[0]
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
+    """Sort `keys` along `dimension`, and `values` in the same order."""
+    return sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
+    """The `k` largest elements along `axis`, largest first, and their indices; equal ones in order of appearance."""
+    position = canonical_axis(axis, len(type_of(operand).shape))  # type: ignore[attr-defined]
+    return _sort.top_k(operand, k=k if isinstance(k, Expression) else index(k), axis=position)
+
+
+def approx_max_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list[Array]:
+    """The `k` largest elements along a dimension and their indices. The result is exact: it meets every target."""
+    axis = _approximate("approx_max_k", operand, reduction_dimension)
+    return top_k(operand, k, axis=axis)
+
+
+def approx_min_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list[Array]:
+    """The `k` smallest elements along a dimension and their indices. The result is exact: it meets every target."""
+    axis = _approximate("approx_min_k", operand, reduction_dimension)
+    aval: ArrayType = type_of(operand)  # type: ignore[assignment]
+    size = aval.shape[axis]
+    if not 0 <= k <= size:
+        raise ValueError(f"lax.approx_min_k got k={k} for {size} elements along axis {axis} (at {user_line()}).")
+    places = iota(dtype=_sort.index_dtype(size), shape=aval.shape, dimension=axis)
+    return [part(x, 0, k, axis=axis) for x in sort((operand, places), dimension=axis)]
+
+
+def _approximate(name: str, operand: Any, dimension: int) -> int:
+    aval: ArrayType = type_of(operand)  # type: ignore[assignment]
+    if dtypes.kind(aval.dtype) != "f":
+        raise ValueError(f"lax.{name} takes an array of floats, got {aval.short()} (at {user_line()}); use lax.top_k.")
+    return canonical_axis(dimension, aval.ndim)

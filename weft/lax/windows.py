@@ -1,0 +1,101 @@
+"""Folds over sliding windows with JAX's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+from weft.indexing.expression import Expression
+from weft.ir.types import type_of
+from weft.lax.reductions import Folded
+from weft.ops import window as _window
+from weft.ops.convolution_shapes import dilated_size
+from weft.ops.convolution_shapes import padtype_to_pads as _padtype_to_pads
+
+__all__ = ["padtype_to_pads", "reduce_window", "reduce_window_shape_tuple"]
+
+_NAMED = {
+    "add": _window.reduce_window_sum,
+    "max": _window.reduce_window_max,
+    "min": _window.reduce_window_min,
+}
+
+
+def reduce_window(
+    operand: Any,
+    init_value: Any,
+    computation: Callable[[Any, Any], Any],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Any:
+    """Fold every window of the operand(s) by an associative `computation(accumulated, element)` on scalars.
+
+    Windows start `window_strides` apart; their elements stand `window_dilation` apart; `base_dilation` spreads the
+    operand out; padding and gaps hold the initial value. Sums and extremes become the primitives of those names.
+    """
+    folded = Folded("reduce_window", operand, init_value, computation)
+    shape = type_of(folded.operands[0]).shape  # type: ignore[attr-defined]
+    params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    named = _NAMED.get(folded.monoid) if folded.monoid is not None else None
+    if named is not None:
+        return folded.restored([named(folded.operands[0], **params)])
+    return folded.restored(
+        _window.reduce_window(*folded.operands, *folded.initial, jaxpr=folded.jaxpr, consts=(), **params)
+    )
+
+
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    """The shape of a fold over windows."""
+    shape = _sizes(operand_shape)
+    params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+    return _window.counts(_window.check_windows("reduce_window", shape, params))  # type: ignore[return-value]
+
+
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
+) -> list[tuple[int, int]]:
+    """Padding (low, high) for each dimension that 'VALID', 'SAME' or 'SAME_LOWER' stands for."""
+    return _padtype_to_pads(_sizes(in_shape), _sizes(window_shape), _sizes(window_strides), padding)  # type: ignore[return-value]
+
+
+def _sizes(values: Any) -> tuple[Any, ...]:
+    return tuple(v if isinstance(v, Expression) else index(v) for v in values)
+
+
+def _parameters(shape: Any, window: Any, strides: Any, padding: Any, base_dilation: Any, window_dilation: Any) -> Any:
+    """The parameters of the primitive, with defaults and padding strings resolved."""
+    rank = len(shape)
+    ones = (1,) * rank
+    window = _sizes(window)
+    strides, base_dilation, window_dilation = (
+        ones if v is None else _sizes(v) for v in (strides, base_dilation, window_dilation)
+    )
+    params = {
+        "window_dimensions": window,
+        "window_strides": strides,
+        "padding": ((0, 0),) * rank,
+        "base_dilation": base_dilation,
+        "window_dilation": window_dilation,
+    }
+    _window.check_windows("reduce_window", shape, params)
+    if isinstance(padding, str):
+        extents = [dilated_size(w, d) for w, d in zip(window, window_dilation, strict=True)]
+        padding = _padtype_to_pads(shape, extents, strides, padding)
+    try:
+        params["padding"] = tuple((_sizes((low, high))) for low, high in padding)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"lax.reduce_window takes padding as a string or as (low, high) pairs, got {padding!r}."
+        ) from None
+    return params

@@ -1,0 +1,212 @@
+"""Activation functions, applied to each element."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.custom import custom_jvp
+from weft.api.jit import jit
+from weft.base.source import user_line
+from weft.numpy.util import canonicalize_axis, check_arraylike, ensure_array, promote_args_inexact
+from weft.trace.array import Array
+
+
+def inexact(name: str, x: Any) -> Array:
+    """The argument of the function `name` as an array of floats or complex numbers."""
+    check_arraylike(name, x)
+    return ensure_array(promote_args_inexact(name, x)[0])
+
+
+def identity(x: Any) -> Array:
+    """x itself, as an array."""
+    check_arraylike("identity", x)
+    return ensure_array(x)
+
+
+# ------------------------------------------------------------------------------------------------------------ rectifiers
+
+
+@custom_jvp
+@jit
+def relu(x: Any) -> Array:
+    """max(x, 0). Its derivative at 0 is 0."""
+    return wnp.maximum(x, 0)
+
+
+relu.defjvps(lambda tangent, out, x: wnp.where(x > 0, tangent, wnp.zeros_like(tangent)))
+
+
+@custom_jvp
+@jit
+def relu6(x: Any) -> Array:
+    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0."""
+    return wnp.minimum(wnp.maximum(x, 0), 6.0)
+
+
+relu6.defjvps(lambda tangent, out, x: wnp.where((x > 0) & (x < 6), tangent, wnp.zeros_like(tangent)))
+
+
+@jit
+def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
+    """x where x >= 0, negative_slope * x elsewhere."""
+    check_arraylike("leaky_relu", x)
+    return wnp.where(wnp.greater_equal(x, 0), x, negative_slope * x)
+
+
+@jit
+def elu(x: Any, alpha: Any = 1.0) -> Array:
+    """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
+    check_arraylike("elu", x)
+    # The exponential sees no positive number: one that overflows would poison the derivative.
+    positive = wnp.greater(x, 0)
+    return wnp.where(positive, x, alpha * wnp.expm1(wnp.where(positive, 0.0, x)))
+
+
+@jit
+def selu(x: Any) -> Array:
+    """The self-normalizing unit: elu with the alpha and scale that keep mean 0 and variance 1."""
+    return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
+
+
+@jit
+def celu(x: Any, alpha: Any = 1.0) -> Array:
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha."""
+    return wnp.maximum(x, 0.0) + alpha * wnp.expm1(wnp.minimum(x, 0.0) / alpha)
+
+
+# ------------------------------------------------------------------------------------------------------ smooth and gated
+
+
+@jit
+def softplus(x: Any) -> Array:
+    """log(1 + exp(x))."""
+    return wnp.logaddexp(x, 0)
+
+
+@jit
+def sparse_plus(x: Any) -> Array:
+    """0 below -1, x above 1, and (x + 1)² / 4 in between."""
+    check_arraylike("sparse_plus", x)
+    x = ensure_array(x)
+    return wnp.where(x <= -1.0, 0.0, wnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
+
+
+@jit
+def squareplus(x: Any, b: Any = 4) -> Array:
+    """(x + sqrt(x² + b)) / 2, a softplus without exponentials."""
+    check_arraylike("squareplus", x, b)
+    x = ensure_array(x)
+    return (x + wnp.sqrt(wnp.square(x) + b)) / 2
+
+
+@jit
+def mish(x: Any) -> Array:
+    """x tanh(softplus(x))."""
+    check_arraylike("mish", x)
+    x = ensure_array(x)
+    return x * wnp.tanh(softplus(x))
+
+
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """x times the normal distribution function at x; with `approximate` by a formula with tanh."""
+    x = inexact("gelu", x)
+    if not approximate:
+        return 0.5 * x * lax.erfc(-x * np.array(math.sqrt(0.5), x.dtype))
+    inner = np.array(math.sqrt(2 / math.pi), x.dtype) * (x + 0.044715 * (x**3))
+    return x * (0.5 * (1.0 + wnp.tanh(inner)))
+
+
+@jit
+def silu(x: Any) -> Array:
+    """x sigmoid(x), also called swish."""
+    check_arraylike("silu", x)
+    x = ensure_array(x)
+    return x * sigmoid(x)
+
+
+swish = silu
+
+
+@functools.partial(jit, static_argnames=("axis",))
+def glu(x: Any, axis: int = -1) -> Array:
+    """The first half along an axis, gated by the sigmoid of the second half."""
+    check_arraylike("glu", x)
+    x = ensure_array(x)
+    size = x.shape[canonicalize_axis(axis, x.ndim, "glu")]
+    if size % 2:
+        raise ValueError(f"glu splits an axis into halves, but axis {axis} has the odd size {size} (at {user_line()}).")
+    values, gates = wnp.split(x, 2, axis)
+    return values * sigmoid(gates)
+
+
+# ------------------------------------------------------------------------------------------------------------- saturating
+
+
+def sigmoid(x: Any) -> Array:
+    """1 / (1 + exp(-x))."""
+    return lax.logistic(x)
+
+
+@jit
+def log_sigmoid(x: Any) -> Array:
+    """log(sigmoid(x)), without underflow for very negative x."""
+    check_arraylike("log_sigmoid", x)
+    return -softplus(wnp.negative(x))
+
+
+@jit
+def sparse_sigmoid(x: Any) -> Array:
+    """The derivative of sparse_plus: 0 below -1, 1 above 1, (x + 1) / 2 in between."""
+    check_arraylike("sparse_sigmoid", x)
+    return 0.5 * wnp.clip(ensure_array(x) + 1.0, 0.0, 2.0)
+
+
+@jit
+def soft_sign(x: Any) -> Array:
+    """x / (|x| + 1)."""
+    check_arraylike("soft_sign", x)
+    x = ensure_array(x)
+    return x / (wnp.abs(x) + 1)
+
+
+@jit
+def hard_tanh(x: Any) -> Array:
+    """x held between -1 and 1."""
+    check_arraylike("hard_tanh", x)
+    x = ensure_array(x)
+    return wnp.where(x > 1, 1, wnp.where(x < -1, -1, x))
+
+
+@jit
+def hard_sigmoid(x: Any) -> Array:
+    """relu6(x + 3) / 6."""
+    check_arraylike("hard_sigmoid", x)
+    return relu6(ensure_array(x) + 3.0) / 6.0
+
+
+@jit
+def hard_silu(x: Any) -> Array:
+    """x hard_sigmoid(x), also called hard swish."""
+    check_arraylike("hard_silu", x)
+    x = ensure_array(x)
+    return x * hard_sigmoid(x)
+
+
+hard_swish = hard_silu
+
+
+@custom_jvp
+@jit
+def log1mexp(x: Any) -> Array:
+    """log(1 - exp(-x)) for x > 0, exact for small and for large x."""
+    x = inexact("log1mexp", x)
+    return wnp.where(x < math.log(2), wnp.log(-wnp.expm1(-x)), wnp.log1p(-wnp.exp(-x)))
+
+
+log1mexp.defjvps(lambda tangent, out, x: tangent / wnp.expm1(x))

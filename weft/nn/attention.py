@@ -1,0 +1,154 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.nn.normalize import logsumexp, softmax
+from weft.numpy.util import check_arraylike, ensure_array
+from weft.trace.array import Array
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Any:
+    """softmax(query keyᵀ scale + bias) value for each head, softmax and logits in float32 at least.
+
+    Shapes (B is optional): query (B, T, N, H), key and value (B, S, K, H), where the N query heads are a multiple of the K
+    others (each of which then serves N / K of them); bias and mask broadcast to (B, N, T, S), a false mask meaning that
+    the pair is left out. A window (left, right) limits how far a query looks to either side. With `return_residual` the
+    logsumexp of the logits, of shape (B, T, N), comes too.
+    """
+    if implementation not in (None, "xla"):
+        raise ValueError(
+            f"dot_product_attention got implementation={implementation!r}; leave it out, or give 'xla', which is the same (at {user_line()})."
+        )
+    check_arraylike("dot_product_attention", query, key, value)
+    shape = np.shape(query) if not isinstance(query, Array) else query.shape
+    queries, keys, values = (_with_batch(ensure_array(x)) for x in (query, key, value))
+    _check(queries, keys, values)
+    batch, length, heads, size = queries.shape
+    others = keys.shape[2]
+    factor = np.array(size**-0.5 if scale is None else scale)
+    groups = wnp.reshape(queries, (batch, length, others, heads // others, size))
+
+    wide = dtypes.accumulation_dtype(queries.dtype)
+    logits = wnp.einsum("btkgh,bskh->bkgts", groups, keys, preferred_element_type=wide)
+    logits = logits * factor.astype(logits.dtype)
+    if bias is not None:
+        logits = logits + _by_group("bias", bias, logits.shape, heads)
+    allowed = _allowed(mask, logits.shape, heads, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths)
+    if allowed is not None:
+        # Far below any logit yet finite: a row with nothing allowed then averages instead of becoming NaN.
+        lowest = np.array(-0.7 * float(dtypes.finfo(logits.dtype).max), logits.dtype)
+        logits = wnp.where(allowed, logits, lowest)
+    weights = softmax(logits, axis=-1).astype(keys.dtype)
+    made = wnp.einsum("bkgts,bskh->btkgh", weights, values)
+    if query_seq_lengths is not None:
+        inside = _lengths("query_seq_lengths", query_seq_lengths, batch, length)
+        made = made * inside[:, :, None, None, None].astype(made.dtype)
+    made = wnp.reshape(made, (*shape[:-1], values.shape[-1]))
+    if not return_residual:
+        return made
+    residual = lax.stop_gradient(wnp.transpose(logsumexp(logits, axis=-1), (0, 3, 1, 2)))
+    return made, wnp.reshape(residual, shape[:-1])
+
+
+def _with_batch(x: Array) -> Array:
+    return x[None] if x.ndim == 3 else x
+
+
+def _check(query: Array, key: Array, value: Array) -> None:
+    """Ranks, shapes and dtypes must fit together."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.ndim != 4:
+            raise ValueError(
+                f"dot_product_attention needs {name} of 3 or 4 dimensions (batch, length, heads, size), got shape {x.shape} (at {user_line()})."
+            )
+        if x.dtype != query.dtype:
+            raise ValueError(
+                f"dot_product_attention needs one dtype, got {name} of {dtypes.name(x.dtype)} with query of "
+                f"{dtypes.name(query.dtype)} (at {user_line()}). Convert with x.astype."
+            )
+    batch, _, heads, size = query.shape
+    if key.shape[0] != batch or key.shape[3] != size or value.shape[:3] != key.shape[:3]:
+        raise ValueError(
+            f"dot_product_attention got shapes that do not fit: query {query.shape}, key {key.shape}, value {value.shape} "
+            f"(at {user_line()}). Batch and head size must be equal, and key and value must agree in length and heads."
+        )
+    if heads % key.shape[2]:
+        raise ValueError(
+            f"dot_product_attention got {heads} query heads, which is no multiple of the {key.shape[2]} key heads (at {user_line()})."
+        )
+
+
+def _by_group(name: str, x: Any, logits_shape: tuple[Any, ...], heads: int) -> Array:
+    """A bias or mask that broadcasts to (B, N, T, S), with its heads in groups."""
+    check_arraylike("dot_product_attention", x)
+    x = ensure_array(x)
+    batch, others, groups, queries, keys = logits_shape
+    if x.ndim == 3:
+        x = x[None]
+    if x.ndim != 4 or any(s not in (1, full) for s, full in zip(x.shape, (batch, heads, queries, keys), strict=True)):
+        raise ValueError(
+            f"dot_product_attention needs a {name} that broadcasts to (batch, heads, queries, keys) = "
+            f"{(batch, heads, queries, keys)}, got shape {x.shape} (at {user_line()})."
+        )
+    if x.shape[1] == 1:
+        return x[:, :, None]
+    return wnp.reshape(x, (x.shape[0], others, groups, *x.shape[2:]))
+
+
+def _allowed(mask: Any, shape: tuple[Any, ...], heads: int, causal: bool, window: Any, query_lengths: Any, key_lengths: Any) -> Any:
+    """Which pairs of query and key count, broadcasting to the logits; None when all do."""
+    batch, _, _, queries, keys = shape
+    parts = []
+    if mask is not None:
+        grouped = _by_group("mask", mask, shape, heads)
+        if dtypes.kind(grouped.dtype) != "b":
+            raise ValueError(
+                f"dot_product_attention needs a mask of booleans, got {dtypes.name(grouped.dtype)} (at {user_line()}). Numbers to add are a bias."
+            )
+        parts.append(grouped)
+    row, column = (lax.broadcasted_iota(dtypes.int32, (queries, keys), axis) for axis in range(2))
+    if causal:
+        parts.append(row >= column)
+    if window is not None:
+        left, right = (window, window) if isinstance(window, int) else window
+        parts.append((row <= column + left) & (row >= column - right))
+    if query_lengths is not None:
+        parts.append(_lengths("query_seq_lengths", query_lengths, batch, queries)[:, None, None, :, None])
+    if key_lengths is not None:
+        parts.append(_lengths("key_value_seq_lengths", key_lengths, batch, keys)[:, None, None, None, :])
+    allowed = None
+    for part in parts:
+        allowed = part if allowed is None else allowed & part
+    return allowed
+
+
+def _lengths(name: str, lengths: Any, batch: Any, size: Any) -> Array:
+    """Which positions are within each sequence's length, of shape (batch, size)."""
+    lengths = wnp.asarray(lengths)
+    if lengths.shape != (batch,):
+        raise ValueError(
+            f"dot_product_attention needs {name} of shape {(batch,)}, one length a sequence, got {lengths.shape} (at {user_line()})."
+        )
+    return lax.broadcasted_iota(dtypes.int32, (1, size), 1) < lengths[:, None]

@@ -1,0 +1,241 @@
+"""Initial values of parameters: functions that make initializers, each called as `initializer(key, shape, dtype)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft import random
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.util import as_shape
+from weft.trace.array import Array
+
+
+@runtime_checkable
+class Initializer(Protocol):
+    """What every initializer is: a function of a random key, a shape and a dtype."""
+
+    def __call__(self, key: Any, shape: Any, dtype: Any = None) -> Array: ...
+
+
+def _dtype(dtype: Any, default: Any) -> np.dtype[Any]:
+    """The dtype asked for in the call, else that of the initializer, else the default float."""
+    chosen = dtype if dtype is not None else default
+    return dtypes.requested_dtype(float if chosen is None else chosen, "initializer")
+
+
+def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
+    """All 0."""
+    return wnp.zeros(as_shape(shape), _dtype(dtype, None))
+
+
+def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
+    """All 1."""
+    return wnp.ones(as_shape(shape), _dtype(dtype, None))
+
+
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """All equal to `value`, which may be an array that broadcasts to the shape."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return wnp.full(as_shape(shape), value, dtype=_dtype(dtype, None))
+
+    return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """Uniform in [0, scale)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        found = _dtype(dtype, None)
+        return random.uniform(key, shape, found) * np.array(scale, found)
+
+    return init
+
+
+def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """Normal with the given standard deviation."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        found = _dtype(dtype, None)
+        return random.normal(key, shape, found) * np.array(stddev, found)
+
+    return init
+
+
+def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
+    """Normal numbers within [lower, upper] standard deviations, scaled so that `stddev` is theirs before truncation."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        found = _dtype(dtype, None)
+        return random.truncated_normal(key, lower, upper, as_shape(shape), found) * np.array(stddev, found)
+
+    return init
+
+
+# ------------------------------------------------------------------------------------------------- by the size of layers
+
+
+def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
+
+
+def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
+    """How many inputs each output has and how many outputs each input; other axes are a receptive field, batch aside."""
+    if len(shape) <= 1:
+        raise ValueError(
+            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} (at {user_line()})."
+        )
+    inputs, outputs, batches = (_axes(axis, len(shape)) for axis in (in_axis, out_axis, batch_axis))
+    fan_in, fan_out, batch = (math.prod(shape[a] for a in axes) for axes in (inputs, outputs, batches))
+    field = math.prod(shape) / fan_in / fan_out / batch
+    return fan_in * field, fan_out * field
+
+
+def variance_scaling(
+    scale: Any,
+    mode: str,
+    distribution: str,
+    in_axis: int | Sequence[int] = -2,
+    out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (),
+    dtype: Any = None,
+) -> Initializer:
+    """Numbers of variance scale / n, where n counts inputs ('fan_in'), outputs ('fan_out') or their arithmetic ('fan_avg')
+    or geometric ('fan_geo_avg') mean; the distribution is 'truncated_normal', 'normal' or 'uniform'."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        sizes, found = as_shape(shape), _dtype(dtype, None)
+        fan_in, fan_out = _fans(sizes, in_axis, out_axis, batch_axis)
+        counts = {
+            "fan_in": fan_in,
+            "fan_out": fan_out,
+            "fan_avg": (fan_in + fan_out) / 2,
+            "fan_geo_avg": math.sqrt(fan_in * fan_out),
+        }
+        if mode not in counts:
+            raise ValueError(f"variance_scaling got mode={mode!r}; one of {', '.join(counts)} is expected (at {user_line()}).")
+        variance = np.array(scale / counts[mode], found)
+        return _drawn(distribution, key, sizes, variance, found)
+
+    return init
+
+
+# The standard deviation of a normal number truncated to two standard deviations; and of a complex one, whose length is.
+_TRUNCATED = 0.87962566103423978
+_TRUNCATED_COMPLEX = 0.95311164380491208
+
+
+def _drawn(distribution: str, key: Any, shape: tuple[int, ...], variance: np.ndarray, dtype: np.dtype[Any]) -> Array:
+    """Numbers of the given variance."""
+    is_complex = dtypes.kind(dtype) == "c"
+    if distribution == "normal":
+        return random.normal(key, shape, dtype) * np.sqrt(variance)
+    if distribution == "truncated_normal":
+        if is_complex:
+            stddev = np.sqrt(variance) / np.array(_TRUNCATED_COMPLEX, dtype)
+            return _truncated_complex(key, shape, dtype) * stddev
+        stddev = (np.sqrt(variance) / np.array(_TRUNCATED, dtype)).astype(dtype)
+        return random.truncated_normal(key, -2, 2, shape, dtype) * stddev
+    if distribution == "uniform":
+        if is_complex:
+            return _uniform_disc(key, shape, dtype) * np.sqrt(variance)
+        return random.uniform(key, shape, dtype, -1) * np.sqrt(np.array(3, dtype) * variance).astype(dtype)
+    raise ValueError(
+        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected (at {user_line()})."
+    )
+
+
+def _uniform_disc(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Complex numbers uniform in the disc in which their mean square is 1."""
+    length_key, angle_key = random.split(key)
+    part = dtypes.to_real_dtype(dtype)
+    length = wnp.sqrt(np.array(2, part) * random.uniform(length_key, shape, part)).astype(dtype)
+    angle = (np.array(2 * math.pi, part) * random.uniform(angle_key, shape, part)).astype(dtype)
+    return length * wnp.exp(np.array(1j, dtype) * angle)
+
+
+def _truncated_complex(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Complex normal numbers of length at most 2."""
+    length_key, angle_key = random.split(key)
+    part = dtypes.to_real_dtype(dtype)
+    share = (np.array(1, part) - np.exp(np.array(-4, part))) * random.uniform(length_key, shape, part)
+    length = wnp.sqrt(-wnp.log(np.array(1, part) - share)).astype(dtype)
+    angle = (np.array(2 * math.pi, part) * random.uniform(angle_key, shape, part)).astype(dtype)
+    return length * wnp.exp(np.array(1j, dtype) * angle)
+
+
+def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Uniform with variance 1 / (mean of inputs and outputs) (Glorot and Bengio 2010); also `xavier_uniform`."""
+    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Truncated normal with variance 1 / (mean of inputs and outputs); also `xavier_normal`."""
+    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Uniform with variance 1 / inputs (LeCun et al. 1998)."""
+    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Truncated normal with variance 1 / inputs."""
+    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Uniform with variance 2 / inputs, for rectifiers (He et al. 2015); also `kaiming_uniform`."""
+    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+    """Truncated normal with variance 2 / inputs, for rectifiers; also `kaiming_normal`."""
+    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+
+# ------------------------------------------------------------------------------------------------------------ orthogonal
+
+
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Matrices with orthonormal columns (or rows, whichever is shorter) along `column_axis`, times scale."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        sizes, found = as_shape(shape), _dtype(dtype, None)
+        if len(sizes) < 2:
+            raise ValueError(f"orthogonal needs a shape of two or more dimensions, got {sizes} (at {user_line()}).")
+        columns = sizes[column_axis]
+        rows = math.prod(sizes) // columns
+        matrix = random.orthogonal(key, rows, (), found, m=columns)
+        kept = (*(s for i, s in enumerate(sizes) if i != column_axis % len(sizes)), columns)
+        return np.array(scale, found) * wnp.moveaxis(wnp.reshape(matrix, kept), -1, column_axis)
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Convolution kernels that are an orthogonal matrix at the centre and 0 elsewhere; shapes of 3, 4 or 5 dimensions."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        sizes, found = as_shape(shape), _dtype(dtype, None)
+        if len(sizes) not in (3, 4, 5):
+            raise ValueError(f"delta_orthogonal needs a shape of 3, 4 or 5 dimensions, got {sizes} (at {user_line()}).")
+        if sizes[-1] < sizes[-2]:
+            raise ValueError(
+                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes} (at {user_line()})."
+            )
+        matrix = orthogonal(scale=scale, column_axis=column_axis, dtype=found)(key, sizes[-2:])
+        centre = tuple((size - 1) // 2 for size in sizes[:-2])
+        return wnp.zeros(sizes, found).at[centre].set(matrix)
+
+    return init

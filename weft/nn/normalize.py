@@ -1,0 +1,142 @@
+"""Functions over an axis: softmax and its relatives, standardization, one-hot vectors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.nn.activations import inexact
+from weft.numpy.util import as_shape, canonicalize_axes, canonicalize_axis, check_arraylike, ensure_array, promote_args_inexact
+from weft.trace.array import Array
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+    """exp(x) / sum(exp(x)) along axes; where `where` is false, elements count for nothing and the result is 0."""
+    shifted, exponentials, total = _exponentials("softmax", x, axis, where)
+    made = exponentials / total
+    return made if where is None else wnp.where(where, made, wnp.zeros_like(made))
+
+
+@functools.partial(jit, static_argnames=("axis",))
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+    """log(softmax(x)), computed without leaving the logarithm; -inf where `where` is false."""
+    shifted, exponentials, total = _exponentials("log_softmax", x, axis, where)
+    made = shifted - wnp.log(total)
+    return made if where is None else wnp.where(where, made, np.array(-np.inf, made.dtype))
+
+
+def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Array, Array]:
+    """x less its largest element, the exponentials of that, and their sum. The derivative does not see the shift."""
+    x = inexact(name, x)
+    axes = canonicalize_axes(axis, x.ndim, name)
+    largest = wnp.max(x, axis=axes, where=where, initial=-np.inf, keepdims=True)
+    held = x if where is None else wnp.where(where, x, np.array(-np.inf, x.dtype))
+    shifted = held - lax.stop_gradient(largest)
+    exponentials = wnp.exp(shifted)
+    return shifted, exponentials, wnp.sum(exponentials, axis=axes, where=where, keepdims=True)
+
+
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
+    """log(sum(b * exp(a))) over axes, without overflow; with `return_sign` also the sign of the sum, for negative `b`."""
+    if b is not None:
+        check_arraylike("logsumexp", a, b)
+        values, factors = (ensure_array(x) for x in promote_args_inexact("logsumexp", a, b))
+        if where is not None:
+            values = wnp.where(where, values, wnp.zeros_like(values))
+        values = wnp.where(factors != 0, values, np.array(-np.inf, values.dtype))
+    else:
+        values, factors = inexact("logsumexp", a), None
+        if where is not None:
+            values = wnp.where(where, values, wnp.zeros_like(values))
+    axes = canonicalize_axes(axis, values.ndim, "logsumexp")
+    largest = wnp.max(wnp.real(values), axis=axes, keepdims=True, where=where, initial=-np.inf)
+    # An infinite largest element must not be subtracted: inf - inf is no number.
+    shift = lax.stop_gradient(wnp.where(wnp.isfinite(largest), largest, wnp.zeros_like(largest)))
+    exponentials = wnp.exp(values - shift)
+    if factors is not None:
+        exponentials = exponentials * factors
+    total = wnp.sum(exponentials, axis=axes, keepdims=keepdims, where=where)
+    sign = wnp.sign(total)
+    if return_sign or dtypes.kind(total.dtype) != "c":
+        total = wnp.abs(total)
+    made = wnp.log(total) + (shift if keepdims else wnp.squeeze(shift, axes)).astype(total.dtype)
+    if return_sign:
+        return made, sign
+    if factors is not None and dtypes.kind(made.dtype) != "c":
+        made = wnp.where(sign < 0, np.array(np.nan, made.dtype), made)
+    return made
+
+
+@functools.partial(jit, static_argnames=("axis", "keepdims"))
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
+    """log(mean(exp(x))) over axes, without overflow."""
+    x = inexact("logmeanexp", x)
+    axes = canonicalize_axes(axis, x.ndim, "logmeanexp")
+    total = logsumexp(x, axis=axes, where=where, keepdims=keepdims)
+    return total - wnp.log(_count(x, axes, where, keepdims))
+
+
+def _count(x: Array, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
+    """How many elements of x a reduction over axes takes in."""
+    if where is None:
+        count = 1
+        for axis in axes:
+            count = count * x.shape[axis]
+        return np.array(count, x.dtype) if isinstance(count, int) else wnp.asarray(count, x.dtype)
+    ones = wnp.broadcast_to(where, x.shape).astype(x.dtype)
+    return wnp.sum(ones, axis=axes, keepdims=keepdims)
+
+
+@functools.partial(jit, static_argnames=("axis", "algorithm"))
+def standardize(
+    x: Any,
+    axis: Any = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
+) -> Array:
+    """x less its mean, over the root of its variance plus epsilon, along axes.
+
+    The algorithm 'fast' takes the variance from the mean square in one pass, 'stable' from the centred numbers.
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"standardize got algorithm={algorithm!r}; 'fast' or 'stable' is expected (at {user_line()}).")
+    x = inexact("standardize", x)
+    axes = canonicalize_axes(axis, x.ndim, "standardize")
+    if mean is None:
+        mean = wnp.mean(x, axes, keepdims=True, where=where)
+    if variance is None:
+        if algorithm == "fast":
+            spread = wnp.mean(wnp.square(x), axes, keepdims=True, where=where) - wnp.square(mean)
+            variance = wnp.maximum(spread, 0)  # rounding may have made it negative
+        else:
+            variance = wnp.mean(wnp.square(x - mean), axes, keepdims=True, where=where)
+    return wnp.subtract(x, mean) * lax.rsqrt(wnp.add(variance, wnp.asarray(epsilon, x.dtype)))
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
+    """Vectors along a new axis that are 1 at the index x and 0 elsewhere; all 0 for an index out of range."""
+    check_arraylike("one_hot", x)
+    (size,) = as_shape(num_classes, "num_classes")
+    found = dtypes.requested_dtype(float if dtype is None else dtype, "one_hot")
+    x = ensure_array(x)
+    place = canonicalize_axis(axis, x.ndim + 1, "one_hot")
+    return _one_hot(x, size, place, found)
+
+
+@functools.partial(jit, static_argnums=(1, 2, 3))
+def _one_hot(x: Array, size: int, axis: int, dtype: np.dtype[Any]) -> Array:
+    classes = lax.broadcasted_iota(x.dtype, (*(1,) * axis, size, *(1,) * (x.ndim - axis)), axis)
+    return wnp.equal(wnp.expand_dims(x, axis), classes).astype(dtype)

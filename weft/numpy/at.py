@@ -1,0 +1,387 @@
+"""`x.at[index].set(values)` and its kin: arrays with some elements changed, as new arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ShapeMismatchError
+from weft.base.source import user_line
+from weft.ir.types import ArrayType
+from weft.lax import shape as lax_shape
+from weft.lax import slicing as lax_slicing
+from weft.lax.slicing import GatherScatterMode, ScatterDimensionNumbers
+from weft.numpy.elementwise import power, true_divide
+from weft.numpy.indexing import (
+    ArrayEntry,
+    IntegerEntry,
+    SliceEntry,
+    as_tuple,
+    concrete,
+    find_places,
+    getitem,
+    kind_of,
+    read_index,
+    traced_mask,
+)
+from weft.numpy.util import cast, ensure_array
+from weft.ops.arithmetic import add, sub
+from weft.ops.arithmetic import max as max_
+from weft.ops.arithmetic import min as min_
+from weft.ops.arithmetic import mul as times
+from weft.ops.select import select_n
+from weft.ops.shape import broadcast_in_dim
+from weft.trace.array import Array
+
+_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_KIND_NAMES = {"b": "boolean", "u": "integer", "i": "integer", "f": "float", "c": "complex"}
+
+
+class At:
+    """What `x.at` is: index it to name the elements to change or read."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array):
+        self.array = array
+
+    def __getitem__(self, index: Any) -> AtIndex:
+        return AtIndex(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"At({self.array!r})"
+
+
+class AtIndex:
+    """Some elements of an array. Each method gives a new array in which they are changed.
+
+    An index out of bounds raises where it is known before the program runs, and is dropped otherwise; `mode` "clip",
+    "drop" or "promise_in_bounds" says what it means instead. `unique_indices` promises that no element is named twice,
+    `indices_are_sorted` that indices ascend. Elements named several times are changed several times, in order.
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any):
+        self.array = array
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"AtIndex({self.array!r}, {self.index!r})"
+
+    def set(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] = values."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return updated(self.array, self.index, values, lax_slicing.scatter, lambda x, y: y, *hints)
+
+    def add(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] += values."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return updated(self.array, self.index, values, lax_slicing.scatter_add, add, *hints)
+
+    def subtract(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] -= values."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return updated(self.array, self.index, values, lax_slicing.scatter_sub, sub, *hints)
+
+    def multiply(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] *= values."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return updated(self.array, self.index, values, lax_slicing.scatter_mul, times, *hints)
+
+    mul = multiply
+
+    def divide(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] /= values; integers become floats."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return true_divide(self.array, self._product(values, *hints))
+
+    def power(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] **= values."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return power(self.array, self._product(values, *hints))
+
+    def min(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] = minimum(x[index], values)."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return updated(self.array, self.index, values, lax_slicing.scatter_min, min_, *hints)
+
+    def max(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] = maximum(x[index], values)."""
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        return updated(self.array, self.index, values, lax_slicing.scatter_max, max_, *hints)
+
+    def _product(self, values: Any, *hints: Any) -> Array:
+        """Ones, multiplied by the values at the index: the divisor or exponent of each element."""
+        ones = lax_shape.full_like(ensure_array(self.array), 1)
+        return updated(ones, self.index, values, lax_slicing.scatter_mul, times, *hints)
+
+    def apply(
+        self,
+        func: Callable[[Any], Any],
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index] = func(x[index]), for an elementwise function."""
+        x = ensure_array(self.array)
+        mask = sole_mask(x.aval, self.index)
+        if mask is not None:
+            return select_n(expanded_mask(mask, x.aval), x, cast(func(x), x.dtype, x.weak_type))
+        parsed = None if mode is None else GatherScatterMode.from_any(mode)
+        entries, unique = read_index(self.index, x.aval, parsed, wrap_negative_indices)
+        places = find_places(entries, x.aval)
+        return lax_slicing.scatter_apply(
+            x,
+            places.indices,
+            lambda values: cast(func(values), x.dtype, x.weak_type),
+            ScatterDimensionNumbers(*places.numbers),
+            update_shape=places.shape,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices or unique,
+            mode=parsed,
+        )
+
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        fill_value: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """x[index], with a choice of what an index out of bounds means."""
+        return getitem(
+            self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- how it is done
+
+
+def updated(
+    array: Any,
+    index: Any,
+    values: Any,
+    card: Any,
+    combine: Callable[[Any, Any], Any],
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """The array with `values` brought in at `index` by a scatter (`card`), or by `combine` where a mask says so."""
+    x = ensure_array(array)
+    aval: ArrayType = x.aval
+    values = as_update(values, aval)
+    mask = sole_mask(aval, index)
+    if mask is not None and fits_mask(values.shape, mask, aval):
+        rest = aval.shape[mask.ndim :]
+        if len(values.shape) == len(rest) + 1:  # its first dimension, of size 1, stands for the selected elements
+            values = lax_shape.squeeze(values, (0,))
+        if values.shape:
+            dims = tuple(range(aval.ndim - len(values.shape), aval.ndim))
+            values = broadcast_in_dim(values, shape=aval.shape, broadcast_dimensions=dims)
+        return select_n(expanded_mask(mask, aval), x, combine(x, values))
+    if mask is not None and concrete(mask) is None:
+        raise traced_mask(mask)
+    parsed = None if mode is None else GatherScatterMode.from_any(mode)
+    entries, unique = read_index(index, aval, parsed, wrap_negative_indices)
+    places = find_places(entries, aval)
+    full_shape = list(places.shape)
+    for axis in places.new_axes:
+        full_shape.insert(axis, 1)
+    values = spread(values, tuple(full_shape), aval)
+    if places.new_axes:
+        values = lax_shape.reshape(values, places.shape)
+    values = lax_shape.rev(values, places.reversed)
+    if card is lax_slicing.scatter and _is_block(entries):
+        return _write_block(x, values, entries)
+    return card(
+        x,
+        places.indices,
+        values,
+        ScatterDimensionNumbers(*places.numbers),
+        indices_are_sorted=indices_are_sorted or (unique and places.known and not _has_arrays(entries)),
+        unique_indices=unique_indices or unique,
+        mode=parsed,
+    )
+
+
+def as_update(values: Any, aval: ArrayType) -> Any:
+    """Values in the dtype of the array they go into; one that would lose its kind raises."""
+    if isinstance(values, (list, tuple)):
+        values = np.asarray(values)
+    given = (
+        values
+        if isinstance(values, (Array, np.ndarray, np.generic, bool, int, float, complex))
+        else ensure_array(values)
+    )
+    dtype = given.dtype if isinstance(given, Array) else dtypes.dtype(given, canonicalize=True)
+    if dtype != aval.dtype:
+        source, target = dtypes.kind(dtype), dtypes.kind(aval.dtype)
+        if _KIND_ORDER.get(source, 9) > _KIND_ORDER.get(target, -1):
+            raise TypeError(
+                f"A {_KIND_NAMES.get(source, dtypes.name(dtype))} value ({dtypes.name(dtype)}) cannot be written into "
+                f"an array of {dtypes.name(aval.dtype)} without loss (at {user_line()}). Convert the array first, "
+                f"x.astype('{dtypes.name(dtype)}').at[...], or the values, values.astype(x.dtype)."
+            )
+    if dtype == aval.dtype and isinstance(given, Array) and isinstance(dtype, dtypes.ExtendedDtype):
+        return given
+    return cast(given, aval.dtype, aval.weak_type)
+
+
+def spread(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> Any:
+    """Values broadcast to the shape of what they replace."""
+    held = values.shape
+    if held == shape:
+        return values
+    offset = len(shape) - len(held)
+    if offset < 0 or any(size != 1 and size != want for size, want in zip(held, shape[offset:], strict=True)):
+        raise ShapeMismatchError(
+            f"Values of shape {tuple(held)} do not broadcast to the indexed part, which has shape {tuple(shape)}.",
+            received=f"an array {aval.short()}",
+            fix="x.at[index].set(values)   where values have the shape of x[index], or broadcast to it",
+            at=user_line(),
+        )
+    return broadcast_in_dim(values, shape=shape, broadcast_dimensions=tuple(range(offset, len(shape))))
+
+
+def sole_mask(aval: ArrayType, index: Any) -> Any:
+    """The mask, if the index is one boolean array over leading axes; else None."""
+    parts = as_tuple(index)
+    if len(parts) == 2 and parts[1] is Ellipsis:
+        parts = parts[:1]
+    if (
+        len(parts) != 1
+        or not isinstance(parts[0], (Array, np.ndarray))
+        or kind_of(parts[0]) != "b"
+        or not parts[0].ndim
+    ):
+        return None
+    mask = parts[0]
+    return mask if tuple(mask.shape) == tuple(aval.shape[: mask.ndim]) else None
+
+
+def fits_mask(shape: tuple[Any, ...], mask: Any, aval: ArrayType) -> bool:
+    """Whether values of this shape are the same for all selected elements, so that a choice does it."""
+    rest = aval.shape[mask.ndim :]
+    if len(shape) == len(rest) + 1 and shape[0] == 1:
+        shape = shape[1:]
+    return len(shape) <= len(rest) and all(
+        size == 1 or size == want for size, want in zip(reversed(shape), reversed(rest), strict=False)
+    )
+
+
+def expanded_mask(mask: Any, aval: ArrayType) -> Any:
+    """A mask over leading axes, over all axes."""
+    if tuple(mask.shape) == tuple(aval.shape):
+        return mask
+    return broadcast_in_dim(mask, shape=aval.shape, broadcast_dimensions=tuple(range(mask.ndim)))
+
+
+def _has_arrays(entries: Any) -> bool:
+    return any(isinstance(e, ArrayEntry) for e in entries)
+
+
+def _is_block(entries: Any) -> bool:
+    """Whether the index is a block of neighbours at a known place: written over without a scatter."""
+    for e in entries:
+        if isinstance(e, ArrayEntry) or (isinstance(e, IntegerEntry) and not e.known):
+            return False
+        if isinstance(e, SliceEntry) and abs(e.step) != 1 and not e.size <= 1:
+            return False
+    return True
+
+
+def _write_block(x: Array, values: Any, entries: Any) -> Array:
+    shape = list(x.shape)
+    starts: list[Any] = [0] * len(shape)
+    for e in entries:
+        if isinstance(e, IntegerEntry):
+            starts[e.axis], shape[e.axis] = e.value, 1
+        elif isinstance(e, SliceEntry):
+            starts[e.axis], shape[e.axis] = e.low, e.size
+    block = lax_shape.reshape(values, shape)
+    if tuple(shape) == x.shape:
+        return block
+    return lax_slicing.dynamic_update_slice(x, block, starts, allow_negative_indices=False)

@@ -1,0 +1,358 @@
+"""Products of arrays summed over shared axes: dot, matmul, tensordot, einsum and their relatives, by NumPy's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.ir.types import ArrayType
+from weft.lax.contraction import dot_general, preferred
+from weft.numpy import einsum_plan
+from weft.numpy.util import (
+    broadcast_shape,
+    canonicalize_axis,
+    cast,
+    check_no_out,
+    ensure_array,
+    ensure_arrays,
+    promote_dtypes,
+)
+from weft.ops.arithmetic import mul
+from weft.ops.bitwise import and_
+from weft.ops.compare import eq
+from weft.ops.complex import conj
+from weft.ops.convert import convert_element_type
+from weft.ops.families import fail
+from weft.ops.iota import iota
+from weft.ops.precision import PrecisionLike
+from weft.ops.reduce import reduce_sum
+from weft.ops.select import select_n
+from weft.ops.shape import broadcast_in_dim, move_axis, reshape, squeeze, transpose
+
+__all__ = [
+    "dot",
+    "einsum",
+    "einsum_path",
+    "inner",
+    "kron",
+    "matmul",
+    "matvec",
+    "outer",
+    "tensordot",
+    "vdot",
+    "vecdot",
+    "vecmat",
+]
+
+
+def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[Any], Any]:
+    """Operands as arrays in their own dtypes, and the dtype of the result.
+
+    A contraction takes operands of different dtypes, so only weakly typed ones are converted here.
+    """
+    arrays = ensure_arrays(name, *args)
+    chosen = preferred(preferred_element_type, name)
+    promoted = dtypes.result_type(*arrays)
+    arrays = [cast(x, promoted) if x.aval.weak_type and x.dtype != promoted else x for x in arrays]
+    return arrays, promoted if chosen is None else chosen
+
+
+# ----------------------------------------------------------------------------------------------------------- two arrays
+
+
+def dot(
+    a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Any:
+    """The product of vectors or matrices; else the sum over the last axis of `a` and the second-last of `b`."""
+    (a, b), dtype = _operands("dot", preferred_element_type, a, b)
+    if not a.ndim or not b.ndim:
+        contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    else:
+        contract = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
+        _check_inner("dot", a, b, *contract)
+    return dot_general(a, b, (contract, ((), ())), precision, dtype, out_sharding=out_sharding)
+
+
+def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence[int]) -> None:
+    """Sizes that are summed over together must be equal."""
+    for i, j in zip(left, right, strict=True):
+        if a.shape[i] != b.shape[j]:
+            raise fail(
+                f"{name} got shapes {a.shape} and {b.shape}: axis {i} of the first ({a.shape[i]}) and axis {j} of the "
+                f"second ({b.shape[j]}) are summed over together, but differ in size.",
+                received=f"{a.aval.short()} and {b.aval.short()}",
+                fix="transpose or reshape an operand so that the inner sizes agree",
+            )
+
+
+def matmul(
+    a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Any:
+    """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right."""
+    (a, b), dtype = _operands("matmul", preferred_element_type, a, b)
+    for number, x in enumerate((a, b)):
+        if not x.ndim:
+            raise ValueError(
+                f"matmul input operand {number} must have ndim at least 1, but it has ndim 0; multiply takes numbers.  "
+                f"at {user_line()}"
+            )
+    return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, dtype, out_sharding)
+
+
+def matvec(x1: Any, x2: Any, /) -> Any:
+    """Matrices times vectors, leading axes broadcast."""
+    (x1, x2), dtype = _operands("matvec", None, x1, x2)
+    _check_ranks("matvec", x1, 2, x2, 1)
+    return _product("matvec", x1, 2, x2, 1, None, dtype)
+
+
+def vecmat(x1: Any, x2: Any, /) -> Any:
+    """Conjugated vectors times matrices, leading axes broadcast."""
+    (x1, x2), dtype = _operands("vecmat", None, x1, x2)
+    _check_ranks("vecmat", x1, 1, x2, 2)
+    return _product("vecmat", _conjugated(x1), 1, x2, 2, None, dtype)
+
+
+def vecdot(
+    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
+) -> Any:
+    """Products of conjugated vectors with vectors along an axis, the other axes broadcast."""
+    (x1, x2), dtype = _operands("vecdot", preferred_element_type, x1, x2)
+    _check_ranks("vecdot", x1, 1, x2, 1)
+    first, second = canonicalize_axis(axis, x1.ndim, "vecdot"), canonicalize_axis(axis, x2.ndim, "vecdot")
+    x1, x2 = move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1)
+    return _product("vecdot", _conjugated(x1), 1, x2, 1, precision, dtype)
+
+
+def _check_ranks(name: str, a: Any, a_rank: int, b: Any, b_rank: int) -> None:
+    if a.ndim < a_rank or b.ndim < b_rank:
+        raise fail(
+            f"{name} needs operands of at least {a_rank} and {b_rank} dimensions, got shapes {a.shape} and {b.shape}."
+        )
+
+
+def _conjugated(x: Any) -> Any:
+    return conj(x, input_dtype=x.dtype) if dtypes.kind(x.dtype) == "c" else x
+
+
+def _product(
+    name: str, a: Any, a_core: int, b: Any, b_core: int, precision: PrecisionLike, dtype: Any, out_sharding: Any = None
+) -> Any:
+    """Contract the last axis of `a` with the first core axis of `b`; axes before the core ones broadcast.
+
+    Leading axes of size 1 are dropped rather than repeated, and one that only one operand has is a free dimension:
+    so an array of matrices times one matrix is a single large product.
+    """
+    _check_inner(name, a, b, (a.ndim - 1,), (b.ndim - b_core,))
+    a_lead, b_lead = a.shape[: a.ndim - a_core], b.shape[: b.ndim - b_core]
+    lead = broadcast_shape(name, a_lead, b_lead)
+    rank = len(lead)
+    a_axes, b_axes = _varying(a_lead, lead, b_lead), _varying(b_lead, lead, a_lead)
+    a = _keep_leading(a, len(a_lead), [p - (rank - len(a_lead)) for p in a_axes])
+    b = _keep_leading(b, len(b_lead), [p - (rank - len(b_lead)) for p in b_axes])
+    shared = [p for p in a_axes if p in b_axes]
+    batch = (tuple(a_axes.index(p) for p in shared), tuple(b_axes.index(p) for p in shared))
+    made = dot_general(a, b, (((a.ndim - 1,), (b.ndim - b_core,)), batch), precision, dtype, out_sharding=out_sharding)
+    rows, columns = [rank] * (a_core - 1), [rank + 1] * (b_core - 1)
+    order = shared + [p for p in a_axes if p not in shared] + rows + [p for p in b_axes if p not in shared] + columns
+    wanted = sorted(order)
+    if order != wanted:
+        made = transpose(made, permutation=tuple(order.index(p) for p in wanted))
+    core = len(rows) + len(columns)
+    if made.ndim != rank + core:  # axes of size 1 that both operands had
+        places = (*(p for p in wanted if p < rank), *range(rank, rank + core))
+        made = broadcast_in_dim(made, shape=(*lead, *made.shape[made.ndim - core :]), broadcast_dimensions=places)
+    return made
+
+
+def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ...]) -> list[int]:
+    """Positions in the broadcast leading axes along which an operand varies."""
+    missing = len(lead) - len(mine)
+    absent = len(lead) - len(theirs)
+    # A size of 1 is kept only where the other operand has no such axis at all.
+    return [
+        missing + i for i, size in enumerate(mine) if size != 1 or (lead[missing + i] == 1 and missing + i < absent)
+    ]
+
+
+def _keep_leading(x: Any, lead: int, kept: Sequence[int]) -> Any:
+    dropped = tuple(i for i in range(lead) if i not in kept)
+    return squeeze(x, dimensions=dropped) if dropped else x
+
+
+def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
+    """The product of two arrays read as vectors, the first one conjugated."""
+    (a, b), dtype = _operands("vdot", preferred_element_type, a, b)
+    a, b = _flat(_conjugated(a)), _flat(b)
+    _check_inner("vdot", a, b, (0,), (0,))
+    return dot_general(a, b, (((0,), (0,)), ((), ())), precision, dtype)
+
+
+def _flat(x: Any) -> Any:
+    return x if x.ndim == 1 else reshape(x, new_sizes=(x.aval.size,), dimensions=None)
+
+
+def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
+    """The sum of products over the last axes of both."""
+    (a, b), dtype = _operands("inner", preferred_element_type, a, b)
+    contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    if a.ndim and b.ndim:
+        contract = ((a.ndim - 1,), (b.ndim - 1,))
+        _check_inner("inner", a, b, *contract)
+    return dot_general(a, b, (contract, ((), ())), precision, dtype)
+
+
+def outer(a: Any, b: Any, out: None = None) -> Any:
+    """All products of an element of `a` with an element of `b`, as a matrix."""
+    check_no_out("outer", out)
+    a, b = promote_dtypes(*(_flat(x) for x in ensure_arrays("outer", a, b)))
+    shape = (a.shape[0], b.shape[0])
+    return mul(
+        broadcast_in_dim(a, shape=shape, broadcast_dimensions=(0,)),
+        broadcast_in_dim(b, shape=shape, broadcast_dimensions=(1,)),
+    )
+
+
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists."""
+    (a, b), dtype = _operands("tensordot", preferred_element_type, a, b)
+    if not isinstance(axes, (tuple, list)) and not (isinstance(axes, np.ndarray) and axes.ndim):
+        count = index(axes)  # type: ignore[arg-type]
+        if count > min(a.ndim, b.ndim):
+            raise fail(
+                f"tensordot got axes={count}, more than the ranks of operands of shapes {a.shape} and {b.shape}."
+            )
+        left, right = tuple(range(a.ndim - count, a.ndim)), tuple(range(count))
+    else:
+        if len(axes) != 2:
+            raise fail(f"tensordot takes a number of axes or two lists of them, got {axes}.")
+        left, right = (_axes_of(x, part) for x, part in zip((a, b), axes, strict=True))
+        if len(left) != len(right):
+            raise fail(f"tensordot requires axes lists to have equal length, got {axes[0]} and {axes[1]}.")
+    _check_inner("tensordot", a, b, left, right)
+    return dot_general(a, b, ((left, right), ((), ())), precision, dtype, out_sharding=out_sharding)
+
+
+def _axes_of(x: Any, axes: Any) -> tuple[int, ...]:
+    listed = tuple(axes) if isinstance(axes, (tuple, list, np.ndarray)) and np.ndim(axes) else (axes,)
+    return tuple(canonicalize_axis(axis, x.ndim, "tensordot") for axis in listed)
+
+
+def kron(a: Any, b: Any) -> Any:
+    """The Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array."""
+    a, b = promote_dtypes(*ensure_arrays("kron", a, b))
+    rank = max(a.ndim, b.ndim)
+    left, right = (1,) * (rank - a.ndim) + a.shape, (1,) * (rank - b.ndim) + b.shape
+    shape = tuple(size for pair in zip(left, right, strict=True) for size in pair)
+    first = broadcast_in_dim(a, shape=shape, broadcast_dimensions=tuple(2 * i for i in range(rank - a.ndim, rank)))
+    second = broadcast_in_dim(b, shape=shape, broadcast_dimensions=tuple(2 * i + 1 for i in range(rank - b.ndim, rank)))
+    return reshape(
+        mul(first, second), new_sizes=tuple(p * q for p, q in zip(left, right, strict=True)), dimensions=None
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- einsum
+
+
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    out: None = None,
+    optimize: str | bool | list[tuple[int, ...]] = "auto",
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    _dot_general: Callable[..., Any] = dot_general,
+    out_sharding: Any = None,
+) -> Any:
+    """Sums of products by labels: `einsum('ij,jk->ik', x, y)` is the matrix product.
+
+    A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` stands
+    for axes that broadcast. With three operands or more `optimize` says how the order of contractions is chosen; it may
+    be a path of your own.
+    """
+    check_no_out("einsum", out)
+    text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
+    arrays, dtype = _operands("einsum", preferred_element_type, *args)
+    if not arrays:
+        raise ValueError(f"einsum needs at least one operand, got only {text!r}.  at {user_line()}")
+    weak = preferred_element_type is None and all(x.aval.weak_type for x in arrays)
+    for step in einsum_plan.plan(text, tuple(x.shape for x in arrays), _hashable(optimize)):
+        if isinstance(step, einsum_plan.Contract):
+            pair = arrays[step.first], arrays[step.second]
+            made = _dot_general(*pair, step.dimension_numbers, precision, preferred_element_type=dtype)
+            arrays = [x for i, x in enumerate(arrays) if i not in (step.first, step.second)]
+            arrays.append(made)
+        elif isinstance(step, einsum_plan.Reduce):
+            arrays[step.operand] = _reduced(arrays[step.operand], step, dtype)
+        else:
+            arrays = [transpose(arrays[0], permutation=step.permutation)]
+    return cast(arrays[0], dtype, weak) if arrays[0].dtype != dtype else arrays[0]
+
+
+def _hashable(optimize: Any) -> Any:
+    return (
+        tuple(tuple(s) if isinstance(s, (list, tuple)) else s for s in optimize)
+        if isinstance(optimize, (list, tuple))
+        else optimize
+    )
+
+
+def _reduced(x: Any, step: einsum_plan.Reduce, dtype: Any) -> Any:
+    """Diagonals, dropped axes and sums of one operand; sums are in the dtype of the result."""
+    gone = list(step.squeezed)
+    for group in step.diagonals:
+        x = _diagonal(x, group)
+        gone += group[1:]
+    summed = tuple(sorted((*step.summed, *(a for group in step.diagonals for a in group[1:]))))
+    if step.summed and x.dtype != dtype:
+        x = convert_element_type(x, new_dtype=dtype, weak_type=False)
+    if summed:
+        x = _sum(x, summed)
+    if step.squeezed:
+        x = squeeze(x, dimensions=tuple(a - sum(s < a for s in summed) for a in step.squeezed))
+    return x
+
+
+def _sum(x: Any, axes: tuple[int, ...]) -> Any:
+    """A sum; of booleans, whether any is true, which is what their contraction gives."""
+    if dtypes.kind(x.dtype) != "b":
+        return reduce_sum(x, axes=axes)
+    counted = reduce_sum(convert_element_type(x, new_dtype=np.dtype(np.int32), weak_type=False), axes=axes)
+    return convert_element_type(counted, new_dtype=np.dtype(np.bool_), weak_type=False)
+
+
+def _diagonal(x: Any, axes: tuple[int, ...]) -> Any:
+    """`x` with zeros off the diagonal over `axes`: summing over all but one of them then reads the diagonal."""
+    aval: ArrayType = x.aval
+    places = [iota(dtype=np.dtype(np.int32), shape=aval.shape, dimension=a) for a in axes]
+    on = eq(places[0], places[1])
+    for place in places[2:]:
+        on = and_(on, eq(places[0], place))
+    return select_n(on, broadcast_in_dim(np.zeros((), aval.dtype), shape=aval.shape, broadcast_dimensions=()), x)
+
+
+def einsum_path(
+    subscripts: Any, /, *operands: Any, optimize: bool | str | list[tuple[int, ...]] = "auto"
+) -> tuple[list[tuple[int, ...]], Any]:
+    """The order of contractions that `einsum` would choose, and a description of its cost."""
+    import opt_einsum  # heavy, and needed only here and for einsum of three operands or more
+
+    text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
+    shapes = [ensure_array(x).shape for x in args]
+    if optimize is False:
+        optimize = [tuple(range(len(shapes)))]
+    return opt_einsum.contract_path(text, *shapes, shapes=True, optimize="optimal" if optimize is True else optimize)

@@ -1,0 +1,211 @@
+"""Reading Einstein summations and planning them as contractions, sums, diagonals and one transpose.
+
+A plan depends only on the text, the shapes and the way of optimizing, so it is made once and remembered: tracing the
+same summation again costs the equations and little else.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from weft.base.source import user_line
+from weft.indexing.expression import Expression
+
+_LETTERS = string.ascii_letters
+# What a symbolic size counts for when the order of contractions is chosen; the order does not change the numbers.
+_TYPICAL_SIZE = 8
+
+
+class Reduce(NamedTuple):
+    """Work on one operand: the diagonal over each group of axes, of which the first stays; dropped and summed axes."""
+
+    operand: int
+    diagonals: tuple[tuple[int, ...], ...]
+    squeezed: tuple[int, ...]
+    summed: tuple[int, ...]
+
+
+class Contract(NamedTuple):
+    """Replace two operands by their contraction, which goes to the end of the list."""
+
+    first: int
+    second: int
+    dimension_numbers: Any
+
+
+class Permute(NamedTuple):
+    """Reorder the axes of the only operand left."""
+
+    permutation: tuple[int, ...]
+
+
+Step = Reduce | Contract | Permute
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+def as_text(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The text and the operands of the form with lists of axis numbers: `x, [0, 1], y, [1, 2], [0, 2]`."""
+    pairs, rest = operands[: len(operands) // 2 * 2], operands[len(operands) // 2 * 2 :]
+    try:
+        axes = sorted({axis for listed in (*pairs[1::2], *rest) for axis in listed if axis is not Ellipsis})
+    except TypeError:
+        raise ValueError(
+            f"einsum takes a string, or operands each followed by a list of axes.  at {user_line()}"
+        ) from None
+    if len(axes) > len(_LETTERS):
+        raise ValueError(f"einsum takes at most {len(_LETTERS)} different axes, got {len(axes)}.  at {user_line()}")
+    # Letters rise with the numbers, so that a result that is not named has its axes in the same order.
+    letters: dict[Any, str] = {Ellipsis: "...", **dict(zip(axes, sorted(_LETTERS), strict=False))}
+
+    def term(listed: Sequence[Any]) -> str:
+        return "".join(letters[axis] for axis in listed)
+
+    text = ",".join(term(listed) for listed in pairs[1::2])
+    return (f"{text}->{term(rest[0])}" if rest else text), list(pairs[::2])
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+    """Labels of each operand and of the result, with dots replaced by labels of their own."""
+    left, arrow, right = text.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ValueError(f"einsum got {text!r} with {len(terms)} terms for {len(ranks)} operands.  at {user_line()}")
+    used = {c for c in text if c.isalpha()}
+    spare = [c for c in _LETTERS if c not in used]
+    widest = max(
+        (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
+        default=0,
+    )
+    if widest > len(spare):
+        raise ValueError(f"einsum has no letters left for the dimensions of ... in {text!r}.  at {user_line()}")
+    dots = "".join(spare[: max(widest, 0)])
+    labels = []
+    for number, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
+        named = len(term.replace("...", ""))
+        if rank < named or (rank > named and "..." not in term):
+            raise ValueError(
+                f"Einstein sum subscript {term!r} does not contain the correct number of indices for operand {number}, "
+                f"which has {rank} dimensions.  at {user_line()}"
+            )
+        labels.append(term.replace("...", dots[len(dots) - (rank - named) :] if rank > named else ""))
+    if arrow:
+        result = right.replace("...", dots)
+    else:
+        counts = Counter(c for term in terms for c in term if c != ".")
+        result = (dots if "..." in left else "") + "".join(sorted(c for c, n in counts.items() if n == 1))
+    for term in (*labels, result):
+        if any(not c.isalpha() for c in term):
+            raise ValueError(f"einsum got {text!r}; it takes letters, commas, `...` and `->`.  at {user_line()}")
+    known = {c for term in labels for c in term}
+    if len(set(result)) != len(result) or not set(result) <= known:
+        raise ValueError(
+            f"einsum got {text!r}: the result must name each label once, and only those of operands.  at {user_line()}"
+        )
+    return tuple(labels), result
+
+
+# ----------------------------------------------------------------------------------------------------------- planning
+
+
+def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """The size of each label; a size of 1 stretches."""
+    sizes: dict[str, Any] = {}
+    for number, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
+        for label, size in zip(term, shape, strict=True):
+            held = sizes.setdefault(label, size)
+            if held == 1:
+                sizes[label] = size
+            elif size != held and size != 1:
+                raise ValueError(
+                    f"einsum {text!r}: size of label {label!r} for operand {number} ({size}) does not match "
+                    f"previous terms ({held}); the shapes are {', '.join(map(str, shapes))}.  at {user_line()}"
+                )
+    return sizes
+
+
+def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> list[tuple[int, ...]]:
+    """Which operands are contracted in which order; a contracted pair goes to the end of the list."""
+    if len(shapes) <= 2 and not isinstance(optimize, (list, tuple)):
+        return [tuple(range(len(shapes)))]
+    if optimize is False:
+        return [tuple(range(len(shapes)))]
+    if isinstance(optimize, (list, tuple)):
+        return [tuple(step) for step in optimize if not isinstance(step, str)]
+    import opt_einsum  # heavy, and needed only for three operands or more
+
+    sized = [tuple(_TYPICAL_SIZE if isinstance(d, Expression) else d for d in shape) for shape in shapes]
+    path, _ = opt_einsum.contract_path(text, *sized, shapes=True, optimize="optimal" if optimize is True else optimize)
+    return [tuple(step) for step in path]
+
+
+@lru_cache(maxsize=2048)
+def plan(text: str, shapes: tuple[tuple[Any, ...], ...], optimize: Any) -> tuple[Step, ...]:
+    """The steps that compute an Einstein summation of operands of these shapes."""
+    labels, result = parse(text, tuple(len(shape) for shape in shapes))
+    sizes = sizes_of(text, labels, shapes)
+    steps: list[Step] = []
+    terms = list(labels)
+    for number, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
+        # An axis of size 1 that stretches elsewhere is dropped: nothing varies there, so the product is the same.
+        stretched = [i for i, label in enumerate(term) if shape[i] == 1 and sizes[label] != 1]
+        first = {label: i for i, label in reversed(list(enumerate(term))) if i not in stretched}
+        groups = [tuple(i for i, other in enumerate(term) if other == label and i not in stretched) for label in first]
+        diagonals = tuple(sorted(group for group in groups if len(group) > 1))
+        if stretched or diagonals:
+            steps.append(Reduce(number, diagonals, tuple(stretched), ()))
+            terms[number] = "".join(label for i, label in enumerate(term) if first.get(label) == i)
+    for positions in find_path(f"{','.join(labels)}->{result}", shapes, optimize):
+        order = sorted(positions)
+        while len(order) > 1:
+            first_operand, second_operand = order[0], order[1]
+            _contract_pair(steps, terms, first_operand, second_operand, result)
+            # The product stands last, and is the left operand of what this step has still to do.
+            order = [len(terms) - 1] + [p - 2 for p in order[2:]] if len(order) > 2 else []
+            order.sort()
+    while len(terms) > 1:
+        _contract_pair(steps, terms, 0, 1, result)
+    _sum_out(steps, terms, 0, set(result))
+    if terms[0] != result:
+        steps.append(Permute(tuple(terms[0].index(label) for label in result)))
+    return tuple(steps)
+
+
+def _sum_out(steps: list[Step], terms: list[str], number: int, needed: set[str]) -> None:
+    """Sum over the labels of one operand that nothing else needs."""
+    axes = tuple(i for i, label in enumerate(terms[number]) if label not in needed)
+    if axes:
+        steps.append(Reduce(number, (), (), axes))
+        terms[number] = "".join(label for label in terms[number] if label in needed)
+
+
+def _contract_pair(steps: list[Step], terms: list[str], first: int, second: int, result: str) -> None:
+    others = [term for i, term in enumerate(terms) if i not in (first, second)]
+    needed = set(result).union(*others)
+    _sum_out(steps, terms, first, needed | set(terms[second]))
+    _sum_out(steps, terms, second, needed | set(terms[first]))
+    left, right = terms[first], terms[second]
+    shared = [label for label in left if label in right]
+    batch = [label for label in shared if label in needed]
+    if not others:  # batch dimensions in the order of the result save a transpose
+        batch.sort(key=result.index)
+    contracted = [label for label in shared if label not in needed]
+    left_free = [label for label in left if label not in shared]
+    right_free = [label for label in right if label not in shared]
+    if not others and "".join(batch + right_free + left_free) == result != "".join(batch + left_free + right_free):
+        first, second, left, right = second, first, right, left
+        left_free, right_free = right_free, left_free
+    numbers = (
+        (tuple(map(left.index, contracted)), tuple(map(right.index, contracted))),
+        (tuple(map(left.index, batch)), tuple(map(right.index, batch))),
+    )
+    steps.append(Contract(first, second, numbers))
+    for position in sorted((first, second), reverse=True):
+        del terms[position]
+    terms.append("".join(batch + left_free + right_free))

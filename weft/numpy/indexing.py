@@ -1,0 +1,569 @@
+"""NumPy's indexing: what `x[index]` means, as slices where places are known and as a gather where they are not.
+
+An index is read once into a list of entries, one for each axis of the operand or new axis of the result, with Ellipsis,
+masks and negative numbers gone. `getitem` and `x.at[index]` (in at.py) both work from these entries.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import JAXIndexError, NonConcreteBooleanIndexError, OutOfBoundsIndexError
+from weft.base.source import user_line
+from weft.indexing.dimension import definitely_less
+from weft.indexing.expression import Expression
+from weft.ir.types import ArrayType
+from weft.lax import shape as lax_shape
+from weft.lax import slicing as lax_slicing
+from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
+from weft.numpy.util import broadcast_shape, cast, ensure_array
+from weft.ops.compare import lt
+from weft.ops.concatenate import concatenate
+from weft.ops.gather import default_fill
+from weft.ops.select import select_n
+from weft.ops.shape import broadcast_in_dim
+from weft.runtime.array import ConcreteArray
+from weft.trace.array import Array
+from weft.trace.tracer import Tracer
+
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+
+
+@dataclass(slots=True)
+class IntegerEntry:
+    """One place of an axis, which the result does not have. `known`: a Python integer within bounds."""
+
+    axis: int
+    value: Any
+    known: bool = True
+
+
+@dataclass(slots=True)
+class SliceEntry:
+    """`size` places of an axis from `start` in steps of `step`, which is negative to go backwards."""
+
+    axis: int
+    start: Any
+    size: Any
+    step: int
+    whole: bool
+
+    @property
+    def low(self) -> Any:
+        """The smallest place."""
+        return self.start if self.step > 0 or self.size == 0 else self.start + (self.size - 1) * self.step
+
+
+@dataclass(slots=True)
+class ArrayEntry:
+    """An array of places of an axis; without an axis, a scalar boolean, which only adds a dimension of size 0 or 1."""
+
+    axis: int | None
+    value: Any
+    known: bool
+
+
+class NewAxis:
+    """A dimension of size 1 that the operand does not have."""
+
+
+class Gap:
+    """An Ellipsis that stands for no axis: it keeps the arrays on its two sides apart, as one that stands for some does."""
+
+
+Entry = IntegerEntry | SliceEntry | ArrayEntry | NewAxis | Gap
+
+
+# ----------------------------------------------------------------------------------------------------- reading an index
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """The numbers of an array-like, or None when they are traced."""
+    while isinstance(x, Tracer):
+        x = x.known()
+        if x is None:
+            return None
+    if type(x) is ConcreteArray:
+        return x._value
+    return np.asarray(x)
+
+
+def as_tuple(index: Any) -> tuple[Any, ...]:
+    """The entries of an index as the user wrote them."""
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, list):
+        raise TypeError(
+            "A list as an index is ambiguous: Python code written for NumPy means an array by it. "
+            f"Use x[weft.numpy.array({index if len(index) < 10 else '[...]'})] for an array of indices, or "
+            f"x[tuple(...)] for one index per axis (at {user_line()})."
+        )
+    return (index,)
+
+
+def read_index(
+    index: Any, aval: ArrayType, mode: GatherScatterMode | None = None, wrap: bool = True
+) -> tuple[list[Entry], bool]:
+    """The entries of an index into an array of type `aval`, and whether it is known to name no place twice."""
+    given = as_tuple(index)
+    unique = True
+    ellipses = sum(1 for entry in given if entry is Ellipsis)
+    if ellipses > 1:
+        raise IndexError(f"An index has at most one Ellipsis ('...'), got {ellipses} (at {user_line()}).")
+    parts = [part if part is None or part is Ellipsis or isinstance(part, slice) else read_part(part) for part in given]
+    used = sum(0 if part is None or part is Ellipsis else consumed(part) for part in parts)
+    rank = aval.ndim
+    if used > rank:
+        raise IndexError(
+            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed "
+            f"(at {user_line()})."
+        )
+    if not ellipses and used < rank:
+        parts.append(Ellipsis)
+    entries: list[Entry] = []
+    axis = 0
+    for part in parts:
+        if part is None:
+            entries.append(NewAxis())
+        elif part is Ellipsis:
+            if used == rank:
+                entries.append(Gap())
+            for _ in range(rank - used):
+                entries.append(SliceEntry(axis, 0, aval.shape[axis], 1, True))
+                axis += 1
+        elif isinstance(part, slice):
+            entries.append(read_slice(part, axis, aval))
+            axis += 1
+        elif isinstance(part, (int, Expression)) and not isinstance(part, bool):
+            entries.append(read_integer(part, axis, aval, mode, wrap))
+            axis += 1
+        elif kind_of(part) == "b":
+            made = read_mask(part, axis, aval)
+            entries.extend(made)
+            axis += consumed(part)
+        else:
+            entries.append(read_array(part, axis, aval, mode, wrap))
+            axis += 1
+            unique = unique and isinstance(entries[-1], IntegerEntry)
+    return entries, unique
+
+
+def kind_of(x: Any) -> str:
+    """The kind of an array-like's elements."""
+    return "b" if isinstance(x, bool) else dtypes.kind(x.dtype)
+
+
+def read_part(part: Any) -> Any:
+    """A part that is no slice: a Python integer, or an array (NumPy where its numbers are known) of ints or bools."""
+    if type(part) is int or isinstance(part, Expression):
+        return part
+    if isinstance(part, str):
+        raise TypeError(f"An array is not indexed by a string, got {part!r} (at {user_line()}).")
+    if isinstance(part, (list, tuple)):
+        made = (
+            np.asarray([np.asarray(p) if isinstance(p, ConcreteArray) else p for p in part])
+            if not _has_tracer(part)
+            else None
+        )
+        if made is None:
+            made = lax_shape.concatenate([lax_shape.expand_dims(ensure_array(p), (0,)) for p in part], 0)
+        part = made.astype(INT32) if isinstance(made, np.ndarray) and not made.size else made
+    elif hasattr(type(part), "__jax_array__") and not isinstance(part, Array):
+        part = part.__jax_array__()
+    if isinstance(part, Array):
+        known = concrete(part)
+        part = part if known is None else known
+    elif not isinstance(part, (np.ndarray, np.generic, bool, int, float, complex)):
+        try:
+            part = operator.index(part)
+        except TypeError:
+            raise TypeError(
+                f"An index is an integer, a slice, None, Ellipsis or an array, got {part!r} of type "
+                f"{type(part).__name__} (at {user_line()})."
+            ) from None
+    else:
+        part = np.asarray(part)
+    if isinstance(part, int):
+        return part
+    kind = dtypes.kind(part.dtype)
+    if kind not in "biu":
+        raise TypeError(
+            f"An index must have integer or boolean type, got {dtypes.name(part.dtype)} (at {user_line()}). "
+            "Convert with .astype(int)."
+        )
+    if isinstance(part, np.ndarray) and not part.ndim and kind != "b":
+        return int(part)
+    return part
+
+
+def _has_tracer(part: Any) -> bool:
+    return any(isinstance(p, Tracer) or (isinstance(p, (list, tuple)) and _has_tracer(p)) for p in part)
+
+
+def consumed(part: Any) -> int:
+    """How many axes of the operand a part takes."""
+    if isinstance(part, (int, slice, Expression)) and not isinstance(part, bool):
+        return 1
+    return len(part.shape) if kind_of(part) == "b" else 1
+
+
+def read_slice(part: slice, axis: int, aval: ArrayType) -> SliceEntry:
+    """A slice with its bounds counted from the start and cut to the size of the axis."""
+    size = aval.shape[axis]
+    start, stop, step = part.start, part.stop, part.step
+    if start is None and stop is None and step is None:
+        return SliceEntry(axis, 0, size, 1, True)
+    start, stop, step = (_slice_bound(b, part) for b in (start, stop, step))
+    if step == 0:
+        raise ValueError(f"A slice step cannot be zero (at {user_line()}).")
+    if any(isinstance(b, Expression) for b in (start, stop, size)):
+        return _symbolic_slice(start, stop, 1 if step is None else step, axis, size)
+    first, last, step = slice(start, stop, step).indices(size)
+    count = max(0, -(-(last - first) // step) if step > 0 else -(-(first - last) // -step))
+    return SliceEntry(axis, first if count else 0, count, step if count else 1, count == size and step == 1)
+
+
+def _slice_bound(bound: Any, part: slice) -> Any:
+    if bound is None or type(bound) is int or isinstance(bound, Expression):
+        return bound
+    if isinstance(bound, Tracer) and concrete(bound) is None:
+        raise JAXIndexError(
+            "A slice needs bounds that are known when tracing, since they decide the shape of the result.",
+            received=f"a bound {bound.aval.short()}, {bound.origin()}",
+            fix=(
+                "lax.dynamic_slice_in_dim(x, start, size, axis)   with a static size",
+                "where(arange(n) < stop, x, 0)   to keep the shape and hide the rest",
+            ),
+            at=user_line(),
+        )
+    known = concrete(bound) if isinstance(bound, Array) else bound
+    try:
+        return operator.index(known)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"The bounds of a slice are integers or None, got {part!r} (at {user_line()}).") from None
+
+
+def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> SliceEntry:
+    """A slice of a symbolic axis: what does not hold for all sizes raises when it is compared."""
+
+    def place(bound: Any, default: Any) -> Any:
+        if bound is None:
+            return default
+        return bound + size if not isinstance(bound, Expression) and bound < 0 else bound
+
+    if step == -1 and start is None and stop is None:
+        return SliceEntry(axis, size - 1, size, -1, False)
+    if step != 1:
+        raise ValueError(f"A slice in steps of {step} needs an axis of known size, got {size} (at {user_line()}).")
+    first, last = place(start, 0), place(stop, size)
+    if not 0 <= first <= last <= size:
+        raise ValueError(
+            f"The slice from {first} to {last} does not lie within an axis of size {size} (at {user_line()})."
+        )
+    return SliceEntry(axis, first, last - first, 1, bool(first == 0 and last == size))
+
+
+def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> OutOfBoundsIndexError:
+    """The error for an index that is visibly outside."""
+    size = aval.shape[axis]
+    return OutOfBoundsIndexError(
+        f"Index {value}{where} is out of bounds for axis {axis} of size {size}.",
+        received=f"an array {aval.short()}",
+        fix=(
+            f"an index from {-size} to {size - 1}" if size else "an axis of size 0 has no elements",
+            "x.at[i].get(mode='fill', fill_value=0) or mode='clip', x.at[i].set(v, mode='drop')   if it is meant",
+        ),
+        at=user_line(),
+    )
+
+
+def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> IntegerEntry:
+    """A static index; out of bounds it raises, or is left to the mode."""
+    size = aval.shape[axis]
+    place = value + size if not isinstance(value, Expression) and value < 0 and wrap else value
+    if isinstance(size, Expression) or isinstance(place, Expression):
+        if definitely_less(place, 0) or not place < size:
+            raise out_of_bounds(value, axis, aval)
+        return IntegerEntry(axis, place)
+    if 0 <= place < size:
+        return IntegerEntry(axis, place)
+    if mode is None:
+        raise out_of_bounds(value, axis, aval)
+    # Beyond 32 bits it is out of bounds all the same.
+    return IntegerEntry(axis, np.array(min(max(place, -(2**31)), 2**31 - 1), INT32), False)
+
+
+def read_array(part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> Entry:
+    """An array of indices, checked where its numbers are known; a traced scalar is one place."""
+    size = aval.shape[axis]
+    if isinstance(part, np.ndarray):
+        known = not isinstance(size, Expression)
+        places = part.astype(INT64) if part.dtype != np.uint64 else np.minimum(part, np.uint64(2**62)).astype(INT64)
+        if known:
+            if wrap:
+                places = np.where(places < 0, places + size, places)
+            outside = (places < 0) | (places >= size)
+            if outside.any():
+                if mode is None:
+                    where = tuple(int(i) for i in np.argwhere(outside)[0])
+                    raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
+                known = False
+        elif wrap and (places < 0).any():
+            raise ValueError(f"Negative indices need an axis of known size, got {size} (at {user_line()}).")
+        wide = not isinstance(size, Expression) and size > 2**31 - 1
+        return ArrayEntry(axis, places if wide else np.clip(places, -(2**31), 2**31 - 1).astype(INT32), known)
+    if size == 0 and mode is None and part.size:
+        raise OutOfBoundsIndexError(
+            f"An index into axis {axis}, which has size 0, is out of bounds whatever it is.",
+            received=f"an array {aval.short()}",
+            at=user_line(),
+        )
+    if dtypes.kind(part.dtype) == "u":
+        if part.dtype.itemsize >= 4:  # a place beyond the signed range is beyond the end too
+            end = np.array(min(size, 2**31 - 1) if not isinstance(size, Expression) else 2**31 - 1, part.dtype)
+            part = select_n(lt(part, end), end, part)
+        part = cast(part, INT32)
+    elif part.dtype.itemsize < 4:
+        part = cast(part, INT32)
+    if wrap and not isinstance(size, Expression):
+        part = wrap_negative(part, size)
+    if not part.ndim:
+        return IntegerEntry(axis, part, False)
+    return ArrayEntry(axis, part, False)
+
+
+def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
+    """A boolean array as the indices of its true elements; these must be known, since their number is a size."""
+    mask = concrete(part)
+    shape = part.shape if not isinstance(part, bool) else ()
+    expected = aval.shape[axis : axis + len(shape)]
+    if tuple(shape) != tuple(expected):
+        raise IndexError(
+            f"A boolean index has the shape of the axes that it selects from: it has shape {tuple(shape)}, the array "
+            f"has {tuple(expected)} there (axes {axis} to {axis + len(shape) - 1} of {aval.short()}, at {user_line()})."
+        )
+    if mask is None:
+        raise traced_mask(part)
+    if not shape:
+        return [ArrayEntry(None, np.zeros(int(mask), INT32), True)]
+    return [ArrayEntry(axis + i, places.astype(INT32), True) for i, places in enumerate(np.nonzero(mask))]
+
+
+def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
+    """The error for a mask whose number of true elements nobody knows yet."""
+    return NonConcreteBooleanIndexError(
+        "A boolean index must be known when tracing: the number of its true elements is the size of the result.",
+        received=f"{mask.aval.short()}, {mask.origin()}",
+        fix=(
+            "where(mask, x, 0)   to keep the shape; x.at[mask].set(v) with a scalar v works as well",
+            "x[nonzero(mask, size=n, fill_value=0)]   for a result of static size n",
+        ),
+        at=user_line(),
+    )
+
+
+# --------------------------------------------------------------------------------------------------- places in an array
+
+
+@dataclass(slots=True)
+class Places:
+    """Where a whole index points, in the terms of gather and scatter."""
+
+    indices: Any
+    numbers: GatherDimensionNumbers
+    slice_sizes: tuple[Any, ...]
+    shape: tuple[Any, ...]  # of the result without new axes
+    reversed: tuple[int, ...]  # dimensions of that shape which go backwards
+    new_axes: tuple[int, ...]  # of the result
+    known: bool
+
+
+def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
+    """Line up what the entries say. Arrays broadcast together; their dimensions stand where NumPy puts them."""
+    arrays = [e for e in entries if isinstance(e, ArrayEntry)]
+    many = broadcast_shape("indexing", *(e.value.shape for e in arrays)) if arrays else ()
+    members = [i for i, e in enumerate(entries) if isinstance(e, (ArrayEntry, IntegerEntry))]
+    together = bool(arrays) and members[-1] - members[0] + 1 == len(members)
+    layout: list[Any] = []  # the result's dimensions: an int numbers one of `many`
+    if arrays and not together:
+        layout.extend(range(len(many)))
+    for i, entry in enumerate(entries):
+        if isinstance(entry, (SliceEntry, NewAxis)):
+            layout.append(entry)
+        elif together and i == members[0]:
+            layout.extend(range(len(many)))
+    new_axes = tuple(i for i, dim in enumerate(layout) if isinstance(dim, NewAxis))
+    kept = [dim for dim in layout if not isinstance(dim, NewAxis)]
+    shape = tuple(many[dim] if isinstance(dim, int) else dim.size for dim in kept)
+    windows = [isinstance(dim, SliceEntry) and (abs(dim.step) == 1 or dim.size <= 1) for dim in kept]
+    batch = [i for i, window in enumerate(windows) if not window]
+    batch_shape = tuple(shape[i] for i in batch)
+    first_many = next((n for n, i in enumerate(batch) if isinstance(kept[i], int)), 0)
+
+    sizes: list[Any] = list(aval.shape)
+    collapsed: list[int] = []
+    components: list[tuple[int, Any, tuple[int, ...]]] = []  # axis, start, its dimensions among those of the batch
+    for entry in entries:
+        if isinstance(entry, IntegerEntry):
+            components.append((entry.axis, entry.value, ()))
+        elif isinstance(entry, ArrayEntry) and entry.axis is not None:
+            last = first_many + len(many)
+            components.append((entry.axis, entry.value, tuple(range(last - entry.value.ndim, last))))
+        else:
+            continue
+        collapsed.append(entry.axis)
+    for i, dim in enumerate(kept):
+        if isinstance(dim, SliceEntry) and windows[i]:
+            sizes[dim.axis] = dim.size
+            if not (dim.whole or (dim.step == -1 and dim.size == aval.shape[dim.axis])):
+                components.append((dim.axis, dim.low, ()))
+        elif isinstance(dim, SliceEntry):
+            components.append((dim.axis, np.arange(dim.size, dtype=INT32) * abs(dim.step) + dim.low, (batch.index(i),)))
+            collapsed.append(dim.axis)
+    for axis in collapsed:
+        sizes[axis] = 1
+    backwards = tuple(i for i, dim in enumerate(kept) if isinstance(dim, SliceEntry) and dim.step < 0 and dim.size > 1)
+    offsets = tuple(i for i, window in enumerate(windows) if window)
+    numbers = GatherDimensionNumbers(offsets, tuple(sorted(collapsed)), tuple(axis for axis, _, _ in components))
+    known = all(e.known for e in entries if isinstance(e, (IntegerEntry, ArrayEntry)))
+    return Places(index_vectors(components, batch_shape), numbers, tuple(sizes), shape, backwards, new_axes, known)
+
+
+def index_vectors(components: Sequence[tuple[int, Any, tuple[int, ...]]], batch_shape: tuple[Any, ...]) -> Any:
+    """The index vectors of a gather: one column for each component, a constant where all of them are known."""
+    if not components:
+        return (
+            np.zeros((*batch_shape, 0), INT32)
+            if not any(isinstance(d, Expression) for d in batch_shape)
+            else _empty(batch_shape)
+        )
+    values = [value if isinstance(value, Array) else np.asarray(value) for _, value, _ in components]
+    dtype = INT64 if any(v.dtype.itemsize > 4 for v in values if isinstance(v, Array) or v.ndim) else INT32
+    if all(isinstance(v, np.ndarray) for v in values) and not any(isinstance(d, Expression) for d in batch_shape):
+        columns = []
+        for value, (_, _, dims) in zip(values, components, strict=True):
+            placed = [1] * len(batch_shape)
+            for size, d in zip(value.shape, dims, strict=True):
+                placed[d] = size
+            columns.append(np.broadcast_to(value.astype(dtype).reshape(placed), batch_shape))
+        return np.stack(columns, -1)
+    made = []
+    for value, (_, _, dims) in zip(values, components, strict=True):
+        column = cast(value, dtype) if isinstance(value, Array) else value.astype(dtype)
+        made.append(broadcast_in_dim(column, shape=(*batch_shape, 1), broadcast_dimensions=dims))
+    return made[0] if len(made) == 1 else concatenate(*made, dimension=len(batch_shape))
+
+
+def _empty(batch_shape: tuple[Any, ...]) -> Any:
+    return lax_shape.full((*batch_shape, 0), 0, INT32)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def getitem(
+    array: Any,
+    index: Any,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """`array[index]` as NumPy means it.
+
+    An index known to be out of bounds raises, unless a mode is given. One that only the running program knows is by
+    default clamped; mode "fill" gives `fill_value` there (nan, or the least integer, when it is None).
+    """
+    x = ensure_array(array)
+    aval: ArrayType = x.aval
+    parsed = None if mode is None else GatherScatterMode.from_any(mode)
+    entries, unique = read_index(index, aval, parsed, wrap_negative_indices)
+    fills = parsed in (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.ONE_HOT)
+    simple = known = True
+    for entry in entries:
+        if isinstance(entry, ArrayEntry):
+            simple = False
+        elif isinstance(entry, IntegerEntry) and not entry.known:
+            known = False
+    if simple and (known or (not fills and all(n != 0 for n in aval.shape))):
+        return _read_slices(x, entries)
+    places = find_places(entries, aval)
+    if places.known and not fills:
+        parsed = GatherScatterMode.PROMISE_IN_BOUNDS
+    if any(size != 0 and n == 0 for size, n in zip(places.slice_sizes, aval.shape, strict=True)):
+        y = _read_nothing(x, places, fills, fill_value)
+    else:
+        y = lax_slicing.gather(
+            x,
+            places.indices,
+            places.numbers,
+            places.slice_sizes,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices or (unique and places.known),
+            mode=parsed,
+            fill_value=fill_value if fills else None,
+        )
+    y = lax_shape.rev(y, places.reversed)
+    return lax_shape.expand_dims(y, places.new_axes)
+
+
+def _read_nothing(x: Array, places: Places, fills: bool, fill_value: Any) -> Array:
+    """From an axis of size 0: nothing, or nothing but the fill value."""
+    if not fills and 0 not in places.shape:
+        raise OutOfBoundsIndexError(
+            "An axis of size 0 has no element to read.", received=f"an array {x.aval.short()}", at=user_line()
+        )
+    value = default_fill(x.dtype) if fill_value is None and fills else fill_value or 0
+    return lax_shape.full(places.shape, value, x.dtype)
+
+
+def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
+    """Integers, slices and new axes only: a slice, reversed, at a place the program knows, without the integer axes."""
+    shape = x.shape
+    rank = len(shape)
+    starts: list[Any] = [0] * rank
+    limits: list[Any] = list(shape)
+    strides = [1] * rank
+    backwards, dropped, new_axes, dynamic = [], [], [], []
+    position = 0
+    for entry in entries:
+        if isinstance(entry, SliceEntry):
+            position += 1
+            if entry.whole:
+                continue
+            axis = entry.axis
+            starts[axis] = entry.low
+            strides[axis] = abs(entry.step) if entry.size != 0 else 1
+            limits[axis] = entry.low + (entry.size - 1) * strides[axis] + 1 if entry.size != 0 else entry.low
+            if entry.step < 0:
+                backwards.append(axis)
+        elif isinstance(entry, NewAxis):
+            new_axes.append(position)
+            position += 1
+        elif isinstance(entry, IntegerEntry):
+            dropped.append(entry.axis)
+            if entry.known:
+                starts[entry.axis], limits[entry.axis] = entry.value, entry.value + 1
+            else:
+                dynamic.append(entry)
+    y = lax_slicing.slice(x, starts, limits, strides)
+    if backwards:
+        y = lax_shape.rev(y, backwards)
+    if dynamic:
+        sizes = list(y.shape)
+        dtype = INT64 if any(e.value.dtype.itemsize > 4 for e in dynamic) else INT32
+        places: list[Any] = [np.zeros((), dtype)] * rank
+        for entry in dynamic:
+            sizes[entry.axis], places[entry.axis] = 1, cast(entry.value, dtype)
+        y = lax_slicing.dynamic_slice(y, places, sizes, allow_negative_indices=False)
+    if dropped:
+        y = lax_shape.squeeze(y, dropped)
+    return lax_shape.expand_dims(y, new_axes) if new_axes else y

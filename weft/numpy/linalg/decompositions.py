@@ -1,0 +1,120 @@
+"""Factorisations of matrices and eigenvalues."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from weft.base.source import user_line
+from weft.lax import linalg as lax_linalg
+from weft.numpy.linalg.inputs import matrix, square_matrix
+from weft.ops.linalg_qr import geqrf
+from weft.ops.matrix import adjoint, flip, hermitian_part
+from weft.trace.array import Array
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues and eigenvectors, one per column."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues from small to large and eigenvectors, one per column."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """The factors with Q @ R equal to the matrix."""
+
+    Q: Array
+    R: Array
+
+
+class SVDResult(NamedTuple):
+    """The factors with U @ diag(S) @ Vh equal to the matrix."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+    """The lower triangular L with L Lᴴ = a, or with `upper` the U with Uᴴ U = a; NaN where a is not positive definite."""
+    x = square_matrix("cholesky", a)
+    factor = lax_linalg.cholesky(adjoint(x) if upper else x, symmetrize_input=symmetrize_input)
+    return adjoint(factor) if upper else factor
+
+
+def eig(a: Any) -> EigResult:
+    """Eigenvalues and right eigenvectors of square matrices, always complex. Vectors have length 1."""
+    w, v = lax_linalg.eig(square_matrix("eig", a), compute_left_eigenvectors=False)
+    return EigResult(w, v)
+
+
+def eigvals(a: Any) -> Array:
+    """Eigenvalues of square matrices, always complex."""
+    return lax_linalg.eig(
+        square_matrix("eigvals", a), compute_left_eigenvectors=False, compute_right_eigenvectors=False
+    )[0]
+
+
+def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+    """Eigenvalues (from small to large) and eigenvectors of Hermitian matrices.
+
+    With `symmetrize_input` the mean of a and its adjoint is decomposed, else the triangle that `UPLO` names is read.
+    """
+    if UPLO not in (None, "L", "U"):
+        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO!r}.  at {user_line()}")
+    x = square_matrix("eigh", a)
+    v, w = lax_linalg.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    return EighResult(w, v)
+
+
+def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+    """Eigenvalues of Hermitian matrices, from small to large."""
+    return eigh(a, UPLO, symmetrize_input).eigenvalues
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """Q with orthonormal columns and upper triangular R with a = Q R.
+
+    mode: "reduced" for as many columns as needed, "complete" (or "full") for a square Q, "r" for R alone, "raw" for the
+    reflectors and factors of LAPACK, transposed as NumPy has them.
+    """
+    x = matrix("qr", a)
+    if mode in ("reduced", "r", "full", "complete"):
+        q, r = lax_linalg.qr(x, full_matrices=mode in ("full", "complete"))
+        return r if mode == "r" else QRResult(q, r)
+    if mode == "raw":
+        reflectors, factors = geqrf(x)
+        return QRResult(flip(reflectors), factors)
+    raise ValueError(f"Unsupported QR decomposition mode {mode!r}; it is 'reduced', 'complete', 'r' or 'raw'.")
+
+
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:
+    """U, S, Vh with a = U diag(S) Vh, S from large to small; S alone unless `compute_uv`.
+
+    With `hermitian` the mean of a and its adjoint is decomposed. Vectors have derivatives with full_matrices=False, or
+    where the matrix is square.
+    """
+    x = square_matrix("svd", a) if hermitian else matrix("svd", a)
+    if hermitian:
+        x = hermitian_part(x)
+    out = lax_linalg.svd(
+        x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index
+    )
+    return SVDResult(*out) if compute_uv else out
+
+
+def svdvals(x: Any, /) -> Array:
+    """Singular values, from large to small."""
+    return svd(x, compute_uv=False)

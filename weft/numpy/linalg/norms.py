@@ -1,0 +1,139 @@
+"""Norms of vectors and matrices, and the condition number."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base.source import user_line
+from weft.numpy.elementwise import absolute, power, sqrt
+from weft.numpy.linalg.decompositions import svdvals
+from weft.numpy.linalg.inputs import inexact, matrix
+from weft.numpy.linalg.solving import inv
+from weft.numpy.logic import isnan, logical_and, logical_not, not_equal
+from weft.numpy.reductions import any as any_
+from weft.numpy.reductions import max as max_
+from weft.numpy.reductions import min as min_
+from weft.numpy.reductions import sum as sum_
+from weft.numpy.util import canonicalize_axes
+from weft.ops.matrix import conjugate, is_complex, part, real_dtype, real_part, scalar
+from weft.ops.shape import move_axis
+from weft.trace.array import Array
+
+
+def _root(total: Array, exponent: float | None = None) -> Array:
+    """The square root, or power, of a sum of powers, whose derivative at exactly zero is taken to be zero.
+
+    The norm has a corner there; zero is in its subdifferential, and unlike the NaN of the chain rule it does no harm.
+    """
+    zero = lax.eq(total, scalar(0, total))
+    safe = lax.select_n(zero, total, lax.full_like(total, 1))
+    root = sqrt(safe) if exponent is None else power(safe, np.asarray(exponent, total.dtype))
+    return lax.select_n(zero, root, lax.full_like(total, 0))
+
+
+def _squares(x: Array) -> Array:
+    return real_part(lax.mul(x, conjugate(x))) if is_complex(x) else lax.mul(x, x)
+
+
+def _length(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return _root(sum_(_squares(x), axis=axes, keepdims=keepdims))
+
+
+def _vector(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
+    if ord is None or ord == 2:
+        return _length(x, axes, keepdims)
+    if ord == math.inf:
+        return max_(absolute(x), axis=axes, keepdims=keepdims, initial=0)
+    if ord == -math.inf:
+        return min_(absolute(x), axis=axes, keepdims=keepdims, initial=math.inf)
+    if ord == 0:
+        return sum_(not_equal(x, scalar(0, x)), dtype=real_dtype(x.dtype), axis=axes, keepdims=keepdims)
+    if ord == 1:
+        return sum_(absolute(x), axis=axes, keepdims=keepdims)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid order {ord!r} for vector norm.  at {user_line()}")
+    raised = power(absolute(x), np.asarray(ord, real_dtype(x.dtype)))
+    return _root(sum_(raised, axis=axes, keepdims=keepdims), 1 / ord)
+
+
+def _matrix(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
+    rows, columns = axes
+    if ord is None or ord in ("f", "fro"):
+        return _length(x, axes, keepdims)
+    if ord in (1, -1, math.inf, -math.inf):
+        summed, chosen = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        totals = sum_(absolute(x), axis=summed, keepdims=True)
+        found = max_(totals, axis=chosen, keepdims=True, initial=0) if ord > 0 else min_(totals, axis=chosen, keepdims=True)
+        return found if keepdims else lax.squeeze(found, tuple(sorted(axes)))
+    if ord in (2, -2, "nuc"):
+        low = rows - (columns < rows)
+        s = svdvals(move_axis(move_axis(x, columns, x.ndim - 1), low, x.ndim - 2))
+        if ord == "nuc":
+            found = sum_(s, axis=-1)
+        else:
+            found = max_(s, axis=-1, initial=0) if ord == 2 else min_(s, axis=-1)
+        return lax.expand_dims(found, tuple(sorted(axes))) if keepdims else found
+    raise ValueError(f"Invalid order {ord!r} for matrix norm.  at {user_line()}")
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+    """A norm of vectors (one axis) or matrices (two); without `ord` and `axis`, the length of all elements.
+
+    ord, for vectors: 2 (the default), 1, inf, -inf, 0 (how many are not zero), or a number p. For matrices: "fro" (the
+    default), "nuc", 1, -1, 2, -2, inf, -inf. Lengths have derivative zero at exactly zero.
+    """
+    (x,) = inexact("norm", x)
+    if axis is None:
+        if ord is None:
+            return _length(x, tuple(range(x.ndim)), keepdims)
+        axes = tuple(range(x.ndim))
+    else:
+        axes = canonicalize_axes(axis, x.ndim, "norm")
+        if not isinstance(axis, (tuple, list)):
+            axes = canonicalize_axes((index(axis),), x.ndim, "norm")
+        else:
+            axes = tuple(index(a) % x.ndim for a in axis)
+    if len(axes) == 1:
+        return _vector(x, ord, axes, keepdims)
+    if len(axes) == 2:
+        return _matrix(x, ord, axes, keepdims)  # type: ignore[arg-type]
+    raise ValueError(
+        f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two axes to compute a "
+        f"matrix-norm.  at {user_line()}"
+    )
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """A norm of the matrices in the last two axes."""
+    x = matrix("matrix_norm", x)
+    return _matrix(x, ord, (x.ndim - 2, x.ndim - 1), keepdims)
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+    """A norm of the vectors along an axis, or of all elements taken as one vector."""
+    (x,) = inexact("vector_norm", x)
+    axes = tuple(range(x.ndim)) if axis is None else canonicalize_axes(axis, x.ndim, "vector_norm")
+    return _vector(x, ord, axes, keepdims)
+
+
+def cond(x: Any, p: Any = None) -> Array:
+    """The condition number: the norm of a matrix times that of its inverse. Infinite, not NaN, for singular matrices."""
+    x = matrix("cond", x)
+    if p is None or p in (2, -2):
+        s = svdvals(x)
+        if not s.size:
+            raise ValueError(f"cond is not defined on empty arrays, got shape {x.shape}.  at {user_line()}")
+        count = s.shape[-1]
+        largest, smallest = (lax.squeeze(part(s, b, -1), (s.ndim - 1,)) for b in ((0, 1), (count - 1, count)))
+        return lax.div(smallest, largest) if p == -2 else lax.div(largest, smallest)
+    if x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"cond with p={p!r} needs square matrices, got shape {x.shape}.  at {user_line()}")
+    axes = (x.ndim - 2, x.ndim - 1)
+    found = lax.mul(_matrix(x, p, axes, False), _matrix(inv(x), p, axes, False))
+    singular = logical_and(isnan(found), logical_not(any_(isnan(x), axis=axes)))
+    return lax.select_n(singular, found, lax.full_like(found, math.inf))

@@ -1,0 +1,117 @@
+"""Products and other functions of the array standard's linear algebra, with matrices in the last two axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.source import user_line
+from weft.numpy import contraction
+from weft.numpy.util import canonicalize_axis, ensure_arrays
+from weft.ops.matrix import flip
+from weft.ops.precision import PrecisionLike
+from weft.trace.array import Array
+
+
+def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+    """The matrix product over the last two axes."""
+    return contraction.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def vecdot(
+    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
+) -> Array:
+    """Products of conjugated vectors with vectors along an axis."""
+    return contraction.vecdot(
+        x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type
+    )
+
+
+def tensordot(
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axes: int | tuple[Sequence[int], Sequence[int]] = 2,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """The sum of products over pairs of axes."""
+    return contraction.tensordot(
+        x1, x2, axes=axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
+    )
+
+
+def outer(x1: Any, x2: Any, /) -> Array:
+    """All products of an element of one vector with an element of another."""
+    x1, x2 = ensure_arrays("outer", x1, x2)
+    if x1.ndim != 1 or x2.ndim != 1:
+        raise ValueError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} {x2.ndim=}")
+    return contraction.outer(x1, x2)
+
+
+def matrix_transpose(x: Any, /) -> Array:
+    """The matrices with rows and columns exchanged."""
+    (x,) = ensure_arrays("matrix_transpose", x)
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose takes an array of rank 2 or more, got shape {x.shape}.  at {user_line()}")
+    return flip(x)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """The cross product of vectors in three dimensions along an axis."""
+    x1, x2 = ensure_arrays("cross", x1, x2)
+    first, second = canonicalize_axis(axis, x1.ndim, "cross"), canonicalize_axis(axis, x2.ndim, "cross")
+    if x1.shape[first] != 3 or x2.shape[second] != 3:
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
+            f"x1.shape[axis]={x1.shape[first]} and x2.shape[axis]={x2.shape[second]}  at {user_line()}"
+        )
+    return contraction.cross(x1, x2, axis=axis)
+
+
+def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
+    """The product of several matrices, in the order of multiplications that needs the fewest operations.
+
+    The first and the last may be vectors.
+    """
+    factors = ensure_arrays("multi_dot", *arrays)
+    if not factors:
+        raise ValueError("multi_dot needs at least one array.")
+    if len(factors) <= 2:
+        return factors[0] if len(factors) == 1 else contraction.matmul(*factors, precision=precision)
+    for number, x in enumerate(factors):
+        inside = 0 < number < len(factors) - 1
+        if x.ndim != 2 and (inside or x.ndim != 1):
+            raise ValueError(f"multi_dot takes matrices (the first and last may be vectors), got shape {x.shape} at {number}.")
+    shapes = [x.shape for x in factors]
+    sizes = [1 if len(shapes[0]) == 1 else shapes[0][0], *(s[0] for s in shapes[1:])]
+    sizes.append(shapes[-1][1] if len(shapes[-1]) == 2 else 1)
+    splits = _cheapest(sizes)
+
+    def product(start: int, end: int) -> Any:
+        if start == end:
+            return factors[start]
+        middle = splits[start][end]
+        return contraction.matmul(product(start, middle), product(middle + 1, end), precision=precision)
+
+    return product(0, len(factors) - 1)
+
+
+def _cheapest(sizes: Sequence[Any]) -> list[list[int]]:
+    """Where to split the product of matrices start..end, for every start and end: the classic dynamic programme."""
+    count = len(sizes) - 1
+    cost = np.zeros((count, count))
+    splits = [[0] * count for _ in range(count)]
+    for length in range(1, count):
+        for start in range(count - length):
+            end = start + length
+            found = [
+                (cost[start, m] + cost[m + 1, end] + sizes[start] * sizes[m + 1] * sizes[end + 1], m)
+                for m in range(start, end)
+            ]
+            cost[start, end], splits[start][end] = min(found)
+    return splits

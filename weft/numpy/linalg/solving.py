@@ -1,0 +1,220 @@
+"""Systems of linear equations, inverses and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.api.custom import custom_jvp
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.lax import linalg as lax_linalg
+from weft.numpy.linalg.decompositions import eigvalsh, svdvals
+from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
+from weft.numpy.logic import greater, greater_equal, not_equal
+from weft.numpy.contraction import matmul as matmul_broadcast
+from weft.numpy.elementwise import absolute, multiply
+from weft.numpy.reductions import any as any_
+from weft.numpy.reductions import max as max_
+from weft.numpy.reductions import sum as sum_
+from weft.numpy.util import canonicalize_axis, ensure_array, ensure_arrays, expand_to
+from weft.ops.linalg_lu import solve as solve_matrices
+from weft.ops.matrix import (
+    adjoint,
+    as_columns,
+    as_dtype,
+    diagonal,
+    identity_like,
+    matmul,
+    real_dtype,
+    real_part,
+    scalar,
+)
+from weft.ops.shape import move_axis
+from weft.trace.array import Array
+
+
+def solve(a: Any, b: Any) -> Array:
+    """The x with a x = b, for square a of shape (..., n, n) and b of shape (n,) or (..., n, k).
+
+    A singular matrix gives infinities or NaN. Derivatives reuse the factors of a.
+    """
+    a, b = inexact("solve", a, b)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"Argument to solve must have shape [..., n, n], got {a.shape}.  at {user_line()}")
+    if not b.ndim or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
+        hint = ""
+        if b.ndim == a.ndim - 1 and b.shape[-1] == a.shape[-1]:
+            hint = " A batch of vectors is solve(a, b[..., None])[..., 0]."
+        raise ValueError(f"Invalid shapes for solve: {a.shape}, {b.shape}.{hint}  at {user_line()}")
+    if b.ndim == 1:
+        b = lax.reshape(b, (b.shape[0], 1))
+        (a, b) = same_batch("solve", a, b)
+        x = solve_matrices(a, b)
+        return lax.reshape(x, x.shape[:-1])
+    if a.ndim == 2 and b.ndim > 2:
+        # One matrix for a batch of right hand sides: they become columns, and the matrix is factored once.
+        moved = move_axis(b, b.ndim - 2, 0)
+        x = solve_matrices(a, lax.reshape(moved, (moved.shape[0], math.prod(moved.shape[1:]))))
+        return move_axis(lax.reshape(x, moved.shape), 0, b.ndim - 2)
+    return solve_matrices(*same_batch("solve", a, b))
+
+
+def inv(a: Any) -> Array:
+    """The inverse of square matrices."""
+    x = square_matrix("inv", a)
+    return solve_matrices(x, identity_like(x))
+
+
+@custom_jvp
+def _pseudo_inverse(x: Any, tolerance: Any) -> tuple[Any, Any]:
+    """The pseudo-inverse and the singular values."""
+    u, s, v = lax_linalg.svd(x, full_matrices=False)
+    largest = max_(s, axis=-1, keepdims=True, initial=0)
+    kept = greater(s, multiply(lax.reshape(tolerance, (*tolerance.shape, 1)), largest))
+    safe = lax.select_n(kept, lax.full_like(s, 1), s)
+    inverse = lax.select_n(kept, lax.full_like(s, 0), lax.div(lax.full_like(s, 1), safe))
+    scaled = lax.mul(as_columns(as_dtype(inverse, x.dtype), (*inverse.shape, u.shape[-2])), adjoint(u))
+    return matmul(adjoint(v), scaled), s
+
+
+@_pseudo_inverse.defjvp
+def _pseudo_inverse_jvp(primals: Any, tangents: Any) -> Any:
+    """By the formula of Golub and Pereyra, which holds wherever the rank does not change, equal singular values included."""
+    (x, tolerance), (change, _) = primals, tangents
+    p, s = _pseudo_inverse(x, tolerance)
+    adjoint_change, adjoint_p = adjoint(change), adjoint(p)
+    dp = lax.neg(matmul(matmul(p, change), p))
+    outside = lax.sub(adjoint_change, matmul(matmul(adjoint_change, x), p))
+    dp = lax.add(dp, matmul(matmul(p, adjoint_p), outside))
+    inner = lax.sub(adjoint_change, matmul(p, matmul(x, adjoint_change)))
+    dp = lax.add(dp, matmul(inner, matmul(adjoint_p, p)))
+    u, _, v = lax_linalg.svd(x, full_matrices=False)
+    ds = diagonal(real_part(matmul(matmul(adjoint(u), change), adjoint(v))))
+    return (p, s), (dp, ds)
+
+
+def _tolerance(x: Array, given: Any, default: float) -> Array:
+    """Singular values up to this share of the largest count as zero: one number for each matrix."""
+    dtype = real_dtype(x.dtype)
+    chosen = ensure_array(np.asarray(default, dtype) if given is None else given)
+    return expand_to(lax.convert_element_type(chosen, dtype), x.shape[:-2])
+
+
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
+    """The pseudo-inverse; singular values up to `rtol` times the largest count as zero.
+
+    `rcond` is the older name of `rtol`. With `hermitian` the matrices are square and equal to their adjoints, which
+    changes nothing but what is checked.
+    """
+    if rtol is not None and rcond is not None:
+        raise ValueError("pinv: only one of rtol and rcond may be specified.")
+    x = square_matrix("pinv", a) if hermitian else matrix("pinv", a)
+    if not x.size:
+        return lax.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, x.dtype)
+    chosen = rcond if rtol is None else rtol
+    default = 10.0 * max(x.shape[-2:]) * float(np.finfo(real_dtype(x.dtype)).eps)
+    return _pseudo_inverse(x, _tolerance(x, chosen, default))[0]
+
+
+def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+    """The x of least length that minimises |a x − b|, the sums of squared residuals, the rank, the singular values.
+
+    Singular values below `rcond` times the largest count as zero. Residuals are always given unless `numpy_resid`, which
+    makes them empty where NumPy has them so.
+    """
+    a, b = inexact("lstsq", a, b)
+    if a.ndim != 2 or b.ndim not in (1, 2):
+        raise TypeError(f"lstsq takes a matrix and one of rank 1 or 2, got shapes {a.shape} and {b.shape}.  at {user_line()}")
+    rows, columns = a.shape
+    if b.shape[0] != rows:
+        raise ValueError(f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.  at {user_line()}")
+    right = lax.reshape(b, (rows, 1)) if b.ndim == 1 else b
+    real = real_dtype(a.dtype)
+    eps = float(np.finfo(real).eps)
+    if not a.size:
+        shape = (columns, right.shape[1])
+        x, s, rank = lax.full(shape, 0, a.dtype), lax.full((0,), 0, real), lax.full((), 0, np.int32)
+    else:
+        limit = eps * max(rows, columns) if rcond is None else (eps if isinstance(rcond, (int, float)) and rcond < 0 else rcond)
+        tolerance = _tolerance(a, limit, eps)
+        inverse, s = _pseudo_inverse(a, tolerance)
+        rank = sum_(greater_equal(s, multiply(tolerance, lax.index_in_dim(s, 0, 0, keepdims=False))), dtype=np.int32)
+        x = matmul(inverse, right)
+    if numpy_resid and (rows <= columns or int(rank) < columns):
+        residuals = lax.full((0,), 0, real)
+    else:
+        residuals = sum_(lax.square(absolute(lax.sub(right, matmul(a, x)))), axis=0)
+    return lax.reshape(x, (columns,)) if b.ndim == 1 else x, residuals, rank, s
+
+
+def matrix_power(a: Any, n: int) -> Array:
+    """Square matrices multiplied with themselves n times; a negative n is a power of the inverse."""
+    (x,) = ensure_arrays("matrix_power", a)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise TypeError(f"matrix_power takes arrays of shape [..., n, n], got {x.shape}.  at {user_line()}")
+    try:
+        n = index(n)
+    except TypeError:
+        raise TypeError(f"exponent must be an integer, got {n}") from None
+    if n < 0:
+        x, n = inv(x), -n
+    result = None
+    while n:
+        if n & 1:
+            result = x if result is None else matmul_broadcast(result, x)
+        n >>= 1
+        if n:
+            x = matmul_broadcast(x, x)
+    return identity_like(x) if result is None else result
+
+
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
+    """The number of singular values above `rtol` times the largest, or above `tol` itself."""
+    if rtol is not None and tol is not None:
+        raise ValueError("matrix_rank: only one of rtol and tol may be specified.")
+    (x,) = inexact("matrix_rank", M)
+    if x.ndim < 2:
+        return lax.convert_element_type(any_(not_equal(x, scalar(0, x))), dtypes.default_int_dtype())
+    s = absolute(eigvalsh(x)) if hermitian else svdvals(x)
+    if tol is not None:
+        limit = _tolerance(x, tol, 0.0)
+    else:
+        default = max(x.shape[-2:]) * float(np.finfo(s.dtype).eps)
+        limit = multiply(max_(s, axis=-1, initial=0), _tolerance(x, rtol, default))
+    return sum_(greater(s, lax.reshape(limit, (*limit.shape, 1))), axis=-1, dtype=dtypes.default_int_dtype())
+
+
+def tensorinv(a: Any, ind: int = 2) -> Array:
+    """The inverse of the map from the last axes to the first `ind` ones."""
+    (x,) = ensure_arrays("tensorinv", a)
+    ind = index(ind)
+    if ind <= 0:
+        raise ValueError(f"ind must be a positive integer; got ind={ind}")
+    first, last = x.shape[:ind], x.shape[ind:]
+    if math.prod(first) != math.prod(last):
+        raise ValueError(
+            "tensorinv is only possible when the product of the first `ind` dimensions equals that of the remaining "
+            f"dimensions; got shape {x.shape} with ind={ind}."
+        )
+    return lax.reshape(inv(lax.reshape(x, (math.prod(first), math.prod(last)))), (*last, *first))
+
+
+def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
+    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
+    x, y = inexact("tensorsolve", a, b)
+    if axes is not None:
+        moved = [canonicalize_axis(i, x.ndim, "tensorsolve") for i in axes]
+        x = lax.transpose(x, [*(i for i in range(x.ndim) if i not in moved), *moved])
+    shape = x.shape[y.ndim :]
+    if math.prod(x.shape) != math.prod(shape) ** 2 or math.prod(shape) != y.size:
+        raise ValueError(
+            "After moving axes to end, leading shape of a must match shape of b. "
+            f"got a.shape={x.shape}, b.shape={y.shape}"
+        )
+    solved = solve(lax.reshape(x, (y.size, math.prod(shape))), lax.reshape(y, (y.size,)))
+    return lax.reshape(solved, shape)

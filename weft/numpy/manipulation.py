@@ -1,0 +1,702 @@
+"""The same elements in another arrangement: reshaping, moving axes, joining, splitting, repeating, rolling."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.indexing.expression import Expression
+from weft.numpy.creation import asarray, converted, filled
+from weft.numpy.elementwise import remainder, subtract
+from weft.numpy.selection import taken
+from weft.numpy.util import (
+    as_shape,
+    broadcast_shape,
+    canonicalize_axes,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    check_no_out,
+    concrete_or_error,
+    ensure_array,
+    expand_to,
+    is_concrete,
+    promote_dtypes,
+    requested,
+)
+from weft.numpy.util import check_rank_promotion as _check_rank_promotion
+from weft.trace.array import Array
+
+# -------------------------------------------------------------------------------------------------------- about shapes
+
+
+def shape(a: Any) -> tuple[Any, ...]:
+    """The shape of an array or number."""
+    check_arraylike("shape", a)
+    return ensure_array(a).shape
+
+
+def ndim(a: Any) -> int:
+    """The number of axes of an array; 0 for a number."""
+    check_arraylike("ndim", a)
+    return len(np.shape(a) if not isinstance(a, Array) else a.shape)
+
+
+def size(a: Any, axis: Any = None) -> Any:
+    """The number of elements, in the whole array or along axes."""
+    check_arraylike("size", a)
+    a = ensure_array(a)
+    return math.prod(a.shape[i] for i in canonicalize_axes(axis, a.ndim, "size"))
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
+    """The shape that several shapes broadcast to."""
+    return broadcast_shape("broadcast_shapes", *(as_shape(s) for s in shapes)) if shapes else ()
+
+
+# ---------------------------------------------------------------------------------------------------------- reshaping
+
+
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
+    """The same elements under another shape; one size may be -1, which then follows from the others."""
+    check_arraylike("reshape", a)
+    if copy is False:
+        raise ValueError(f"reshape with copy=False is not supported: results are new arrays.  at {user_line()}")
+    a = ensure_array(a)
+    sizes = reshaped(a, shape)
+    if order == "C":
+        return lax.reshape(a, sizes)
+    if order == "F":
+        backward = lax.reshape(lax.transpose(a, tuple(range(a.ndim))[::-1]), sizes[::-1])
+        return lax.transpose(backward, tuple(range(len(sizes)))[::-1])
+    raise ValueError(f"reshape takes order 'C' or 'F', got {order!r}.  at {user_line()}")
+
+
+def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
+    """A shape argument of `reshape` with its -1 replaced."""
+    if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, (Array, np.ndarray)) and shape.ndim == 0):
+        shape = (shape,)
+    wanted = tuple(shape)
+    unknown = [i for i, d in enumerate(wanted) if isinstance(d, (int, np.integer)) and d == -1]
+    rest = as_shape(tuple(d for i, d in enumerate(wanted) if i not in unknown), "reshape")
+    if not unknown:
+        if isinstance(a.size, int) and all(isinstance(d, int) for d in rest) and math.prod(rest) != a.size:
+            raise TypeError(
+                f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {rest} (size {math.prod(rest)})."
+                f"  at {user_line()}"
+            )
+        return rest
+    if len(unknown) > 1:
+        raise ValueError(f"reshape can find out one size, so one may be -1, got {wanted}.  at {user_line()}")
+    known = math.prod(rest)
+    if known == 0 or a.size % known != 0:
+        raise TypeError(
+            f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {wanted}.  at {user_line()}"
+        )
+    return (*rest[: unknown[0]], a.size // known, *rest[unknown[0] :])
+
+
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
+    """The elements in a row."""
+    check_arraylike("ravel", a)
+    a = ensure_array(a)
+    if order == "K":
+        raise ValueError(f"ravel takes order 'C' or 'F', got 'K'.  at {user_line()}")
+    return reshape(a, (a.size,), "C" if order == "A" else order)
+
+
+def transpose(a: Any, axes: Any = None) -> Array:
+    """The axes in another order; reversed if none is given."""
+    check_arraylike("transpose", a)
+    a = ensure_array(a)
+    order = (
+        tuple(range(a.ndim))[::-1] if axes is None else tuple(canonicalize_axis(x, a.ndim, "transpose") for x in axes)
+    )
+    if sorted(order) != list(range(a.ndim)):
+        raise ValueError(f"transpose needs each of {a.ndim} axes once, got {tuple(axes)}.  at {user_line()}")
+    return lax.transpose(a, order)
+
+
+def permute_dims(a: Any, /, axes: Sequence[int]) -> Array:
+    """The axes in another order."""
+    return transpose(a, axes)
+
+
+def matrix_transpose(x: Any, /) -> Array:
+    """The last two axes swapped."""
+    check_arraylike("matrix_transpose", x)
+    x = ensure_array(x)
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose takes arrays of rank 2 or more, got shape {x.shape}.  at {user_line()}")
+    return lax.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+    """Two axes swapped."""
+    check_arraylike("swapaxes", a)
+    a = ensure_array(a)
+    first, second = (canonicalize_axis(x, a.ndim, "swapaxes") for x in (axis1, axis2))
+    order = list(range(a.ndim))
+    order[first], order[second] = second, first
+    return lax.transpose(a, tuple(order))
+
+
+def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+    """Axes moved to other places; the others keep their order."""
+    check_arraylike("moveaxis", a)
+    a = ensure_array(a)
+    old = canonicalize_axes(source, a.ndim, "moveaxis")
+    new = canonicalize_axes(destination, a.ndim, "moveaxis")
+    if len(old) != len(new):
+        raise ValueError(
+            f"moveaxis takes as many sources as destinations, got {source} and {destination}.  at {user_line()}"
+        )
+    order = [i for i in range(a.ndim) if i not in old]
+    for place, axis in sorted(zip(new, old, strict=True)):
+        order.insert(place, axis)
+    return lax.transpose(a, tuple(order))
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+    """An axis moved back until it stands before the place `start`."""
+    check_arraylike("rollaxis", a)
+    a = ensure_array(a)
+    axis = canonicalize_axis(axis, a.ndim, "rollaxis")
+    start = index(start)
+    if not -a.ndim <= start <= a.ndim:
+        raise ValueError(f"rollaxis takes a start from {-a.ndim} to {a.ndim}, got {start}.  at {user_line()}")
+    start += a.ndim if start < 0 else 0
+    return moveaxis(a, axis, start - (start > axis))
+
+
+def expand_dims(a: Any, axis: Any) -> Array:
+    """New axes of size 1, at places counted in the result."""
+    check_arraylike("expand_dims", a)
+    a = ensure_array(a)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return lax.expand_dims(a, canonicalize_axes(tuple(axes), a.ndim + len(axes), "expand_dims"))
+
+
+def squeeze(a: Any, axis: Any = None) -> Array:
+    """Axes of size 1 removed: those named, or all."""
+    check_arraylike("squeeze", a)
+    a = ensure_array(a)
+    axes = (
+        tuple(i for i, n in enumerate(a.shape) if n == 1)
+        if axis is None
+        else canonicalize_axes(axis, a.ndim, "squeeze")
+    )
+    for i in axes:
+        if a.shape[i] != 1:
+            raise ValueError(
+                f"cannot select an axis to squeeze out which has size not equal to one: axis {i} of shape {a.shape}."
+            )
+    return lax.squeeze(a, axes)
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Arrays with at least one axis."""
+    return _at_least("atleast_1d", arys, lambda x: lax.reshape(x, (1,)) if x.ndim == 0 else x)
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Arrays with at least two axes."""
+    return _at_least("atleast_2d", arys, lambda x: x if x.ndim > 1 else lax.reshape(x, (1, x.size)))
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Arrays with at least three axes."""
+
+    def expand(x: Array) -> Array:
+        if x.ndim == 2:
+            return lax.expand_dims(x, (2,))
+        return x if x.ndim > 2 else lax.reshape(x, (1, x.size, 1))
+
+    return _at_least("atleast_3d", arys, expand)
+
+
+def _at_least(name: str, arrays: Sequence[Any], function: Any) -> Any:
+    if len(arrays) == 1:
+        check_arraylike(name, *arrays)
+        return function(ensure_array(arrays[0]))
+    return [_at_least(name, (x,), function) for x in arrays]
+
+
+# -------------------------------------------------------------------------------------------------------- broadcasting
+
+
+def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
+    """An array repeated to a shape, by the rules of broadcasting."""
+    check_arraylike("broadcast_to", array)
+    x, sizes = ensure_array(array), as_shape(shape, "broadcast_to")
+    _check_rank_promotion("broadcast_to", [x.shape, sizes])
+    if broadcast_shape("broadcast_to", x.shape, sizes) != sizes:
+        raise ValueError(
+            f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.  at {user_line()}"
+        )
+    return expand_to(x, sizes)
+
+
+def broadcast_arrays(*args: Any) -> list[Array]:
+    """Arrays repeated to the shape that all of them broadcast to."""
+    check_arraylike("broadcast_arrays", *args)
+    arrays = [ensure_array(x) for x in args]
+    if not arrays:
+        return []
+    shapes = [x.shape for x in arrays]
+    _check_rank_promotion("broadcast_arrays", shapes)
+    sizes = broadcast_shape("broadcast_arrays", *shapes)
+    return [expand_to(x, sizes) for x in arrays]
+
+
+# ------------------------------------------------------------------------------------------------------------ joining
+
+
+def _sequence(name: str, arrays: Any) -> list[Array]:
+    """The arrays to join; an array stands for its slices along the first axis."""
+    if isinstance(arrays, (Array, np.ndarray)):
+        if np.ndim(arrays) == 0:
+            raise ValueError(f"{name} takes a sequence of arrays, got a scalar.  at {user_line()}")
+        return list(unstack(arrays))
+    if isinstance(arrays, (int, float, complex)):
+        raise TypeError(f"{name} takes a sequence of arrays, got {type(arrays)}.  at {user_line()}")
+    listed = list(arrays)
+    check_arraylike(name, *listed)
+    if not listed:
+        raise ValueError(f"Need at least one array to {name}.  at {user_line()}")
+    return [ensure_array(x) for x in listed]
+
+
+def _joined(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
+    if dtype is not None:
+        wanted = requested(dtype, name)
+        arrays = [converted(x, wanted) for x in arrays]
+    elif len(arrays) > 1:
+        arrays = [ensure_array(x) for x in promote_dtypes(*arrays)]
+    return lax.concatenate(arrays, axis) if len(arrays) > 1 else arrays[0]
+
+
+def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
+    """Arrays one after the other along an axis, or flattened if it is None."""
+    parts = _sequence("concatenate", arrays)
+    if axis is None:
+        return _joined([ravel(x) for x in parts], 0, dtype, "concatenate")
+    if parts[0].ndim == 0:
+        raise ValueError(f"Zero-dimensional arrays cannot be concatenated.  at {user_line()}")
+    return _joined(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
+
+
+def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
+    """Arrays one after the other along an axis, or flattened if it is None."""
+    return concatenate(arrays, axis)
+
+
+def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array:
+    """Arrays of one shape along a new axis."""
+    check_no_out("stack", out)
+    parts = _sequence("stack", arrays)
+    shapes = {x.shape for x in parts}
+    if len(shapes) > 1:
+        raise ValueError(f"All input arrays of stack must have the same shape, got {sorted(shapes)}.  at {user_line()}")
+    place = canonicalize_axis(axis, parts[0].ndim + 1, "stack")
+    return _joined([lax.expand_dims(x, (place,)) for x in parts], place, dtype, "stack")
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The slices of an array along an axis."""
+    check_arraylike("unstack", x)
+    x = ensure_array(x)
+    if x.ndim == 0:
+        raise ValueError(f"unstack takes arrays of rank 1 or more, got a scalar.  at {user_line()}")
+    place = canonicalize_axis(axis, x.ndim, "unstack")
+    return tuple(lax.index_in_dim(x, i, place, keepdims=False) for i in range(x.shape[place]))
+
+
+def vstack(tup: Any, dtype: Any = None) -> Array:
+    """Arrays below each other: along the first axis, vectors as rows."""
+    return _joined([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
+
+
+def hstack(tup: Any, dtype: Any = None) -> Array:
+    """Arrays next to each other: along the second axis, vectors along the first."""
+    parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
+    return _joined(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
+
+
+def dstack(tup: Any, dtype: Any = None) -> Array:
+    """Arrays behind each other: along the third axis."""
+    return _joined([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
+
+
+def column_stack(tup: Any) -> Array:
+    """Vectors as the columns of a matrix; matrices next to each other."""
+    parts = [x if x.ndim > 1 else lax.reshape(x, (x.size, 1)) for x in _sequence("column_stack", tup)]
+    return _joined(parts, 1, None, "column_stack")
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    """`values` after `arr` along an axis, or both flattened."""
+    check_arraylike("append", arr, values)
+    return concatenate([ensure_array(arr), ensure_array(values)], axis)
+
+
+def block(arrays: Any) -> Array:
+    """An array from nested lists of blocks: innermost lists are joined along the last axis, outer ones before it."""
+    made, _ = _block(arrays, _depth(arrays))
+    return made
+
+
+def _depth(arrays: Any) -> int:
+    if isinstance(arrays, tuple):
+        raise TypeError(f"block takes nested lists of arrays, got a tuple.  at {user_line()}")
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_depth(x) for x in arrays}
+    if len(depths) != 1:
+        raise ValueError(f"block needs lists nested equally deep everywhere, none of them empty.  at {user_line()}")
+    return depths.pop() + 1
+
+
+def _block(arrays: Any, depth: int, rank: int | None = None) -> tuple[Array, int]:
+    if rank is None:
+        rank = builtins.max(depth, _greatest_rank(arrays))
+    if not isinstance(arrays, list):
+        check_arraylike("block", arrays)
+        x = ensure_array(arrays)
+        return lax.reshape(x, (1,) * (rank - x.ndim) + x.shape), rank
+    parts = [_block(x, depth - 1, rank)[0] for x in arrays]
+    return _joined(parts, rank - depth, None, "block"), rank
+
+
+def _greatest_rank(arrays: Any) -> int:
+    return builtins.max(map(_greatest_rank, arrays)) if isinstance(arrays, list) else ndim(arrays)
+
+
+# ----------------------------------------------------------------------------------------------------------- splitting
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Parts of an array along an axis: a number of equal ones, or between given positions."""
+    return _split("split", ary, indices_or_sections, axis)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Parts of an array along an axis, where a number of parts need not divide the size."""
+    return _split("array_split", ary, indices_or_sections, axis)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Parts along the first axis."""
+    return _split("vsplit", ary, indices_or_sections, 0)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Parts along the second axis; of a vector, along the first."""
+    return _split("hsplit", ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Parts along the third axis."""
+    return _split("dsplit", ary, indices_or_sections, 2)
+
+
+def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
+    check_arraylike(name, ary)
+    a = ensure_array(ary)
+    place = canonicalize_axis(axis, a.ndim, name)
+    length = a.shape[place]
+    if isinstance(sections, (tuple, list)) or np.ndim(sections):
+        known = [int(concrete_or_error(s, *_known_sections(name))) for s in sections]
+        bounds = [0, *(builtins.min(builtins.max(k + length if k < 0 else k, 0), length) for k in known), length]
+    else:
+        count = index(concrete_or_error(sections, *_known_sections(name))[()])
+        part, rest = builtins.divmod(length, count)
+        if rest and name != "array_split":
+            raise ValueError(f"array split does not result in an equal division: rest is {rest}.  at {user_line()}")
+        bounds = [0]
+        for number in range(count):
+            bounds.append(bounds[-1] + part + (number < rest))
+    return [
+        lax.slice_in_dim(a, low, builtins.max(low, high), axis=place)
+        for low, high in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def _known_sections(name: str) -> tuple[str, str]:
+    return f"{name} needs to know where to split when tracing, since sizes follow from it.", "a static argument"
+
+
+# -------------------------------------------------------------------------------------------------- repeating, moving
+
+
+def tile(A: Any, reps: Any) -> Array:
+    """An array repeated as a whole, `reps` times along each axis."""
+    check_arraylike("tile", A)
+    a = ensure_array(A)
+    counts = as_shape(reps, "tile")
+    rank = builtins.max(a.ndim, len(counts))
+    counts = (1,) * (rank - len(counts)) + counts
+    sizes = (1,) * (rank - a.ndim) + a.shape
+    if not rank:
+        return a
+    spread = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
+    made = lax.broadcast_in_dim(lax.reshape(a, sizes), spread, tuple(range(1, 2 * rank, 2)))
+    return lax.reshape(made, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
+
+
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
+) -> Array:
+    """Each element (or slice along an axis) repeated; under `jit` numbers that are traced need `total_repeat_length`."""
+    check_arraylike("repeat", a)
+    a = ensure_array(a)
+    if axis is None:
+        a, place = ravel(a), 0
+    else:
+        place = canonicalize_axis(axis, a.ndim, "repeat")
+    length = a.shape[place] if a.ndim else 1
+    counts = repeats if isinstance(repeats, (int, np.integer, Array)) else np.asarray(repeats)
+    if total_repeat_length is None and np.ndim(counts) == 0 and is_concrete(counts):
+        return _repeat_all(a, index(counts if isinstance(counts, int) else np.asarray(counts)[()]), place)
+    counts = ensure_array(counts)
+    if counts.size == 1 and length != 1:
+        counts = expand_to(lax.reshape(counts, (1,)), (length,))
+    if counts.shape != (length,):
+        counts = lax.reshape(counts, (counts.size,))
+        if counts.shape != (length,):
+            raise ValueError(
+                f"repeat takes one number, or one for each of {length} elements, got {counts.size}.  at {user_line()}"
+            )
+    if total_repeat_length is None:
+        known = concrete_or_error(
+            counts,
+            "repeat needs to know how often when tracing, since the size of the result follows from it.",
+            "total_repeat_length=n, a static bound on the size of the result",
+        )
+        positions = ensure_array(np.repeat(np.arange(length), known).astype(dtypes.default_int_dtype()))
+        return taken(a, positions, place)
+    total = index(total_repeat_length)
+    if not length or not total:
+        return filled((*a.shape[:place], total, *a.shape[place + 1 :]), 0, a.dtype)
+    # Each element marks where it begins; counting the marks gives the element's number.
+    starts = subtract(lax.cumsum(counts, 0), counts)
+    marks = filled((total,), 0, dtypes.default_int_dtype()).at[starts].add(1, mode="drop")
+    positions = subtract(lax.cumsum(marks, 0), 1)
+    return taken(a, positions, place)
+
+
+def _repeat_all(a: Array, count: int, axis: int) -> Array:
+    if a.ndim == 0:
+        a = lax.reshape(a, (1,))
+    shape = a.shape
+    spread = (*shape[: axis + 1], count, *shape[axis + 1 :])
+    kept = tuple(i for i in range(len(spread)) if i != axis + 1)
+    return lax.reshape(lax.broadcast_in_dim(a, spread, kept), (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+
+
+def flip(m: Any, axis: Any = None) -> Array:
+    """The elements in reverse order along axes; along all of them by default."""
+    check_arraylike("flip", m)
+    m = ensure_array(m)
+    return lax.rev(m, canonicalize_axes(axis, m.ndim, "flip"))
+
+
+def fliplr(m: Any) -> Array:
+    """The elements in reverse order along the second axis."""
+    check_arraylike("fliplr", m)
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Array:
+    """The elements in reverse order along the first axis."""
+    check_arraylike("flipud", m)
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """A plane turned by `k` quarters, from its first axis towards its second."""
+    check_arraylike("rot90", m)
+    m = ensure_array(m)
+    first, second = (canonicalize_axis(x, m.ndim, "rot90") for x in axes)
+    if first == second:
+        raise ValueError(f"rot90 needs two different axes, got {axes}.  at {user_line()}")
+    turns = index(k) % 4
+    if turns == 0:
+        return m
+    if turns == 2:
+        return flip(m, (first, second))
+    return swapaxes(flip(m, second), first, second) if turns == 1 else flip(swapaxes(m, first, second), second)
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+    """The elements moved along axes, those beyond the end coming in again at the beginning."""
+    check_arraylike("roll", a)
+    a = ensure_array(a)
+    if axis is None:
+        return lax.reshape(roll(ravel(a), shift, 0), a.shape)
+    axes = [canonicalize_axis(x, a.ndim, "roll") for x in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    shifts = list(shift) if isinstance(shift, (tuple, list)) or np.ndim(shift) else [shift]
+    if len(shifts) != len(axes):
+        if 1 not in (len(shifts), len(axes)):
+            raise ValueError(f"roll got {len(shifts)} shifts for {len(axes)} axes.  at {user_line()}")
+        count = builtins.max(len(shifts), len(axes))
+        shifts = shifts * count if len(shifts) == 1 else shifts
+        axes = axes * count if len(axes) == 1 else axes
+    for amount, place in zip(shifts, axes, strict=True):
+        a = _rolled(a, amount, place)
+    return a
+
+
+def _rolled(a: Array, amount: Any, axis: int) -> Array:
+    length = a.shape[axis]
+    if isinstance(length, int) and length == 0:
+        return a
+    if is_concrete(amount) and isinstance(length, int):
+        cut = (length - index(amount if isinstance(amount, int) else np.asarray(amount)[()])) % length
+        if cut == 0:
+            return a
+        parts = [lax.slice_in_dim(a, cut, length, axis=axis), lax.slice_in_dim(a, 0, cut, axis=axis)]
+        return lax.concatenate(parts, axis)
+    amount = converted(ensure_array(amount), dtypes.default_int_dtype())
+    start = remainder(subtract(cast(length, amount.dtype), amount), cast(length, amount.dtype))
+    return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, length, axis)
+
+
+def resize(a: Any, new_shape: Any) -> Array:
+    """The elements in a row, repeated or cut off, under another shape."""
+    check_arraylike("resize", a)
+    flat, sizes = ravel(a), as_shape(new_shape, "resize")
+    wanted = math.prod(sizes)
+    if not flat.size:
+        return filled(sizes, 0, flat.dtype)
+    if flat.size < wanted:
+        flat = tile(flat, -(-wanted // flat.size))
+    return lax.reshape(lax.slice_in_dim(flat, 0, wanted), sizes)
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
+    """An array without the zeros at its front ('f') and back ('b')."""
+    check_arraylike("trim_zeros", filt)
+    a = ensure_array(filt)
+    known = concrete_or_error(
+        a, "trim_zeros cannot be traced: the size of its result depends on values.", "call it outside of jit"
+    )
+    letters = trim.lower()
+    if letters not in ("f", "b", "fb", "bf"):
+        raise ValueError(f"trim_zeros takes trim 'f', 'b' or 'fb', got {trim!r}.  at {user_line()}")
+    for place in canonicalize_axes(axis, a.ndim, "trim_zeros"):
+        others = tuple(i for i in range(a.ndim) if i != place)
+        present = np.flatnonzero((known != 0).any(axis=others) if others else known != 0)
+        low = int(present[0]) if present.size and "f" in letters else (0 if present.size else a.shape[place])
+        high = int(present[-1]) + 1 if present.size and "b" in letters else a.shape[place]
+        a = lax.slice_in_dim(a, low, builtins.max(low, high), axis=place)
+    return a
+
+
+# --------------------------------------------------------------------------------------------------- inserting, deleting
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """An array without the slices at some positions along an axis."""
+    check_arraylike("delete", arr)
+    a = ensure_array(arr)
+    if axis is None:
+        a, place = ravel(a), 0
+    else:
+        place = canonicalize_axis(axis, a.ndim, "delete")
+    length = a.shape[place]
+    if isinstance(obj, builtins.slice):
+        obj = np.arange(length)[obj]
+    if is_concrete(obj):
+        positions = np.asarray(obj)
+        if positions.dtype == bool:
+            if positions.shape != (length,):
+                raise ValueError(
+                    f"delete takes a mask of {length} elements, got shape {positions.shape}.  at {user_line()}"
+                )
+            kept = ~positions
+        else:
+            if positions.size and not np.issubdtype(positions.dtype, np.integer):
+                raise ValueError(f"delete takes integer positions, got {positions.dtype}.  at {user_line()}")
+            if ((positions < -length) | (positions >= length)).any():
+                raise IndexError(f"delete got a position outside of the {length} along axis {place}.  at {user_line()}")
+            kept = np.ones(length, bool)
+            kept[positions.astype(np.int64)] = False
+        found = np.flatnonzero(kept).astype(dtypes.default_int_dtype())
+        return taken(a, ensure_array(found), place)
+    return _delete_traced(a, ensure_array(obj), place, assume_unique_indices)
+
+
+def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
+    if obj.ndim and not unique:
+        concrete_or_error(
+            obj,
+            "delete needs known positions when tracing: the size of the result depends on how many differ.",
+            "assume_unique_indices=True if no position is named twice",
+        )
+    length = a.shape[axis]
+    gone = lax.reshape(obj, (obj.size,))
+    dtype = dtypes.default_int_dtype()
+    gone = lax.sort(remainder(converted(gone, dtype), length))
+    # Each removed position shifts what comes after it by one.
+    kept = lax.iota(dtype, length - gone.size)
+    shifted = subtract(gone, lax.iota(dtype, gone.size))
+    before = lax.le(
+        expand_to(lax.expand_dims(shifted, (0,)), (kept.size, gone.size)),
+        expand_to(lax.expand_dims(kept, (1,)), (kept.size, gone.size)),
+    )
+    positions = lax.add(kept, lax.reduce_sum(lax.convert_element_type(before, dtype), (1,)))
+    return taken(a, positions, axis)
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """An array with values inserted before some positions along an axis."""
+    check_arraylike("insert", arr, values, *(() if isinstance(obj, (builtins.slice, list, tuple)) else (obj,)))
+    a, new = ensure_array(arr), ensure_array(values)
+    if axis is None:
+        a, place = ravel(a), 0
+    else:
+        place = canonicalize_axis(axis, a.ndim, "insert")
+    length = a.shape[place]
+    if isinstance(obj, builtins.slice):
+        obj = np.arange(length)[obj]
+    positions = asarray(obj)
+    if positions.dtype == np.bool_:
+        known = concrete_or_error(positions, "insert needs a known mask.", "integer positions")
+        positions = ensure_array(np.flatnonzero(known).astype(dtypes.default_int_dtype()))
+    if positions.ndim > 1:
+        raise ValueError(f"insert takes positions of rank 0 or 1, got shape {positions.shape}.  at {user_line()}")
+    dtype = dtypes.default_int_dtype()
+    single = positions.size == 1
+    if single and new.ndim > 0 and positions.ndim == 0 and new.ndim == a.ndim:
+        new = moveaxis(new, 0, place)
+    new = converted(new, a.dtype)
+    if single:
+        flat = lax.reshape(positions, (1,))
+        count = new.shape[place] if new.ndim == a.ndim else 1
+        if a.ndim == 1 and new.ndim <= 1:
+            count = new.size
+            new = lax.reshape(new, (count,))
+        flat = expand_to(flat, (count,))
+    else:
+        flat, count = lax.reshape(positions, (positions.size,)), positions.size
+    sizes = (*a.shape[:place], count, *a.shape[place + 1 :])
+    new = expand_to(new, sizes)
+    flat = converted(flat, dtype)
+    flat = lax.select(flat < 0, flat + length, flat)
+    order = lax.sort((flat, lax.iota(dtype, count)), num_keys=1, is_stable=True)
+    targets = lax.add(order[0], lax.iota(dtype, count))  # each earlier insertion shifts this one
+    total = length + count
+    taken_places = filled((total,), False, dtypes.bool_).at[targets].set(True)
+    source_old = subtract(lax.cumsum(lax.convert_element_type(lax.bitwise_not(taken_places), dtype), 0), 1)
+    source_new = filled((total,), 0, dtype).at[targets].set(order[1])
+    joined = lax.concatenate([a, new], place)
+    return taken(joined, lax.select(taken_places, source_new + length, source_old), place)

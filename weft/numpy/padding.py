@@ -1,0 +1,208 @@
+"""`pad`: an array with a border, constant or made from its own elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import converted, filled, linspace
+from weft.numpy.elementwise import round, subtract
+from weft.numpy.manipulation import concatenate, flip, moveaxis
+from weft.numpy.reductions import max, mean, min
+from weft.numpy.statistics import median
+from weft.numpy.util import cast, check_arraylike, ensure_array, expand_to, kind_of
+from weft.trace.array import Array
+
+_OPTIONS = {
+    "constant": ("constant_values",),
+    "edge": (),
+    "empty": (),
+    "linear_ramp": ("end_values",),
+    "maximum": ("stat_length",),
+    "mean": ("stat_length",),
+    "median": ("stat_length",),
+    "minimum": ("stat_length",),
+    "reflect": ("reflect_type",),
+    "symmetric": ("reflect_type",),
+    "wrap": (),
+}
+
+
+def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant", **kwargs: Any) -> Array:
+    """An array with a border of `pad_width` before and after each axis.
+
+    `mode` says what is there: constant, edge, empty, linear_ramp, maximum, mean, median, minimum, reflect, symmetric,
+    wrap; or a function of (vector, widths, axis, options) that gives the padded vector.
+    """
+    check_arraylike("pad", array)
+    a = ensure_array(array)
+    widths = _pairs(pad_width, a.ndim, "pad_width", index)
+    if any(w < 0 for pair in widths for w in pair):
+        raise ValueError(f"index can't contain negative values: pad_width {widths}.  at {user_line()}")
+    if callable(mode):
+        return _pad_function(a, widths, mode, kwargs)
+    if mode not in _OPTIONS:
+        raise ValueError(f"pad knows the modes {', '.join(_OPTIONS)}, got {mode!r}.  at {user_line()}")
+    unknown = set(kwargs) - set(_OPTIONS[mode])
+    if unknown:
+        raise ValueError(f"unsupported keyword arguments for mode {mode!r}: {sorted(unknown)}.  at {user_line()}")
+    if mode in ("constant", "empty"):
+        return _pad_constant(a, widths, kwargs.get("constant_values", 0))
+    for axis, (low, high) in enumerate(widths):
+        if not low and not high:
+            continue
+        if not a.shape[axis]:
+            raise ValueError(
+                f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'.  at {user_line()}"
+            )
+        a = concatenate([part for part in _sides(a, axis, low, high, mode, kwargs) if part.shape[axis]], axis)
+    return a
+
+
+def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
+    """One pair for each axis, from a number, a pair, or a list of pairs or numbers."""
+    if isinstance(value, dict):
+        made: list[tuple[Any, Any]] = [(0, 0)] * rank
+        for axis, entry in value.items():
+            made[axis] = _pairs(entry, 1, name, convert)[0]
+        return made
+    if not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
+        return [(convert(value), convert(value))] * rank
+    rows = [row if isinstance(row, (list, tuple)) or np.ndim(row) else (row,) for row in value]
+    entries = [tuple(convert(x) for x in row) for row in rows]
+    if all(len(e) == 1 for e in entries):
+        flat = [e[0] for e in entries]
+        scalar_rows = all(not isinstance(row, (list, tuple)) and np.ndim(row) == 0 for row in value)
+        if len(flat) == 1:
+            return [(flat[0], flat[0])] * rank
+        if scalar_rows and len(flat) == 2:
+            return [(flat[0], flat[1])] * rank
+        if not scalar_rows and len(flat) == rank:
+            return [(x, x) for x in flat]
+    elif all(len(e) == 2 for e in entries):
+        if len(entries) == 1:
+            return [(entries[0][0], entries[0][1])] * rank
+        if len(entries) == rank:
+            return [(e[0], e[1]) for e in entries]
+    raise ValueError(
+        f"{name} must be a number, a pair or a pair for each of {rank} axes, got {value}.  at {user_line()}"
+    )
+
+
+def _pad_constant(a: Array, widths: list[tuple[int, int]], values: Any) -> Array:
+    pairs = _pairs(values, a.ndim, "constant_values", lambda v: cast(ensure_array(v), a.dtype))
+    if all(low is high for low, high in pairs) and all(p[0] is pairs[0][0] for p in pairs) and pairs:
+        return lax.pad(a, pairs[0][0], [(low, high, 0) for low, high in widths])
+    for axis, ((low, high), (before, after)) in enumerate(zip(widths, pairs, strict=True)):
+        for width, value in (((low, 0, 0), before), ((0, high, 0), after)):
+            a = lax.pad(a, value, [width if i == axis else (0, 0, 0) for i in range(a.ndim)])
+    return a
+
+
+def _sides(a: Array, axis: int, low: int, high: int, mode: str, options: dict[str, Any]) -> list[Array]:
+    """What comes before, the array, and what comes after, along one axis."""
+    length = a.shape[axis]
+    if mode == "edge":
+        return [_repeated(a, 0, low, axis), a, _repeated(a, length - 1, high, axis)]
+    if mode == "wrap":
+        return [
+            _gathered(a, np.arange(-low, 0) % length, axis),
+            a,
+            _gathered(a, np.arange(length, length + high) % length, axis),
+        ]
+    if mode in ("reflect", "symmetric"):
+        return _mirrored(a, axis, low, high, mode, options.get("reflect_type", "even"))
+    if mode == "linear_ramp":
+        ends = _pairs(options.get("end_values", 0), a.ndim, "end_values", ensure_array)[axis]
+        return [_ramp(a, 0, ends[0], low, axis, False), a, _ramp(a, length - 1, ends[1], high, axis, True)]
+    lengths = options.get("stat_length")
+    counts = (length, length) if lengths is None else _pairs(lengths, a.ndim, "stat_length", index)[axis]
+    if any(c < 1 for c in counts):
+        raise ValueError(f"stat_length of 0 yields no value for padding.  at {user_line()}")
+    first, last = (int(np.minimum(c, length)) for c in counts)
+    return [
+        _statistic(lax.slice_in_dim(a, 0, first, axis=axis), mode, low, axis),
+        a,
+        _statistic(lax.slice_in_dim(a, length - last, length, axis=axis), mode, high, axis),
+    ]
+
+
+def _gathered(a: Array, positions: np.ndarray, axis: int) -> Array:
+    found = ensure_array(positions.astype(dtypes.default_int_dtype()))
+    return a.at[(slice(None),) * axis + (found,)].get(mode="promise_in_bounds")
+
+
+def _repeated(a: Array, position: int, count: int, axis: int) -> Array:
+    edge = lax.slice_in_dim(a, position, position + 1, axis=axis)
+    return expand_to(edge, tuple(count if i == axis else n for i, n in enumerate(a.shape)))
+
+
+def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) -> list[Array]:
+    length = a.shape[axis]
+    if kind not in ("even", "odd"):
+        raise ValueError(f"reflect_type must be 'even' or 'odd', got {kind!r}.  at {user_line()}")
+    if mode == "reflect" and length == 1:
+        return [_repeated(a, 0, low, axis), a, _repeated(a, 0, high, axis)]
+    if kind == "even":
+        period = 2 * (length - 1) if mode == "reflect" else 2 * length
+        cycle = np.concatenate([np.arange(length), np.arange(length)[::-1]])
+        if mode == "reflect":
+            cycle = np.concatenate([np.arange(length), np.arange(1, length - 1)[::-1]])
+        before, after = cycle[np.arange(-low, 0) % period], cycle[np.arange(length, length + high) % period]
+        return [_gathered(a, before, axis), a, _gathered(a, after, axis)]
+    # Odd: mirrored through the edge value, chunk by chunk, as far as the array reaches.
+    offset, made = int(mode == "reflect"), a
+    for at_end, total in ((False, low), (True, high)):
+        left = total
+        while left > 0:
+            current = made.shape[axis]
+            count = int(np.minimum(current - offset, left))
+            if at_end:
+                chunk = flip(lax.slice_in_dim(made, current - offset - count, current - offset, axis=axis), axis)
+                edge = lax.slice_in_dim(made, current - 1, current, axis=axis)
+            else:
+                chunk = flip(lax.slice_in_dim(made, offset, offset + count, axis=axis), axis)
+                edge = lax.slice_in_dim(made, 0, 1, axis=axis)
+            chunk = subtract(edge + edge, chunk)
+            made = concatenate([made, chunk] if at_end else [chunk, made], axis)
+            left -= count
+    return [made]
+
+
+def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bool) -> Array:
+    edge = lax.squeeze(lax.slice_in_dim(a, position, position + 1, axis=axis), (axis,))
+    compute = edge.dtype if kind_of(edge) in "fc" else dtypes.default_float_dtype()
+    made = linspace(converted(end, compute), converted(edge, compute), count, endpoint=False)
+    made = flip(moveaxis(made, 0, axis), axis) if at_end else moveaxis(made, 0, axis)
+    return converted(made, a.dtype)
+
+
+def _statistic(part: Array, mode: str, count: int, axis: int) -> Array:
+    function = {"maximum": max, "minimum": min, "mean": mean, "median": median}[mode]
+    value = function(part, axis, keepdims=True)
+    if kind_of(part) in "iu" and kind_of(value) == "f":
+        value = round(value)
+    value = converted(value, part.dtype)
+    return expand_to(value, tuple(count if i == axis else n for i, n in enumerate(part.shape)))
+
+
+def _pad_function(
+    a: Array, widths: list[tuple[int, int]], function: Callable[..., Any], options: dict[str, Any]
+) -> Array:
+    made = lax.pad(a, cast(0, a.dtype), [(low, high, 0) for low, high in widths])
+    for axis in range(a.ndim):
+        rows = moveaxis(made, axis, -1)
+        flat = lax.reshape(rows, (int(np.prod(rows.shape[:-1], dtype=np.int64)), rows.shape[-1]))
+        vectors = [
+            ensure_array(function(row, widths[axis], axis, options)) for row in (flat[i] for i in range(flat.shape[0]))
+        ]
+        if vectors:
+            joined = lax.concatenate([lax.expand_dims(v, (0,)) for v in vectors], 0)
+            made = moveaxis(lax.reshape(joined, rows.shape), -1, axis)
+    return made if made.shape == a.shape or a.size else filled(made.shape, 0, a.dtype)

@@ -1,0 +1,355 @@
+"""Choosing: by condition, by position, and what is not zero, with a bound on its size where that depends on values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import converted, filled
+from weft.numpy.elementwise import clip, remainder
+from weft.numpy.logic import truth
+from weft.numpy.util import (
+    broadcast_all,
+    broadcast_operands,
+    broadcast_shape,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    check_no_out,
+    concrete_or_error,
+    ensure_array,
+    expand_to,
+    is_concrete,
+    kind_of,
+    promote_dtypes,
+)
+from weft.ops.select import select_n
+from weft.trace.array import Array
+
+# --------------------------------------------------------------------------------------------------------- by condition
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """`x` where the condition holds, else `y`. With the condition alone, the positions where it holds, as `nonzero`."""
+    if x is None and y is None:
+        check_arraylike("where", condition)
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError(
+            f"Either both or neither of the x and y arguments should be provided to where.  at {user_line()}"
+        )
+    if size is not None or fill_value is not None:
+        raise ValueError(f"where takes size and fill_value only without x and y.  at {user_line()}")
+    if not isinstance(condition, Array) or condition.dtype != np.bool_:
+        (condition,) = truth("where", condition)
+    check_arraylike("where", condition, x, y)
+    yes, no = promote_dtypes(x, y)
+    condition, yes, no = broadcast_operands("where", [condition, yes, no])
+    return select_n(condition, no, yes)
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
+    """For each element the choice whose condition is the first that holds, else the default."""
+    if len(condlist) != len(choicelist):
+        raise ValueError(
+            f"select takes as many conditions as choices, got {len(condlist)} and {len(choicelist)}.  at {user_line()}"
+        )
+    if not condlist:
+        raise ValueError(f"select needs at least one condition.  at {user_line()}")
+    check_arraylike("select", *condlist, *choicelist, default)
+    *choices, made = promote_dtypes(*choicelist, default)
+    for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
+        made = where(condition, choice, made)
+    return ensure_array(made)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """For each element the function (or number) whose condition holds; one more function is the default."""
+    check_arraylike("piecewise", x)
+    x = ensure_array(x)
+    if isinstance(condlist, (Array, np.ndarray)) and np.ndim(condlist) == x.ndim:
+        condlist = [condlist]
+    elif not isinstance(condlist, (list, tuple, Array, np.ndarray)) or (
+        isinstance(condlist, (list, tuple)) and condlist and np.ndim(condlist[0]) == 0 and x.ndim
+    ):
+        condlist = [np.asarray(condlist)]
+    conditions, functions = list(condlist), list(funclist)
+    if len(functions) == len(conditions):
+        functions.append(0)
+    elif len(functions) != len(conditions) + 1:
+        raise ValueError(
+            f"piecewise with {len(conditions)} conditions takes {len(conditions)} or {len(conditions) + 1} functions, "
+            f"got {len(functions)}.  at {user_line()}"
+        )
+    # As in NumPy, of several conditions that hold the last one counts.
+    made = _piece(functions[-1], x, args, kw)
+    for condition, function in zip(conditions, functions, strict=False):
+        made = where(condition, _piece(function, x, args, kw), made)
+    return made
+
+
+def _piece(function: Any, x: Array, args: Any, kw: Any) -> Array:
+    value = function(x, *args, **kw) if callable(function) else function
+    return expand_to(converted(ensure_array(value), x.dtype), x.shape)
+
+
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
+    """For each element of `a`, the element of the array that it numbers. `mode` is 'wrap', 'clip', or 'raise'."""
+    check_no_out("choose", out)
+    arrays = list(choices)
+    check_arraylike("choose", a, *arrays)
+    a = ensure_array(a)
+    if kind_of(a) not in "biu":
+        raise ValueError(f"choose needs integers to choose by, got {a.aval.short()}.  at {user_line()}")
+    count = len(arrays)
+    if mode == "raise":
+        known = concrete_or_error(
+            a, "choose needs known numbers to raise for those out of range.", "mode='wrap' or mode='clip'"
+        )
+        if ((known < 0) | (known >= count)).any():
+            raise ValueError(f"choose got a number outside of the {count} choices.  at {user_line()}")
+    elif mode == "wrap":
+        a = remainder(a, count)
+    elif mode == "clip":
+        a = clip(a, 0, count - 1)
+    else:
+        raise ValueError(f"choose takes mode 'raise', 'wrap' or 'clip', got {mode!r}.  at {user_line()}")
+    index, *cases = broadcast_all(
+        "choose", converted(a, dtypes.int32), *(ensure_array(c) for c in promote_dtypes(*arrays))
+    )
+    return select_n(index, *cases) if count > 1 else cases[0]
+
+
+# ------------------------------------------------------------------------------------------------- what is not zero
+
+_SIZE = "the size of its result depends on values that are traced"
+_SIZE_FIX = "a bound on the size: {}(x, size=n), with fill_value for the places beyond; or call it outside of jit"
+
+
+def needs_size(name: str) -> tuple[str, str]:
+    """What to tell users who call a function whose result's size depends on values while tracing."""
+    return f"{name} cannot be traced without `size`: {_SIZE}.", _SIZE_FIX.format(name)
+
+
+def known_size(size: Any, name: str) -> int:
+    """A size argument as a Python integer."""
+    value = concrete_or_error(
+        size, f"The size argument of {name} must be known when tracing.", "static_argnames='size'"
+    )
+    return int(value)
+
+
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """The positions of elements that are not zero, one array for each axis.
+
+    Under `jit` a `size` says how many to give: missing ones are filled with `fill_value` (0 if not given).
+    """
+    check_arraylike("nonzero", a)
+    a = ensure_array(a)
+    if a.ndim == 0:
+        raise ValueError(
+            f"Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.  at {user_line()}"
+        )
+    if size is None:
+        found = np.nonzero(concrete_or_error(a, *needs_size("nonzero")))
+        return tuple(ensure_array(x.astype(dtypes.default_int_dtype())) for x in found)
+    size = known_size(size, "nonzero")
+    flat = flat_positions(truth("nonzero", lax.reshape(a, (a.size,)))[0], size)
+    fills = _fills(fill_value, a.ndim)
+    dtype = flat.dtype
+    missing = lax.ge(flat, cast(a.size, dtype))
+    made, stride = [], a.size
+    for axis, length in enumerate(a.shape):
+        stride = stride // length if length else 0
+        place = lax.rem(lax.div(flat, cast(max(stride, 1), dtype)), cast(max(length, 1), dtype))
+        made.append(select_n(missing, place, cast(ensure_array(fills[axis]), dtype)))
+    return tuple(made)
+
+
+def _fills(fill_value: Any, rank: int) -> list[Any]:
+    if isinstance(fill_value, (tuple, list)):
+        if len(fill_value) != rank:
+            raise ValueError(
+                f"fill_value must have one entry for each of {rank} axes, got {fill_value}.  at {user_line()}"
+            )
+        return list(fill_value)
+    return [0 if fill_value is None else fill_value] * rank
+
+
+def flat_positions(mask: Array, size: int) -> Array:
+    """The first `size` positions where a mask of rank 1 holds; its length where there are fewer."""
+    dtype = dtypes.default_int_dtype()
+    count = mask.shape[0]
+    if not count or not size:
+        return filled((size,), count, dtype)
+    rank = lax.sub(lax.cumsum(lax.convert_element_type(mask, dtype), 0), cast(1, dtype))
+    target = select_n(mask, cast(size, dtype), rank)  # positions that do not count fall off the end
+    return filled((size,), count, dtype).at[target].set(lax.iota(dtype, count), mode="drop")
+
+
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The positions in the flattened array of elements that are not zero."""
+    check_arraylike("flatnonzero", a)
+    a = ensure_array(a)
+    return nonzero(lax.reshape(a, (a.size,)), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The positions of elements that are not zero, one row for each."""
+    check_arraylike("argwhere", a)
+    a = ensure_array(a)
+    if a.ndim == 0:
+        found = nonzero(lax.reshape(a, (1,)), size=size, fill_value=fill_value)[0]
+        return filled((found.shape[0], 0), 0, found.dtype)
+    columns = nonzero(a, size=size, fill_value=fill_value)
+    return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
+
+
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """The elements of the flattened array where the condition holds."""
+    return compress(_flat(ensure_array(condition)), arr, size=size, fill_value=fill_value)
+
+
+def _flat(x: Array) -> Array:
+    return lax.reshape(x, (x.size,))
+
+
+def compress(
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: Any = None
+) -> Array:
+    """The slices of `a` along an axis, or its elements, where the condition of rank 1 holds."""
+    check_arraylike("compress", condition, a)
+    check_no_out("compress", out)
+    (mask,) = truth("compress", condition)
+    a = ensure_array(a)
+    if mask.ndim != 1:
+        raise ValueError(f"compress takes a condition of rank 1, got shape {mask.shape}.  at {user_line()}")
+    if axis is None:
+        a, place = lax.reshape(a, (a.size,)), 0
+    else:
+        place = canonicalize_axis(axis, a.ndim, "compress")
+    length = a.shape[place]
+    if mask.shape[0] > length:
+        beyond = lax.slice_in_dim(mask, length, mask.shape[0])
+        if is_concrete(beyond) and np.asarray(beyond).any():
+            raise ValueError(f"compress got a condition that holds beyond the {length} elements.  at {user_line()}")
+    mask = lax.slice_in_dim(mask, 0, min(length, mask.shape[0]))
+    if size is None:
+        found = np.nonzero(concrete_or_error(mask, *needs_size("compress")))[0].astype(dtypes.default_int_dtype())
+        return taken(a, ensure_array(found), place)
+    positions = flat_positions(mask, known_size(size, "compress"))
+    made = taken(a, clip(positions, 0, max(length - 1, 0)), place)
+    present = lax.lt(positions, cast(mask.shape[0], positions.dtype))
+    shape = tuple(n if i == place else 1 for i, n in enumerate(made.shape))
+    return where(lax.reshape(present, shape), made, cast(ensure_array(fill_value), made.dtype))
+
+
+def taken(a: Array, positions: Array, axis: int) -> Array:
+    """Slices of `a` along an axis at positions that are known to be inside."""
+    index: tuple[Any, ...] = (slice(None),) * axis + (positions,)
+    return a.at[index].get(mode="promise_in_bounds")
+
+
+# ------------------------------------------------------------------------------------------- replaced in a new array
+
+
+def _not_in_place(name: str, inplace: bool) -> None:
+    if inplace:
+        raise ValueError(
+            f"Arrays are immutable, so {name} cannot change one in place: pass inplace=False and use the result.  at {user_line()}"
+        )
+
+
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
+    """`arr` with elements where the mask holds replaced by `vals`, one after the other, repeated as needed."""
+    check_arraylike("place", arr, mask, vals)
+    _not_in_place("place", inplace)
+    a, values = ensure_array(arr), ensure_array(vals)
+    (mask,) = truth("place", mask)
+    if a.size != mask.size:
+        raise ValueError(
+            f"place takes a mask of as many elements as arr: {mask.shape} and {a.shape}.  at {user_line()}"
+        )
+    if not values.size:
+        if not a.size:
+            return a
+        raise ValueError(f"place needs values to insert, got an array of size 0.  at {user_line()}")
+    flat = lax.reshape(mask, (mask.size,))
+    dtype = dtypes.default_int_dtype()
+    order = lax.sub(lax.cumsum(lax.convert_element_type(flat, dtype), 0), cast(1, dtype))
+    chosen = lax.reshape(values, (values.size,))[remainder(order, values.size)]
+    made = select_n(flat, lax.reshape(a, (a.size,)), converted(chosen, a.dtype))
+    return lax.reshape(made, a.shape)
+
+
+def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
+    """`a` with the elements at positions in the flattened array replaced by `v`, repeated as needed."""
+    check_arraylike("put", a, ind, v)
+    _not_in_place("put", inplace)
+    a, index, values = ensure_array(a), ensure_array(ind), ensure_array(v)
+    index, values = lax.reshape(index, (index.size,)), lax.reshape(values, (values.size,))
+    if not a.size or not index.size or not values.size:
+        return a
+    if values.size < index.size:
+        values = lax.tile(values, (-(-index.size // values.size),))
+    values = lax.slice_in_dim(values, 0, index.size)
+    if mode == "clip":
+        index = clip(index, 0, a.size - 1)
+    elif mode == "wrap":
+        index = remainder(index, a.size)
+    elif mode is not None:
+        raise ValueError(f"put takes mode None, 'clip' or 'wrap', got {mode!r}.  at {user_line()}")
+    return lax.reshape(lax.reshape(a, (a.size,)).at[index].set(converted(values, a.dtype)), a.shape)
+
+
+def put_along_axis(
+    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: Any = None
+) -> Array:
+    """`arr` with the elements that `take_along_axis` would take replaced by `values`."""
+    check_arraylike("put_along_axis", arr, indices, values)
+    _not_in_place("put_along_axis", inplace)
+    a, index = ensure_array(arr), ensure_array(indices)
+    shape = a.shape
+    if axis is None:
+        a, index, axis = lax.reshape(a, (a.size,)), lax.reshape(index, (index.size,)), 0
+    place = canonicalize_axis(axis, a.ndim, "put_along_axis")
+    sizes = broadcast_shape(
+        "put_along_axis",
+        tuple(1 if i == place else n for i, n in enumerate(a.shape)),
+        index.shape,
+    )
+    where_to = [
+        expand_to(index, sizes) if i == place else lax.broadcasted_iota(index.dtype, sizes, i) for i in range(a.ndim)
+    ]
+    made = a.at[tuple(where_to)].set(expand_to(converted(ensure_array(values), a.dtype), sizes), mode=mode)
+    return lax.reshape(made, shape)
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
+    """`a` with its main diagonal replaced by `val`."""
+    check_arraylike("fill_diagonal", a, val)
+    _not_in_place("fill_diagonal", inplace)
+    if wrap:
+        raise ValueError(
+            f"fill_diagonal does not go on after the end of tall matrices; wrap=True is not supported.  at {user_line()}"
+        )
+    a, values = ensure_array(a), ensure_array(val)
+    if a.ndim < 2:
+        raise ValueError(f"fill_diagonal takes arrays of rank 2 or more, got shape {a.shape}.  at {user_line()}")
+    if a.ndim > 2 and len(set(a.shape)) > 1:
+        raise ValueError(
+            f"fill_diagonal takes arrays of rank 3 or more with equal sizes, got {a.shape}.  at {user_line()}"
+        )
+    count = min(a.shape)
+    line = lax.iota(dtypes.default_int_dtype(), count)
+    if values.ndim:
+        values = lax.reshape(values, (values.size,))
+        if values.size < count:
+            values = lax.tile(values, (-(-count // values.size),))
+        values = lax.slice_in_dim(values, 0, count)
+    return a.at[(line,) * a.ndim].set(converted(values, a.dtype))

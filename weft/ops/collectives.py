@@ -1,0 +1,233 @@
+"""Collectives over named axes: what elements of a `vmap` (and devices of a mesh) say to each other.
+
+Each has, besides the usual rules, `batch_collective`: its meaning when the named axis is the batch dimension of the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.primitive import Axis, No, Params, Primitive, primitive
+from weft.ir.types import ArrayType, array_type
+from weft.ops.arithmetic import div, mul
+from weft.ops.compare import eq
+from weft.ops.convert import convert_element_type
+from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from weft.ops.iota import iota
+from weft.ops.reduce import reduce_sum
+from weft.ops.reduce_extrema import reduce_max, reduce_min
+from weft.ops.shape import batched_at_front, move_axis, reshape
+
+Names = tuple[Any, ...]
+ALONE = "it communicates over a named axis, which exists only inside vmap, pmap or shard_map"
+
+
+class Collective(Primitive):
+    """Communicates over the axes in `axes` or `axis_name`; not evaluated alone."""
+
+    eval = No(ALONE)
+
+    def named_axes(self, params: Params) -> Names:
+        return params["axes"] if "axes" in params else (params["axis_name"],)
+
+    def samples(self) -> Any:
+        return iter(())  # needs a named axis; tests of vmap with axis names cover it
+
+
+class AllReduce(Collective):
+    """Every element gets the combination of all."""
+
+    def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
+        return x
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        return self(args[0], axes=axes), dims[0]
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        (x,), (dim,) = args, dims
+        rest = tuple(a for a in axes if a != axis.name)
+        result = self.repeated(x, axis.size) if dim is None else self.reduced(x, dim)
+        return (self(result, axes=rest) if rest else result), None
+
+    def repeated(self, x: Any, size: int) -> Any:
+        """The combination of `size` equal elements."""
+        return x
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        """The combination along a dimension."""
+        raise NotImplementedError(f"{self.name} does not say how it reduces")
+
+
+@primitive
+class psum(AllReduce):
+    """Sum over named axes."""
+
+    linear = (0,)
+
+    def repeated(self, x: Any, size: int) -> Any:
+        return mul(x, np.array(size).astype(dtypes.storage(x.dtype)))
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        return reduce_sum(x, axes=(dim,))
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        return [psum(cotangent, axes=axes)]
+
+
+class Extremum(AllReduce):
+    """Largest or smallest; equal ones share the derivative."""
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, *, axes: Names) -> Any:
+        mask = convert_element_type(eq(x, out), new_dtype=x.dtype, weak_type=False)
+        return div(psum(mul(tangent, mask), axes=axes), psum(mask, axes=axes))
+
+
+@primitive
+class pmax(Extremum):
+    """Maximum over named axes."""
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        return reduce_max(x, axes=(dim,))
+
+
+@primitive
+class pmin(Extremum):
+    """Minimum over named axes."""
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        return reduce_min(x, axes=(dim,))
+
+
+@primitive
+class axis_index(Collective):
+    """The position of this element along a named axis."""
+
+    def type(self, *, axis_name: Any) -> ArrayType:
+        return array_type((), np.dtype(np.int32))
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axis_name: Any) -> tuple[Any, int]:
+        return iota(dtype=np.dtype(np.int32), shape=(axis.size,), dimension=0), 0
+
+
+@primitive
+class all_gather(Collective):
+    """The operands of all elements, stacked along a new dimension (or, `tiled`, joined along an existing one)."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool) -> ArrayType:
+        shape = list(x.shape)
+        if tiled:
+            shape[all_gather_dimension] *= axis_size
+        else:
+            shape.insert(all_gather_dimension, axis_size)
+        return x.with_shape(shape)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, **params: Any) -> tuple[Any, int]:
+        x = move_axis(args[0], dims[0], 0)
+        return all_gather(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, tiled: bool, **params: Any) -> tuple[Any, Any]:
+        x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
+        return (joined(x, all_gather_dimension) if tiled else x), None
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool) -> Sequence[Any]:
+        return [reduce_scatter(cotangent, axis_name=axis_name, axis_size=axis_size, scatter_dimension=all_gather_dimension, tiled=tiled)]
+
+
+@primitive
+class reduce_scatter(Collective):
+    """Sum over a named axis, of which each element keeps its own slice."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool) -> ArrayType:
+        shape = list(x.shape)
+        if tiled:
+            shape[scatter_dimension] //= axis_size
+        else:
+            del shape[scatter_dimension]
+        return x.with_shape(shape)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, **params: Any) -> tuple[Any, int]:
+        x = move_axis(args[0], dims[0], 0)
+        return reduce_scatter(x, scatter_dimension=scatter_dimension + 1, **params), 0
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, tiled: bool, **params: Any) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        total = psum.repeated(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
+        if tiled:
+            total = parted(total, scatter_dimension, axis.size)
+        return total, scatter_dimension
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool) -> Sequence[Any]:
+        return [all_gather(cotangent, axis_name=axis_name, axis_size=axis_size, all_gather_dimension=scatter_dimension, tiled=tiled)]
+
+
+@primitive
+class all_to_all(Collective):
+    """Element b gets slice b of every element's `split_axis`, stacked at `concat_axis`: a transpose of batch and dimension."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int) -> ArrayType:
+        shape = [d for i, d in enumerate(x.shape) if i != split_axis]
+        shape.insert(concat_axis, axis_size)
+        return x.with_shape(shape)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any) -> tuple[Any, int]:
+        x = move_axis(args[0], dims[0], 0)
+        return all_to_all(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any) -> tuple[Any, int]:
+        x = batched_at_front(args[0], dims[0], axis)
+        x = move_axis(x, split_axis + 1, 0)  # (new batch, old batch, rest)
+        return move_axis(x, 1, concat_axis + 1), 0
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int) -> Sequence[Any]:
+        return [all_to_all(cotangent, axis_name=axis_name, axis_size=axis_size, split_axis=concat_axis, concat_axis=split_axis)]
+
+
+@primitive
+class ppermute(Collective):
+    """Send to other elements: `perm` lists (source, destination); who receives nothing gets zeros."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> ArrayType:
+        return x
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        return ppermute(args[0], **params), dims[0]
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> tuple[Any, int]:
+        x = batched_at_front(args[0], dims[0], axis)
+        senders = np.full((axis.size, 1), axis.size, np.int32)  # out of bounds: filled with zeros
+        for source, destination in perm:
+            senders[destination, 0] = source
+        numbers = GatherDimensionNumbers(offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,))
+        taken = gather(
+            x, senders,
+            dimension_numbers=numbers, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
+            mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
+        )  # fmt: skip
+        return taken, 0
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> Sequence[Any]:
+        return [ppermute(cotangent, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
+
+
+def joined(x: Any, dim: int) -> Any:
+    """Dimensions `dim` and the next one as one."""
+    shape = x.shape
+    return reshape(x, new_sizes=(*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]), dimensions=None)
+
+
+def parted(x: Any, dim: int, count: int) -> Any:
+    """Dimension `dim` as two, the first of size `count`."""
+    shape = x.shape
+    return reshape(x, new_sizes=(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :]), dimensions=None)

@@ -1,0 +1,220 @@
+"""Counts of events: Poisson, binomial and multinomial numbers, by inversion where they are small and rejection elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.util import as_shape, broadcast_shape, shape_of
+from weft.ops.random import random_split
+from weft.random.keys import one_key, split_keys
+from weft.random.uniform import draw_shape, draw_uniform, integer_dtype, parameters, real_dtype, sampler
+from weft.trace.array import Array
+
+# -------------------------------------------------------------------------------------------------------------- poisson
+
+
+def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Poisson numbers of mean lam."""
+    typed, _ = one_key("poisson", key)
+    found = integer_dtype("poisson", dtype)
+    (lam,) = parameters("poisson", dtypes.float32, lam)
+    return _poisson(typed, lam, shape=draw_shape("poisson", shape, shape_of(lam)), dtype=found)
+
+
+@sampler
+def _poisson(key: Array, lam: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    lam = wnp.broadcast_to(lam, shape)
+    small = wnp.isnan(lam) | (lam < 10)
+    # Both ways run for all elements; each gets a harmless mean where the other is taken.
+    few = _poisson_product(key, wnp.where(small, lam, np.float32(0)), dtype)
+    many = _poisson_rejection(key, wnp.where(small, np.float32(1e5), lam), dtype)
+    return wnp.where(lam == 0, np.array(0, dtype), wnp.where(small, few, many))
+
+
+def _poisson_product(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
+    """How many uniform numbers can be multiplied before the product falls below exp(-lam) (Knuth)."""
+    most = int(dtypes.iinfo(dtype).max)
+
+    def step(state: Any) -> Any:
+        number, count, key, log_product = state
+        key, subkey = split_keys(key, 2)
+        count = wnp.where(log_product > -lam, count + np.array(1, dtype), count)
+        u = draw_uniform(subkey, lam.shape, dtypes.float32)
+        return number + 1, count, key, log_product + wnp.log(u)
+
+    def more(state: Any) -> Any:
+        return wnp.any(state[3] > -lam) & (state[0] < min(most, 2**31 - 1))
+
+    start = (wnp.int32(0), wnp.zeros(lam.shape, dtype), key, wnp.zeros_like(lam))
+    return lax.while_loop(more, step, start)[1] - np.array(1, dtype)
+
+
+def _poisson_rejection(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
+    """Transformed rejection (Hörmann 1993, algorithm PTRS)."""
+    most = int(dtypes.iinfo(dtype).max)
+    log_lam = wnp.log(lam)
+    b = 0.931 + 2.53 * wnp.sqrt(lam)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    v_r = 0.9277 - 3.6224 / (b - 2)
+
+    def step(state: Any) -> Any:
+        number, drawn, accepted, key = state
+        key, first, second = split_keys(key, 3)
+        u = draw_uniform(first, lam.shape, dtypes.float32) - 0.5
+        v = draw_uniform(second, lam.shape, dtypes.float32)
+        u_shifted = 0.5 - wnp.abs(u)
+        k = wnp.floor((2 * a / u_shifted + b) * u + lam + 0.43)
+        s = wnp.log(v * inverse_alpha / (a / (u_shifted * u_shifted) + b))
+        t = -lam + k * log_lam - lax.lgamma(k + 1)
+        accept = (u_shifted >= 0.07) & (v <= v_r)
+        reject = (k < 0) | ((u_shifted < 0.013) & (v > u_shifted))
+        accept = accept | (~reject & (s <= t))
+        return number + 1, wnp.where(accept, k, drawn), accepted | accept, key
+
+    def more(state: Any) -> Any:
+        return wnp.any(~state[2]) & (state[0] < min(most, 2**31 - 1))
+
+    start = (wnp.int32(0), wnp.full_like(lam, -1), wnp.zeros(lam.shape, bool), key)
+    return lax.convert_element_type(lax.while_loop(more, step, start)[1], dtype)
+
+
+# ------------------------------------------------------------------------------------------------------------- binomial
+
+TAILS = tuple(math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi)) for k in range(10))
+"""log k! less its Stirling approximation, for k = 0 .. 9."""
+
+
+def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Binomial numbers: successes among n trials of probability p, as floats."""
+    typed, _ = one_key("binomial", key)
+    found = real_dtype("binomial", dtype)
+    n, p = parameters("binomial", found, n, p)
+    return _binomial(typed, n, p, shape=draw_shape("binomial", shape, shape_of(n), shape_of(p)), dtype=found)
+
+
+@sampler
+def _binomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    n, p = wnp.broadcast_to(n, shape), wnp.broadcast_to(p, shape)
+    number = functools.partial(np.array, dtype=dtype)
+    # The rarer outcome is counted; at the end the successes follow.
+    rare = p < number(0.5)
+    q = wnp.where(rare, p, number(1) - p)
+    bad_count = wnp.isnan(n) | (n < number(0))
+    bad_q = wnp.isnan(q) | (q < number(0))
+    infinite = wnp.isinf(n)
+    unknown = wnp.isnan(q)
+    q = wnp.where(bad_q, number(0.01), q)
+    small = bad_count | (n * q <= number(10))
+    whole = wnp.floor(n)
+    few = _binomial_inversion(key, wnp.where(small, whole, number(0)), q, dtype)
+    many = _binomial_rejection(key, wnp.where(small, number(1e4), whole), wnp.where(small, number(0.5), q), dtype)
+    bad = bad_q | bad_count
+    drawn = wnp.where(bad, number(np.nan), wnp.where(small, few, many))
+    drawn = wnp.where(infinite & ~bad, number(np.inf), drawn)
+    return wnp.where(rare | bad_count | unknown | infinite, drawn, whole - drawn)
+
+
+def _binomial_inversion(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) -> Array:
+    """How many geometric waiting times fit into n trials."""
+    log_miss = wnp.log1p(-p)
+
+    def step(state: Any) -> Any:
+        count, total, key = state
+        subkey, key = split_keys(key, 2)
+        count = wnp.where(total <= n, count + np.array(1, dtype), count)
+        waits = wnp.ceil(wnp.log(draw_uniform(subkey, n.shape, dtype)) / log_miss)
+        return count, total + waits, key
+
+    start = (wnp.zeros_like(n), wnp.zeros_like(n), key)
+    return lax.while_loop(lambda state: wnp.any(state[1] <= n), step, start)[0] - np.array(1, dtype)
+
+
+def _stirling_tail(k: Array, dtype: np.dtype[Any]) -> Array:
+    """The error of Stirling's approximation of log k!."""
+    held = wnp.clip(k, np.array(0, dtype), np.array(9, dtype))
+    next_ = held + np.array(1, dtype)
+    square = next_ * next_
+    one = functools.partial(np.array, dtype=dtype)
+    series = (one(1 / 12) - (one(1 / 360) - one(1 / 1260) / square) / square) / next_
+    table = wnp.asarray(np.array(TAILS, dtype))
+    return wnp.where(k <= one(9), table[lax.convert_element_type(wnp.floor(held), dtypes.int32)], series)
+
+
+def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) -> Array:
+    """Transformed rejection (Hörmann 1993, algorithm BTRS)."""
+    number = functools.partial(np.array, dtype=dtype)
+    half, one = number(0.5), number(1)
+    deviation = wnp.sqrt(n * p * (one - p))
+    b = number(1.15) + number(2.53) * deviation
+    a = number(-0.0873) + number(0.0248) * b + number(0.01) * p
+    c = n * p + half
+    v_r = number(0.92) - number(4.2) / b
+    odds = p / (one - p)
+    alpha = (number(2.83) + number(5.1) / b) * deviation
+    m = wnp.floor((n + one) * p)
+    tail = functools.partial(_stirling_tail, dtype=dtype)
+    fixed = (m + half) * wnp.log((m + one) / (odds * (n - m + one)))
+    fixed_tails = tail(m), tail(n - m)
+
+    def step(state: Any) -> Any:
+        drawn, accepted, key = state
+        key, first, second = split_keys(key, 3)
+        u, v = draw_uniform(first, n.shape, dtype) - half, draw_uniform(second, n.shape, dtype)
+        us = half - wnp.abs(u)
+        accept = (us >= number(0.07)) & (v <= v_r)
+        k = wnp.floor((number(2) * a / us + b) * u + c)
+        reject = (k < number(0)) | (k > n)
+        v = wnp.log(v * alpha / (a / (us * us) + b))
+        bound = fixed + (n + one) * wnp.log((n - m + one) / (n - k + one))
+        bound = bound + (k + half) * wnp.log(odds * (n - k + one) / (k + one))
+        bound = bound + fixed_tails[0] + fixed_tails[1] - tail(k) - tail(n - k)
+        accept = accept | (~reject & (v <= bound))
+        return wnp.where(accept, k, drawn), accepted | accept, key
+
+    start = (wnp.full_like(n, -1), wnp.zeros(n.shape, bool), key)
+    return lax.while_loop(lambda state: wnp.any(~state[1]), step, start)[0]
+
+
+def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
+    """How n trials fall on the outcomes along the last axis of p, as floats; `unroll` is that of the scan over outcomes."""
+    typed, _ = one_key("multinomial", key)
+    found = real_dtype("multinomial", dtype)
+    n, p = parameters("multinomial", found, n, p)
+    if not shape_of(p):
+        raise ValueError(f"multinomial needs a p of at least one dimension, got a scalar (at {user_line()}).")
+    fitting = broadcast_shape("multinomial", shape_of(n), shape_of(p)[:-1])
+    sizes = (*fitting, shape_of(p)[-1]) if shape is None else as_shape(shape)
+    if sizes[-1:] != tuple(shape_of(p)[-1:]) or broadcast_shape("multinomial", sizes[:-1], fitting) != sizes[:-1]:
+        raise ValueError(
+            f"multinomial got shape={sizes}, which does not end in what n of shape {shape_of(n)} and p of shape {shape_of(p)} "
+            f"broadcast to, {(*fitting, shape_of(p)[-1])} (at {user_line()})."
+        )
+    return _multinomial(typed, n, p, shape=sizes, dtype=found, unroll=unroll)
+
+
+@functools.partial(jit, static_argnames=("shape", "dtype", "unroll"))
+def _multinomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], unroll: int | bool) -> Array:
+    trials, p = wnp.broadcast_to(n, shape[:-1]), wnp.broadcast_to(p, shape)
+    # Outcome by outcome: its count is binomial among the trials that no earlier outcome took.
+    rest = lax.cumsum(p, axis=p.ndim - 1, reverse=True)
+    ratios = p / wnp.where(rest == 0, np.array(1, dtype), rest)
+
+    def step(left: Array, xs: Any) -> tuple[Array, Array]:
+        key, ratio = xs
+        ratio = wnp.clip(ratio, np.array(0, dtype), np.array(1, dtype))
+        count = _binomial(key, left, ratio, shape=shape[:-1], dtype=dtype)
+        return left - count, count
+
+    xs = (random_split(key, shape=(shape[-1],)), wnp.moveaxis(ratios, -1, 0))
+    _, counts = lax.scan(step, trials, xs, unroll=unroll)
+    return wnp.moveaxis(counts, 0, -1)

@@ -1,0 +1,210 @@
+"""Gamma numbers, drawn by rejection and differentiable in their parameter, and the distributions made of them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.custom import custom_jvp
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.util import as_shape, shape_of
+from weft.ops.random import random_split
+from weft.random.discrete import draw_rademacher
+from weft.random.keys import one_key, split_keys
+from weft.random.normal import draw_normal
+from weft.random.uniform import draw_shape, draw_uniform, exponential, parameters, real_dtype, sampler
+from weft.trace.array import Array
+
+
+def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Gamma numbers, of density x^(a - 1) exp(-x) / Γ(a). For small `a` many underflow to 0: see `loggamma`."""
+    return _draw("gamma", key, a, shape, dtype, log_space=False)
+
+
+def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Logarithms of gamma numbers, which do not underflow where the parameter is small."""
+    return _draw("loggamma", key, a, shape, dtype, log_space=True)
+
+
+def _draw(name: str, key: Any, a: Any, shape: Any, dtype: Any, log_space: bool) -> Array:
+    typed, _ = one_key(name, key)
+    found = real_dtype(name, dtype)
+    (a,) = parameters(name, found, a)
+    return _gamma(typed, a, shape=draw_shape(name, shape, shape_of(a)), log_space=log_space)
+
+
+@functools.partial(jit, static_argnames=("shape", "log_space"))
+def _gamma(key: Array, a: Any, *, shape: tuple[Any, ...], log_space: bool) -> Array:
+    return _random_gamma(log_space, key, wnp.broadcast_to(a, shape))
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(0,))
+def _random_gamma(log_space: bool, key: Array, alpha: Array) -> Array:
+    """One draw for each alpha, from a key of its own, by the method of Marsaglia and Tsang (2000)."""
+    dtype = alpha.dtype
+    number = functools.partial(np.array, dtype=dtype)
+    # The method needs alpha >= 1; a smaller one is drawn at alpha + 1 and scaled by a uniform number's power 1 / alpha.
+    large = alpha >= number(1)
+    d = wnp.where(large, alpha, alpha + number(1)) - number(1 / 3)
+    c = number(1 / 3) / wnp.sqrt(d)
+    keys, scale_keys = split_keys(random_split(key, shape=alpha.shape), 2)
+
+    def rejected(square: Array, cube: Array, u: Array) -> Array:
+        squeeze = u >= number(1) - number(0.0331) * (square * square)
+        return squeeze & (wnp.log(u) >= square * number(0.5) + d * ((number(1) - cube) + wnp.log(cube)))
+
+    def positive(state: Any) -> Any:
+        keys, x, v = state
+        keys, subkeys = split_keys(keys, 2)
+        todo = v <= 0
+        drawn = draw_normal(subkeys, (), dtype)
+        return keys, wnp.where(todo, drawn, x), wnp.where(todo, number(1) + drawn * c, v)
+
+    def attempt(state: Any) -> Any:
+        keys, square, cube, u = state
+        todo = rejected(square, cube, u)
+        keys, normal_keys, uniform_keys = split_keys(keys, 3)
+        start = (normal_keys, wnp.zeros_like(alpha), wnp.full_like(alpha, -1))
+        _, x, v = lax.while_loop(lambda state: wnp.any(state[2] <= 0), positive, start)
+        drawn = draw_uniform(uniform_keys, (), dtype)
+        return keys, wnp.where(todo, x * x, square), wnp.where(todo, v * v * v, cube), wnp.where(todo, drawn, u)
+
+    start = (keys, wnp.zeros_like(alpha), wnp.ones_like(alpha), wnp.full_like(alpha, 2))
+    _, _, cube, _ = lax.while_loop(lambda state: wnp.any(rejected(*state[1:])), attempt, start)
+    if log_space:
+        power = wnp.log1p(-draw_uniform(scale_keys, (), dtype))
+        boost = wnp.where(large | (power == 0), number(0), power * (number(1) / alpha))
+        return wnp.log(d) + wnp.log(cube) + boost
+    power = wnp.power(number(1) - draw_uniform(scale_keys, (), dtype), number(1) / alpha)
+    return d * cube * wnp.where(large, number(1), power)
+
+
+@_random_gamma.defjvp
+def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """Implicit differentiation: the draw moves with alpha so that the distribution function at it stays the same."""
+    key, alpha = primals
+    drawn = _random_gamma(log_space, key, alpha)
+    if not log_space:
+        return drawn, tangents[1] * lax.random_gamma_grad(alpha, drawn)
+    sample = wnp.exp(drawn)
+    sample = wnp.where(sample == 0, np.array(dtypes.finfo(alpha.dtype).tiny, alpha.dtype), sample)
+    return drawn, tangents[1] * (lax.random_gamma_grad(alpha, sample) / sample)
+
+
+# --------------------------------------------------------------------------------------------------------- made of gamma
+
+
+def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1)."""
+    typed, _ = one_key("beta", key)
+    found = real_dtype("beta", dtype)
+    a, b = parameters("beta", found, a, b)
+    return _beta(typed, a, b, shape=draw_shape("beta", shape, shape_of(a), shape_of(b)))
+
+
+@functools.partial(jit, static_argnames=("shape",))
+def _beta(key: Array, a: Any, b: Any, *, shape: tuple[Any, ...]) -> Array:
+    first_key, second_key = split_keys(key, 2)
+    first, second = (_gamma(k, x, shape=shape, log_space=True) for k, x in ((first_key, a), (second_key, b)))
+    # The ratio of gamma numbers, scaled so that the larger is 1: small parameters would underflow both.
+    largest = wnp.maximum(first, second)
+    first, second = wnp.exp(first - largest), wnp.exp(second - largest)
+    return first / (first + second)
+
+
+def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha."""
+    typed, _ = one_key("dirichlet", key)
+    found = real_dtype("dirichlet", dtype)
+    (alpha,) = parameters("dirichlet", found, alpha)
+    if not shape_of(alpha):
+        raise ValueError(f"dirichlet needs an alpha of at least one dimension, got a scalar (at {user_line()}).")
+    return _dirichlet(typed, alpha, shape=draw_shape("dirichlet", shape, shape_of(alpha)[:-1]))
+
+
+@functools.partial(jit, static_argnames=("shape",))
+def _dirichlet(key: Array, alpha: Any, *, shape: tuple[Any, ...]) -> Array:
+    logs = _gamma(key, alpha, shape=(*shape, alpha.shape[-1]), log_space=True)
+    parts = wnp.exp(logs - lax.stop_gradient(wnp.max(logs, axis=-1, keepdims=True)))
+    return parts / wnp.sum(parts, axis=-1, keepdims=True)
+
+
+def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Chi-square numbers with df degrees of freedom."""
+    typed, _ = one_key("chisquare", key)
+    found = real_dtype("chisquare", dtype)
+    (df,) = parameters("chisquare", found, df)
+    return _chisquare(typed, df, shape=draw_shape("chisquare", shape, shape_of(df)), dtype=found)
+
+
+@sampler
+def _chisquare(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    two = np.array(2, dtype)
+    return wnp.exp(_gamma(key, wnp.divide(df, two), shape=shape, log_space=True)) * two
+
+
+def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """F numbers: the ratio of two chi-square numbers, each over its degrees of freedom."""
+    typed, _ = one_key("f", key)
+    found = real_dtype("f", dtype)
+    dfnum, dfden = parameters("f", found, dfnum, dfden)
+    return _f(typed, dfnum, dfden, shape=draw_shape("f", shape, shape_of(dfnum), shape_of(dfden)), dtype=found)
+
+
+@sampler
+def _f(key: Array, dfnum: Any, dfden: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    denominator_key, numerator_key = split_keys(key, 2)
+    numerator = _chisquare(numerator_key, dfnum, shape=shape, dtype=dtype)
+    denominator = _chisquare(denominator_key, dfden, shape=shape, dtype=dtype)
+    return (numerator / dfnum) / (denominator / dfden)
+
+
+def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Student's t numbers with df degrees of freedom."""
+    typed, _ = one_key("t", key)
+    found = real_dtype("t", dtype)
+    (df,) = parameters("t", found, df)
+    return _t(typed, df, shape=draw_shape("t", shape, shape_of(df)), dtype=found)
+
+
+@sampler
+def _t(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    normal_key, gamma_key = split_keys(key, 2)
+    half = wnp.divide(df, np.array(2, dtype))
+    draws = draw_normal(normal_key, shape, dtype)
+    return draws * wnp.sqrt(half / _gamma(gamma_key, half, shape=shape, log_space=False))
+
+
+def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Numbers of density proportional to exp(-|x|^p)."""
+    typed, _ = one_key("generalized_normal", key)
+    found = real_dtype("generalized_normal", dtype)
+    (p,) = parameters("generalized_normal", found, p)
+    return _generalized_normal(typed, p, shape=as_shape(shape), dtype=found)
+
+
+@sampler
+def _generalized_normal(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    gamma_key, sign_key = split_keys(key, 2)
+    power = wnp.divide(np.array(1, dtype), p)
+    lengths = _gamma(gamma_key, power, shape=shape, log_space=False)
+    return draw_rademacher(sign_key, shape, dtype) * wnp.power(lengths, power)
+
+
+def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
+    """Vectors of d numbers, uniform in the unit ball of the p-norm."""
+    typed, _ = one_key("ball", key)
+    found = real_dtype("ball", dtype)
+    (power,) = parameters("ball", found, p)
+    (size,) = as_shape(d, "d")
+    direction_key, length_key = split_keys(typed, 2)
+    directions = _generalized_normal(direction_key, power, shape=(*as_shape(shape), size), dtype=found)
+    excess = exponential(length_key, shape, found)
+    total = wnp.sum(wnp.power(wnp.abs(directions), power), axis=-1) + excess
+    return directions / wnp.power(total, wnp.divide(np.array(1, found), power))[..., None]
