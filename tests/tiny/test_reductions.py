@@ -99,8 +99,8 @@ def test_running_maximum_shares_ties_pair_by_pair():
 
 
 def test_log_of_sums_of_exponentials_neither_overflows_nor_loses_minus_infinity():
-    x = np.array([-np.inf, -np.inf, 1000, 1000], np.float32)
-    assert np.allclose(lax.cumlogsumexp(x), [-np.inf, -np.inf, 1000, 1000 + np.log(2)])
+    x = np.array([-np.inf, -np.inf, 100, 100], np.float32)
+    assert np.allclose(lax.cumlogsumexp(x), [-np.inf, -np.inf, 100, 100 + np.log(2)])
     gradient = weft.grad(lambda x: lax.index_in_dim(lax.cumlogsumexp(x), 3, keepdims=False))(x)
     assert np.allclose(gradient, [0, 0, 0.5, 0.5])
     values = np.array([1 + 2j, 1 - 2j, 0.5 + 3j], np.complex64)

@@ -307,12 +307,7 @@ def check_gradient_input(fun: Callable[..., Any], path: str, leaf: Any, holomorp
     if holomorphic:
         if kind != "c":
             raise TypeError(f"grad of {name_of(fun)} with holomorphic=True needs complex arguments, got {aval.short()} at {path}.")
-    elif kind == "c":
-        raise TypeError(
-            f"grad of {name_of(fun)} needs real arguments, got {aval.short()} at {path}. "
-            "For a holomorphic function pass holomorphic=True; otherwise differentiate real and imaginary parts with vjp."
-        )
-    elif kind != "f" and not allow_int:
+    elif kind not in "fc" and not allow_int:
         raise IntegerInputGradientError(
             f"grad of {name_of(fun)} needs floating-point arguments; {path} is not.",
             received=aval.short(),

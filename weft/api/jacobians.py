@@ -99,6 +99,7 @@ def basis(value: Any) -> Any:
         block = np.zeros((total, size), dtypes.storage(aval.dtype if aval.tangent() == aval else dtypes.float0))
         if aval.tangent() == aval:
             block[np.arange(start, start + size), np.arange(size)] = 1
+        block.flags.writeable = False  # nobody else has it, so it need not be copied
         made.append(EVALUATION.lift(block.reshape((total, *aval.shape))))
         start += size
     return tree.unflatten(treedef, made)

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.settings import config
 from weft.ir.context import context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
+from weft.ir.nans import check_finite
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
@@ -55,18 +57,16 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     return replay(jaxpr, *args)
 
 
-def run(jaxpr: Jaxpr, arrays: Sequence[Any], check: Any = None) -> list[Any]:
-    """Compute the results on NumPy arrays, freeing every intermediate after its last use.
-
-    `check(equation, results)` is called after each equation when given (nan checks use it).
-    """
+def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
+    """Compute the results on NumPy arrays, freeing every intermediate after its last use."""
+    watched = config.debug_nans or config.debug_infs
     values: dict[Var, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
         results = run_equation(equation, operands)
-        if check is not None:
-            check(equation, results)
+        if watched and not equation.primitive.higher_order:
+            check_finite(equation.primitive, results, equation.source)
         values.update(zip(equation.outvars, results, strict=True))
         for v in finished:
             values.pop(v, None)

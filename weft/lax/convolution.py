@@ -14,7 +14,6 @@ from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType, type_of
 from weft.lax.contraction import dot_general, preferred
-from weft.ops.contract import natural_dtype
 from weft.ops.convolution import conv_general_dilated as conv_primitive
 from weft.ops.convolution_shapes import (
     ConvDimensionNumbers,
@@ -116,7 +115,7 @@ def _counts(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any) -> Any:
-    """Operands have one dtype, and the result is not narrower."""
+    """Operands have one dtype, and it fits into the one asked for."""
     if x.dtype != kernel.dtype:
         raise DtypeMismatchError(
             "conv_general_dilated needs an operand and a kernel of one dtype.",
@@ -125,9 +124,13 @@ def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any
             at=user_line(),
         )
     dtype = preferred(preferred_element_type, "conv_general_dilated")
-    if dtype is not None and dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(natural_dtype(x.dtype, kernel.dtype)):
+    if dtype is None:
+        return None
+    ranks = {"b": 0, "i": 0, "u": 0, "f": 1, "c": 2}
+    asked, given = ranks.get(dtypes.kind(dtype), -1), ranks.get(dtypes.kind(x.dtype), 3)
+    if asked < given or (given == 2) != (asked == 2) or dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(x.dtype):
         raise DtypeMismatchError(
-            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)}, too narrow for {x.short()}.",
+            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)} for the operand {x.short()}.",
             fix="convert the result with lax.convert_element_type",
             at=user_line(),
         )
@@ -203,7 +206,7 @@ def conv_transpose(
             raise fail(
                 f"conv_transpose needs dimension_numbers beyond 3 spatial dimensions; the operand has shape {x}."
             )
-        dimension_numbers = _CHANNELS_LAST[len(x)]  # type: ignore[assignment]
+        dimension_numbers = _CHANNELS_LAST[len(x)]
     numbers = conv_dimension_numbers(x, kernel, dimension_numbers)
     rank = len(x) - 2
     dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)

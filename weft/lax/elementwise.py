@@ -27,14 +27,23 @@ _KINDS_TAKEN = {int: "iu", float: "f", complex: "c"}
 
 
 def _pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands as one operation takes them; quick where there is nothing to do."""
-    try:
-        first, second = x.aval, y.aval
-    except AttributeError:
-        return _adapted(x, y)
-    if first.shape == second.shape or not first.shape or not second.shape:
-        return x, y
+    """Two operands as one operation takes them; quick in the common cases."""
+    first, second = getattr(x, "aval", None), getattr(y, "aval", None)
+    if first is not None and second is not None:
+        if first.shape == second.shape or not first.shape or not second.shape:
+            return x, y
+    elif first is not None and type(y) in _NUMBERS:
+        return x, _number(y, first.dtype)
+    elif second is not None and type(x) in _NUMBERS:
+        return _number(x, second.dtype), y
     return _adapted(x, y)
+
+
+def _number(value: Any, dtype: Any) -> Any:
+    """A Python number in `dtype` if that is of its kind; where that changes nothing it stays what it is."""
+    if dtypes.kind(dtype) not in _KINDS_TAKEN[type(value)] or _dtype(value) == dtype:
+        return value
+    return dtypes.coerce_value(value, dtype)
 
 
 def _numbers_adapted(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -42,13 +51,7 @@ def _numbers_adapted(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     found = next((_dtype(a) for a in operands if type(a) not in _NUMBERS), None)
     if found is None:
         return operands
-    kind = dtypes.kind(found)
-    return tuple(
-        dtypes.coerce_value(a, found)
-        if type(a) in _NUMBERS and kind in _KINDS_TAKEN[type(a)] and _dtype(a) != found
-        else a
-        for a in operands
-    )
+    return tuple(_number(a, found) if type(a) in _NUMBERS else a for a in operands)
 
 
 def _dtype(x: Any) -> Any:
@@ -502,7 +505,14 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
     """`x` brought within [min, max]."""
-    return selection.clamp(*_numbers_adapted((min, x, max)))
+    operands = _numbers_adapted((min, x, max))
+    for bound, word in ((min, "min"), (max, "max")):
+        if np.shape(bound) and np.shape(bound) != np.shape(x):
+            raise fail(
+                f"clamp got {word} of shape {np.shape(bound)} for an operand of shape {np.shape(x)}.",
+                fix=f"{word} must be a scalar or have the operand's shape; weft.numpy.clip broadcasts",
+            )
+    return selection.clamp(*operands)
 
 
 # ------------------------------------------------------------------------------------------------------- conversion

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,16 +51,35 @@ __all__ = [
 ]
 
 
-def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[Any], Any]:
-    """Operands as arrays in their own dtypes, and the dtype of the result.
+class Result(NamedTuple):
+    """The dtype of a result, and whether it takes the width of what it meets next."""
+
+    dtype: Any
+    weak: bool
+
+
+def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[Any], Result]:
+    """Operands as arrays in their own dtypes, and the dtype of the result with whether it is weak.
 
     A contraction takes operands of different dtypes, so only weakly typed ones are converted here.
     """
     arrays = ensure_arrays(name, *args)
     chosen = preferred(preferred_element_type, name)
-    promoted = dtypes.result_type(*arrays)
+    promoted, weak = dtypes.result_type(*arrays, return_weak_type_flag=True)
     arrays = [cast(x, promoted) if x.aval.weak_type and x.dtype != promoted else x for x in arrays]
-    return arrays, promoted if chosen is None else chosen
+    return arrays, Result(promoted, weak) if chosen is None else Result(chosen, False)
+
+
+def _contracted(
+    a: Any, b: Any, numbers: Any, precision: PrecisionLike, result: Result, out_sharding: Any = None
+) -> Any:
+    made = dot_general(a, b, numbers, precision, result.dtype, out_sharding=out_sharding)
+    return cast(made, result.dtype, True) if result.weak and not made.aval.weak_type else made
+
+
+def _times(x: Any, y: Any) -> Any:
+    """The product of elements; of booleans, whether both are true."""
+    return and_(x, y) if dtypes.kind(x.dtype) == "b" else mul(x, y)
 
 
 # ----------------------------------------------------------------------------------------------------------- two arrays
@@ -69,13 +89,13 @@ def dot(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
     """The product of vectors or matrices; else the sum over the last axis of `a` and the second-last of `b`."""
-    (a, b), dtype = _operands("dot", preferred_element_type, a, b)
+    (a, b), result = _operands("dot", preferred_element_type, a, b)
     if not a.ndim or not b.ndim:
         contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     else:
         contract = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
         _check_inner("dot", a, b, *contract)
-    return dot_general(a, b, (contract, ((), ())), precision, dtype, out_sharding=out_sharding)
+    return _contracted(a, b, (contract, ((), ())), precision, result, out_sharding)
 
 
 def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence[int]) -> None:
@@ -94,39 +114,39 @@ def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
     """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right."""
-    (a, b), dtype = _operands("matmul", preferred_element_type, a, b)
+    (a, b), result = _operands("matmul", preferred_element_type, a, b)
     for number, x in enumerate((a, b)):
         if not x.ndim:
             raise ValueError(
                 f"matmul input operand {number} must have ndim at least 1, but it has ndim 0; multiply takes numbers.  "
                 f"at {user_line()}"
             )
-    return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, dtype, out_sharding)
+    return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, result, out_sharding)
 
 
 def matvec(x1: Any, x2: Any, /) -> Any:
     """Matrices times vectors, leading axes broadcast."""
-    (x1, x2), dtype = _operands("matvec", None, x1, x2)
+    (x1, x2), result = _operands("matvec", None, x1, x2)
     _check_ranks("matvec", x1, 2, x2, 1)
-    return _product("matvec", x1, 2, x2, 1, None, dtype)
+    return _product("matvec", x1, 2, x2, 1, None, result)
 
 
 def vecmat(x1: Any, x2: Any, /) -> Any:
     """Conjugated vectors times matrices, leading axes broadcast."""
-    (x1, x2), dtype = _operands("vecmat", None, x1, x2)
+    (x1, x2), result = _operands("vecmat", None, x1, x2)
     _check_ranks("vecmat", x1, 1, x2, 2)
-    return _product("vecmat", _conjugated(x1), 1, x2, 2, None, dtype)
+    return _product("vecmat", _conjugated(x1), 1, x2, 2, None, result)
 
 
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Any:
     """Products of conjugated vectors with vectors along an axis, the other axes broadcast."""
-    (x1, x2), dtype = _operands("vecdot", preferred_element_type, x1, x2)
+    (x1, x2), result = _operands("vecdot", preferred_element_type, x1, x2)
     _check_ranks("vecdot", x1, 1, x2, 1)
     first, second = canonicalize_axis(axis, x1.ndim, "vecdot"), canonicalize_axis(axis, x2.ndim, "vecdot")
     x1, x2 = move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1)
-    return _product("vecdot", _conjugated(x1), 1, x2, 1, precision, dtype)
+    return _product("vecdot", _conjugated(x1), 1, x2, 1, precision, result)
 
 
 def _check_ranks(name: str, a: Any, a_rank: int, b: Any, b_rank: int) -> None:
@@ -140,34 +160,73 @@ def _conjugated(x: Any) -> Any:
     return conj(x, input_dtype=x.dtype) if dtypes.kind(x.dtype) == "c" else x
 
 
-def _product(
-    name: str, a: Any, a_core: int, b: Any, b_core: int, precision: PrecisionLike, dtype: Any, out_sharding: Any = None
-) -> Any:
-    """Contract the last axis of `a` with the first core axis of `b`; axes before the core ones broadcast.
+class ProductPlan(NamedTuple):
+    """How a product with broadcast leading axes is one contraction: axes dropped before, order and places after."""
 
-    Leading axes of size 1 are dropped rather than repeated, and one that only one operand has is a free dimension:
-    so an array of matrices times one matrix is a single large product.
-    """
+    a_dropped: tuple[int, ...]
+    b_dropped: tuple[int, ...]
+    numbers: Any
+    permutation: tuple[int, ...] | None
+    places: tuple[int, ...] | None
+    lead: tuple[Any, ...]
+    core: int
+
+
+def _product(
+    name: str,
+    a: Any,
+    a_core: int,
+    b: Any,
+    b_core: int,
+    precision: PrecisionLike,
+    result: Result,
+    out_sharding: Any = None,
+) -> Any:
+    """Contract the last axis of `a` with the first core axis of `b`; axes before the core ones broadcast."""
     _check_inner(name, a, b, (a.ndim - 1,), (b.ndim - b_core,))
-    a_lead, b_lead = a.shape[: a.ndim - a_core], b.shape[: b.ndim - b_core]
+    plan = _product_plan(name, a.shape, a_core, b.shape, b_core)
+    if plan.a_dropped:
+        a = squeeze(a, dimensions=plan.a_dropped)
+    if plan.b_dropped:
+        b = squeeze(b, dimensions=plan.b_dropped)
+    made = _contracted(a, b, plan.numbers, precision, result, out_sharding)
+    if plan.permutation is not None:
+        made = transpose(made, permutation=plan.permutation)
+    if plan.places is not None:
+        shape = (*plan.lead, *made.shape[made.ndim - plan.core :])
+        made = broadcast_in_dim(made, shape=shape, broadcast_dimensions=plan.places)
+    return made
+
+
+@lru_cache(maxsize=2048)
+def _product_plan(
+    name: str, a_shape: tuple[Any, ...], a_core: int, b_shape: tuple[Any, ...], b_core: int
+) -> ProductPlan:
+    """Leading axes of size 1 are dropped rather than repeated, and one that only one operand has is a free dimension.
+
+    So an array of matrices times one matrix is a single large product.
+    """
+    a_lead, b_lead = a_shape[: len(a_shape) - a_core], b_shape[: len(b_shape) - b_core]
     lead = broadcast_shape(name, a_lead, b_lead)
     rank = len(lead)
     a_axes, b_axes = _varying(a_lead, lead, b_lead), _varying(b_lead, lead, a_lead)
-    a = _keep_leading(a, len(a_lead), [p - (rank - len(a_lead)) for p in a_axes])
-    b = _keep_leading(b, len(b_lead), [p - (rank - len(b_lead)) for p in b_axes])
+    a_missing, b_missing = rank - len(a_lead), rank - len(b_lead)
     shared = [p for p in a_axes if p in b_axes]
     batch = (tuple(a_axes.index(p) for p in shared), tuple(b_axes.index(p) for p in shared))
-    made = dot_general(a, b, (((a.ndim - 1,), (b.ndim - b_core,)), batch), precision, dtype, out_sharding=out_sharding)
     rows, columns = [rank] * (a_core - 1), [rank + 1] * (b_core - 1)
     order = shared + [p for p in a_axes if p not in shared] + rows + [p for p in b_axes if p not in shared] + columns
     wanted = sorted(order)
-    if order != wanted:
-        made = transpose(made, permutation=tuple(order.index(p) for p in wanted))
     core = len(rows) + len(columns)
-    if made.ndim != rank + core:  # axes of size 1 that both operands had
-        places = (*(p for p in wanted if p < rank), *range(rank, rank + core))
-        made = broadcast_in_dim(made, shape=(*lead, *made.shape[made.ndim - core :]), broadcast_dimensions=places)
-    return made
+    squeezed = len(wanted) != rank + core  # axes of size 1 that both operands had come back at the end
+    return ProductPlan(
+        tuple(i for i in range(len(a_lead)) if i + a_missing not in a_axes),
+        tuple(i for i in range(len(b_lead)) if i + b_missing not in b_axes),
+        (((len(a_axes) + a_core - 1,), (len(b_axes),)), batch),
+        tuple(order.index(p) for p in wanted) if order != wanted else None,
+        (*(p for p in wanted if p < rank), *range(rank, rank + core)) if squeezed else None,
+        lead,
+        core,
+    )
 
 
 def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ...]) -> list[int]:
@@ -180,17 +239,12 @@ def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ..
     ]
 
 
-def _keep_leading(x: Any, lead: int, kept: Sequence[int]) -> Any:
-    dropped = tuple(i for i in range(lead) if i not in kept)
-    return squeeze(x, dimensions=dropped) if dropped else x
-
-
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
     """The product of two arrays read as vectors, the first one conjugated."""
-    (a, b), dtype = _operands("vdot", preferred_element_type, a, b)
+    (a, b), result = _operands("vdot", preferred_element_type, a, b)
     a, b = _flat(_conjugated(a)), _flat(b)
     _check_inner("vdot", a, b, (0,), (0,))
-    return dot_general(a, b, (((0,), (0,)), ((), ())), precision, dtype)
+    return _contracted(a, b, (((0,), (0,)), ((), ())), precision, result)
 
 
 def _flat(x: Any) -> Any:
@@ -199,12 +253,12 @@ def _flat(x: Any) -> Any:
 
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
     """The sum of products over the last axes of both."""
-    (a, b), dtype = _operands("inner", preferred_element_type, a, b)
+    (a, b), result = _operands("inner", preferred_element_type, a, b)
     contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     if a.ndim and b.ndim:
         contract = ((a.ndim - 1,), (b.ndim - 1,))
         _check_inner("inner", a, b, *contract)
-    return dot_general(a, b, (contract, ((), ())), precision, dtype)
+    return _contracted(a, b, (contract, ((), ())), precision, result)
 
 
 def outer(a: Any, b: Any, out: None = None) -> Any:
@@ -212,7 +266,7 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
     check_no_out("outer", out)
     a, b = promote_dtypes(*(_flat(x) for x in ensure_arrays("outer", a, b)))
     shape = (a.shape[0], b.shape[0])
-    return mul(
+    return _times(
         broadcast_in_dim(a, shape=shape, broadcast_dimensions=(0,)),
         broadcast_in_dim(b, shape=shape, broadcast_dimensions=(1,)),
     )
@@ -228,7 +282,7 @@ def tensordot(
     out_sharding: Any = None,
 ) -> Any:
     """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists."""
-    (a, b), dtype = _operands("tensordot", preferred_element_type, a, b)
+    (a, b), result = _operands("tensordot", preferred_element_type, a, b)
     if not isinstance(axes, (tuple, list)) and not (isinstance(axes, np.ndarray) and axes.ndim):
         count = index(axes)  # type: ignore[arg-type]
         if count > min(a.ndim, b.ndim):
@@ -243,7 +297,7 @@ def tensordot(
         if len(left) != len(right):
             raise fail(f"tensordot requires axes lists to have equal length, got {axes[0]} and {axes[1]}.")
     _check_inner("tensordot", a, b, left, right)
-    return dot_general(a, b, ((left, right), ((), ())), precision, dtype, out_sharding=out_sharding)
+    return _contracted(a, b, ((left, right), ((), ())), precision, result, out_sharding)
 
 
 def _axes_of(x: Any, axes: Any) -> tuple[int, ...]:
@@ -286,21 +340,20 @@ def einsum(
     """
     check_no_out("einsum", out)
     text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
-    arrays, dtype = _operands("einsum", preferred_element_type, *args)
+    arrays, result = _operands("einsum", preferred_element_type, *args)
     if not arrays:
         raise ValueError(f"einsum needs at least one operand, got only {text!r}.  at {user_line()}")
-    weak = preferred_element_type is None and all(x.aval.weak_type for x in arrays)
     for step in einsum_plan.plan(text, tuple(x.shape for x in arrays), _hashable(optimize)):
         if isinstance(step, einsum_plan.Contract):
             pair = arrays[step.first], arrays[step.second]
-            made = _dot_general(*pair, step.dimension_numbers, precision, preferred_element_type=dtype)
+            made = _dot_general(*pair, step.dimension_numbers, precision, preferred_element_type=result.dtype)
             arrays = [x for i, x in enumerate(arrays) if i not in (step.first, step.second)]
             arrays.append(made)
         elif isinstance(step, einsum_plan.Reduce):
-            arrays[step.operand] = _reduced(arrays[step.operand], step, dtype)
+            arrays[step.operand] = _reduced(arrays[step.operand], step, result.dtype)
         else:
             arrays = [transpose(arrays[0], permutation=step.permutation)]
-    return cast(arrays[0], dtype, weak) if arrays[0].dtype != dtype else arrays[0]
+    return cast(arrays[0], result.dtype, result.weak)
 
 
 def _hashable(optimize: Any) -> Any:

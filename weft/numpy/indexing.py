@@ -75,7 +75,7 @@ class NewAxis:
 
 
 class Gap:
-    """An Ellipsis that stands for no axis: it keeps the arrays on its two sides apart, as one that stands for some does."""
+    """An Ellipsis that stands for no axis: it keeps the arrays on its two sides apart all the same."""
 
 
 Entry = IntegerEntry | SliceEntry | ArrayEntry | NewAxis | Gap
@@ -167,13 +167,11 @@ def read_part(part: Any) -> Any:
     if isinstance(part, str):
         raise TypeError(f"An array is not indexed by a string, got {part!r} (at {user_line()}).")
     if isinstance(part, (list, tuple)):
-        made = (
-            np.asarray([np.asarray(p) if isinstance(p, ConcreteArray) else p for p in part])
-            if not _has_tracer(part)
-            else None
-        )
-        if made is None:
+        made: Any
+        if _has_tracer(part):
             made = lax_shape.concatenate([lax_shape.expand_dims(ensure_array(p), (0,)) for p in part], 0)
+        else:
+            made = np.asarray(part)
         part = made.astype(INT32) if isinstance(made, np.ndarray) and not made.size else made
     elif hasattr(type(part), "__jax_array__") and not isinstance(part, Array):
         part = part.__jax_array__()
@@ -216,7 +214,7 @@ def consumed(part: Any) -> int:
 
 def read_slice(part: slice, axis: int, aval: ArrayType) -> SliceEntry:
     """A slice with its bounds counted from the start and cut to the size of the axis."""
-    size = aval.shape[axis]
+    size: Any = aval.shape[axis]
     start, stop, step = part.start, part.stop, part.step
     if start is None and stop is None and step is None:
         return SliceEntry(axis, 0, size, 1, True)
@@ -418,7 +416,7 @@ def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
             components.append((entry.axis, entry.value, tuple(range(last - entry.value.ndim, last))))
         else:
             continue
-        collapsed.append(entry.axis)
+        collapsed.append(components[-1][0])
     for i, dim in enumerate(kept):
         if isinstance(dim, SliceEntry) and windows[i]:
             sizes[dim.axis] = dim.size
@@ -444,7 +442,7 @@ def index_vectors(components: Sequence[tuple[int, Any, tuple[int, ...]]], batch_
             if not any(isinstance(d, Expression) for d in batch_shape)
             else _empty(batch_shape)
         )
-    values = [value if isinstance(value, Array) else np.asarray(value) for _, value, _ in components]
+    values: list[Any] = [value if isinstance(value, Array) else np.asarray(value) for _, value, _ in components]
     dtype = INT64 if any(v.dtype.itemsize > 4 for v in values if isinstance(v, Array) or v.ndim) else INT32
     if all(isinstance(v, np.ndarray) for v in values) and not any(isinstance(d, Expression) for d in batch_shape):
         columns = []

@@ -64,8 +64,14 @@ def natural_dtype(lhs: Any, rhs: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def compute_dtype(lhs: Any, rhs: Any, result: Any) -> Any:
-    """Dtype in which products are summed, before the sum is rounded to the result's."""
-    strongest = max(natural_dtype(lhs, rhs), result, key=_strength)
+    """Dtype in which products are summed, before the sum is rounded to the result's.
+
+    It is the wider of the operands' and the result's; but operands of different dtypes, of which a number of a lower
+    kind is asked, are converted to it first.
+    """
+    natural = natural_dtype(lhs, rhs)
+    lowered = lhs != rhs and 0 < _KIND_RANKS[dtypes.kind(result)] < _KIND_RANKS[dtypes.kind(natural)]
+    strongest = result if lowered else max(natural, result, key=_strength)
     if dtypes.kind(strongest) in "iu" and dtypes.itemsize_bits(strongest) < 8:
         return np.dtype(np.int32)
     return dtypes.accumulation_dtype(strongest)
@@ -92,7 +98,7 @@ def contraction_dtype(name: str, lhs: Any, rhs: Any, preferred: Any) -> Any:
 
 
 def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
-    """An accumulated result in the dtype of the equation."""
+    """An operand or an accumulated result in another dtype; of a complex one that must be real, the real part."""
     if x.dtype == dtype:
         return x
     if x.dtype.kind == "c" and dtypes.kind(dtype) != "c":
@@ -181,10 +187,10 @@ class dot_general(Primitive):
         lhs_free, rhs_free = free_axes(len(left), len(right), dimension_numbers)
         result = contraction_dtype("dot_general", lhs.dtype, rhs.dtype, preferred_element_type)
         return Contraction(
-            batch=math.prod(left[i] for i in lhs_batch),  # type: ignore[misc]
-            m=math.prod(left[i] for i in lhs_free),  # type: ignore[misc]
-            n=math.prod(right[i] for i in rhs_free),  # type: ignore[misc]
-            k=math.prod(left[i] for i in lhs_contract),  # type: ignore[misc]
+            batch=math.prod(left[i] for i in lhs_batch),
+            m=math.prod(left[i] for i in lhs_free),
+            n=math.prod(right[i] for i in rhs_free),
+            k=math.prod(left[i] for i in lhs_contract),
             lhs_axes=(*lhs_batch, *lhs_free, *lhs_contract),
             rhs_axes=(*rhs_batch, *rhs_contract, *rhs_free),
             compute=compute_dtype(lhs.dtype, rhs.dtype, result),
@@ -193,9 +199,9 @@ class dot_general(Primitive):
         )
 
     def eval(self, lhs: Any, rhs: Any, **params: Any) -> Any:
-        plan = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
-        left = lhs.astype(plan.compute, copy=False).transpose(plan.lhs_axes).reshape(plan.batch, plan.m, plan.k)
-        right = rhs.astype(plan.compute, copy=False).transpose(plan.rhs_axes).reshape(plan.batch, plan.k, plan.n)
+        plan: Any = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
+        left = rounded(lhs, plan.compute).transpose(plan.lhs_axes).reshape(plan.batch, plan.m, plan.k)
+        right = rounded(rhs, plan.compute).transpose(plan.rhs_axes).reshape(plan.batch, plan.k, plan.n)
         return rounded(np.matmul(left, right).reshape(plan.shape), plan.result)
 
     def transpose(
@@ -258,7 +264,7 @@ class dot_general(Primitive):
         numbers = ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
         if left is None or right is None:  # a free dimension of one operand
             lhs_free, rhs_free = free_axes(_rank(lhs), _rank(rhs), numbers)
-            dim = len(lhs_batch) + (lhs_free.index(left) if left is not None else len(lhs_free) + rhs_free.index(right))  # type: ignore[arg-type]
+            dim = len(lhs_batch) + (lhs_free.index(left) if left is not None else len(lhs_free) + rhs_free.index(right))
         return dot_general(lhs, rhs, dimension_numbers=numbers, **params), dim
 
     def factors(

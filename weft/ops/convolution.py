@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -74,39 +75,8 @@ class conv_general_dilated(Primitive):
         precision: CanonicalPrecision = None,
         preferred_element_type: Any = None,
     ) -> ArrayType:
-        rank = len(lhs.shape)
-        shapes = f"operand {lhs.short()} and kernel {rhs.short()}"
-        if rank != len(rhs.shape) or rank < 2:
-            raise fail("conv_general_dilated needs an operand and a kernel of one rank, at least 2.", received=shapes)
-        for name, spec in zip(dimension_numbers._fields, dimension_numbers, strict=True):
-            if sorted(spec) != list(range(rank)):
-                raise fail(
-                    f"conv_general_dilated got {name} {spec}, which must name each of {rank} axes once.",
-                    received=shapes,
-                )
-        counts = {"window_strides": window_strides, "lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation}
-        for name, values in counts.items():
-            if len(values) != rank - 2 or any(value < 1 for value in values):
-                raise fail(
-                    f"conv_general_dilated got {name} {values} for {rank - 2} spatial dimensions.",
-                    received=shapes,
-                    fix="give one positive integer for each spatial dimension",
-                )
-        if len(padding) != rank - 2:
-            raise fail(
-                f"conv_general_dilated got padding {padding} for {rank - 2} spatial dimensions.", received=shapes
-            )
-        batch, features, *sizes = in_order(lhs.shape, dimension_numbers.lhs_spec)
-        out_features, in_features, *kernel = in_order(rhs.shape, dimension_numbers.rhs_spec)
-        check_groups(shapes, batch, features, in_features, out_features, feature_group_count, batch_group_count)
-        if any(size == 0 for size in kernel):
-            raise fail("conv_general_dilated got a kernel without elements in a spatial dimension.", received=shapes)
-        windows = windows_of(sizes, kernel, window_strides, padding, lhs_dilation, rhs_dilation)
-        if any(definitely_less(w.padded, 0) for w in windows):
-            raise fail(f"conv_general_dilated got padding {padding}, which crops more than there is.", received=shapes)
-        shape = (batch // batch_group_count, out_features, *(w.count for w in windows))
-        dtype = contraction_dtype("conv_general_dilated", lhs.dtype, rhs.dtype, preferred_element_type)
-        return array_type(placed(shape, dimension_numbers.out_spec), dtype, lhs.weak_type and rhs.weak_type)
+        settings = window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers
+        return result_type(lhs, rhs, *settings, feature_group_count, batch_group_count, preferred_element_type)
 
     def canonical(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> Convolution:
         """The convolution in the form that compilers read."""
@@ -135,11 +105,11 @@ class conv_general_dilated(Primitive):
         )
 
     def eval(self, lhs: Any, rhs: Any, **params: Any) -> Any:
-        plan = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
+        plan: Any = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
         if 0 in plan.shape:
             return np.zeros(plan.shape, plan.result)
-        x = spread(lhs.astype(plan.compute, copy=False).transpose(plan.lhs_axes), plan.windows)
-        kernel = rhs.astype(plan.compute, copy=False).transpose(plan.rhs_axes)
+        x = spread(rounded(lhs, plan.compute).transpose(plan.lhs_axes), plan.windows)
+        kernel = rounded(rhs, plan.compute).transpose(plan.rhs_axes)
         count = len(plan.windows)
         spatial = tuple(range(2, 2 + count))
         patches = (
@@ -156,8 +126,8 @@ class conv_general_dilated(Primitive):
         else:
             patches = np.moveaxis(patches.reshape(plan.batch, groups, plan.in_features, *patches.shape[2:]), 1, 0)
         patches = np.moveaxis(patches, 2, 2 + count)
-        depth = plan.in_features * math.prod(w.window for w in plan.windows)  # type: ignore[misc]
-        left = patches.reshape(groups, plan.batch * math.prod(places), depth)  # type: ignore[arg-type]
+        depth = plan.in_features * math.prod(w.window for w in plan.windows)
+        left = patches.reshape(groups, plan.batch * math.prod(places), depth)
         right = kernel.reshape(groups, plan.out_features, depth).swapaxes(1, 2)
         out = np.matmul(left, right).reshape(groups, plan.batch, *places, plan.out_features)
         out = np.moveaxis(np.moveaxis(out, 0, -2).reshape(plan.batch, *places, groups * plan.out_features), -1, 1)
@@ -247,6 +217,53 @@ class conv_general_dilated(Primitive):
 # --------------------------------------------------------------------------------------------------------------- type
 
 
+@lru_cache(maxsize=1024)
+def result_type(
+    lhs: ArrayType,
+    rhs: ArrayType,
+    window_strides: tuple[int, ...],
+    padding: Pads,
+    lhs_dilation: tuple[int, ...],
+    rhs_dilation: tuple[int, ...],
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int,
+    batch_group_count: int,
+    preferred_element_type: Any,
+) -> ArrayType:
+    """The type of a convolution, or an error that names both shapes."""
+    rank = len(lhs.shape)
+    shapes = f"operand {lhs.short()} and kernel {rhs.short()}"
+    if rank != len(rhs.shape) or rank < 2:
+        raise fail("conv_general_dilated needs an operand and a kernel of one rank, at least 2.", received=shapes)
+    for name, spec in zip(dimension_numbers._fields, dimension_numbers, strict=True):
+        if sorted(spec) != list(range(rank)):
+            raise fail(
+                f"conv_general_dilated got {name} {spec}, which must name each of {rank} axes once.",
+                received=shapes,
+            )
+    counts = {"window_strides": window_strides, "lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation}
+    for name, values in counts.items():
+        if len(values) != rank - 2 or any(value < 1 for value in values):
+            raise fail(
+                f"conv_general_dilated got {name} {values} for {rank - 2} spatial dimensions.",
+                received=shapes,
+                fix="give one positive integer for each spatial dimension",
+            )
+    if len(padding) != rank - 2:
+        raise fail(f"conv_general_dilated got padding {padding} for {rank - 2} spatial dimensions.", received=shapes)
+    batch, features, *sizes = in_order(lhs.shape, dimension_numbers.lhs_spec)
+    out_features, in_features, *kernel = in_order(rhs.shape, dimension_numbers.rhs_spec)
+    check_groups(shapes, batch, features, in_features, out_features, feature_group_count, batch_group_count)
+    if any(size == 0 for size in kernel):
+        raise fail("conv_general_dilated got a kernel without elements in a spatial dimension.", received=shapes)
+    windows = windows_of(sizes, kernel, window_strides, padding, lhs_dilation, rhs_dilation)
+    if any(definitely_less(w.padded, 0) for w in windows):
+        raise fail(f"conv_general_dilated got padding {padding}, which crops more than there is.", received=shapes)
+    shape = (batch // batch_group_count, out_features, *(w.count for w in windows))
+    dtype = contraction_dtype("conv_general_dilated", lhs.dtype, rhs.dtype, preferred_element_type)
+    return array_type(placed(shape, dimension_numbers.out_spec), dtype, lhs.weak_type and rhs.weak_type)
+
+
 def check_groups(
     shapes: str, batch: Any, features: Any, in_features: Any, out_features: Any, by_feature: int, by_batch: int
 ) -> None:
@@ -312,7 +329,7 @@ def spread(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
     """The operand with its elements apart by the dilation, then padded or cropped."""
     if all(w.lhs_dilation == 1 and not w.low and not w.high for w in windows):
         return x
-    places = x.shape[:2] + tuple(max(0, w.padded) for w in windows)  # type: ignore[type-var]
+    places = x.shape[:2] + tuple(max(0, w.padded) for w in windows)
     out = np.zeros(places, x.dtype)
     taken, put = [slice(None)] * 2, [slice(None)] * 2
     for w, size in zip(windows, places[2:], strict=True):

@@ -21,6 +21,7 @@ from weft.ops.complex import real
 from weft.ops.concatenate import concatenate
 from weft.ops.exponential import exp, log, log1p
 from weft.ops.families import fail, wide
+from weft.ops.pad import pad
 from weft.ops.reduce import check_kind
 from weft.ops.reduce_other import Combine, part
 from weft.ops.scalar import constant_like
@@ -195,6 +196,28 @@ class cumlogsumexp(Scanned):
     def combine(self, x: Any, y: Any) -> Any:
         return log_add_exp(x, y)
 
+    def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+        # Each result is log(exp(before) + exp(x)), so its tangent is that of the one before times exp(before - out)
+        # plus that of x times exp(x - out): a linear recurrence, whose steps compose as pairs (factor, tangent).
+        (tangent,) = tangents
+        lowest = constant_like(out, -np.inf)
+        shift = [(0, 0, 0)] * len(out.shape)
+        shift[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
+        before = pad(out, lowest, padding_config=tuple(shift)) if out.shape[axis] else out
+        held = is_finite(real(out) if dtypes.kind(out.dtype) == "c" else out)
+
+        def weight(part_of_sum: Any) -> Any:
+            return exp(where(held, sub(part_of_sum, out), lowest))
+
+        def compose(left: list[Any], right: list[Any]) -> list[Any]:
+            return [mul(left[0], right[0]), add(mul(left[1], right[0]), right[1])]
+
+        steps = [weight(before), mul(tangent, weight(x))]
+        if reverse:
+            steps = [rev(s, dimensions=(axis,)) for s in steps]
+        result = prefixes(compose, steps, axis)[1]
+        return rev(result, dimensions=(axis,)) if reverse else result
+
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         if x.dtype.kind != "c":
             return np.logaddexp.accumulate(x, axis=axis, dtype=x.dtype)
@@ -212,14 +235,12 @@ class cumlogsumexp(Scanned):
 
 
 def log_add_exp(x: Any, y: Any) -> Any:
-    """`log(exp(x) + exp(y))` of two arrays of one shape, without overflow and with a derivative everywhere."""
+    """`log(exp(x) + exp(y))` of two arrays of one shape, without overflow."""
     if dtypes.kind(x.dtype) == "c":
         largest = max_(real(x), real(y))
         largest = where(is_finite(largest), largest, constant_like(largest, 0))
         shift = complex_(largest, constant_like(largest, 0))
         return add(shift, log(add(exp(sub(x, shift)), exp(sub(y, shift)))))
     difference = sub(x, y)
-    # The difference of equal infinities is not a number: their sum is the result, and the difference has no derivative.
-    equal = ne(difference, difference)
-    distance = abs_(where(equal, constant_like(x, 0), difference))
-    return where(equal, add(x, y), add(max_(x, y), log1p(exp(neg(distance)))))
+    # The difference of equal infinities is not a number; their sum is the result.
+    return where(ne(difference, difference), add(x, y), add(max_(x, y), log1p(exp(neg(abs_(difference))))))

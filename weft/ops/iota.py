@@ -28,7 +28,7 @@ class iota(Primitive):
             )
         return array_type(tuple(shape), dtype)
 
-    def eval(self, *, dtype: Any, shape: Shape, dimension: int) -> Any:
+    def eval(self, *, dtype: Any, shape: Any, dimension: int) -> Any:
         count = np.arange(shape[dimension]).astype(dtype)
         return np.broadcast_to(count.reshape([-1 if i == dimension else 1 for i in range(len(shape))]), shape)
 

@@ -194,18 +194,18 @@ def identity_like(x: Any) -> Any:
     return convert_element_type(on_diagonal(x.shape), new_dtype=x.dtype, weak_type=False)
 
 
-def diagonal(x: Any) -> Any:
-    """The main diagonals of square matrices."""
-    kept = select_n(on_diagonal(x.shape), zeros_like(x), x)
-    rank = len(x.shape)
-    ones = broadcast_in_dim(scalar(1, x), shape=(x.shape[-1],), broadcast_dimensions=())
-    # A sum with one term: exact, and its transpose is again a product.
-    return dot_general(kept, ones, dimension_numbers=(((rank - 1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=None)
-
-
-def without_diagonal(x: Any) -> Any:
-    """The matrices with zeros on the diagonal."""
-    return select_n(on_diagonal(x.shape), x, zeros_like(x))
+def diagonal(x: Any, offset: int = 0) -> Any:
+    """The diagonals number `offset` of matrices, as vectors."""
+    *lead, rows, columns = x.shape
+    start = offset if offset >= 0 else -offset * columns
+    count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    if count <= 0:
+        return broadcast_in_dim(scalar(0, x), shape=(*lead, 0), broadcast_dimensions=())
+    flat = reshape(x, new_sizes=(*lead, rows * columns), dimensions=None)
+    limit = start + (count - 1) * (columns + 1) + 1
+    none, all_of = (0,) * len(lead), tuple(lead)
+    strides = (1,) * len(lead) + (columns + 1,)
+    return slice_(flat, start_indices=(*none, start), limit_indices=(*all_of, limit), strides=strides)
 
 
 def only_diagonal(x: Any) -> Any:

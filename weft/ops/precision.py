@@ -17,7 +17,7 @@ class Precision(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Precision | None:
-        name = _ALIASES.get(value)  # type: ignore[call-overload]
+        name = _ALIASES.get(value)
         return None if name is None else cls[name]
 
     def __repr__(self) -> str:

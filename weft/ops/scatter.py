@@ -254,15 +254,15 @@ class scatter(Scatter):
         matrix[rows] = updates
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
-        aval = type_of(updates)
+        aval: Any = type_of(updates)
         to_x = to_updates = None
         if is_linear(x):
-            to_x = scatter(cotangent, indices, zeros(aval.shape, cotangent.dtype), **params)  # type: ignore[attr-defined]
+            to_x = scatter(cotangent, indices, zeros(aval.shape, cotangent.dtype), **params)
         if is_linear(updates):
             to_updates = self.read_back(cotangent, indices, aval, **params)
             if not params["unique_indices"]:
-                stays = self.stays(x, indices, aval, **params)  # type: ignore[arg-type]
-                to_updates = select_n(stays, zeros(aval.shape, cotangent.dtype), to_updates)  # type: ignore[attr-defined]
+                stays = self.stays(x, indices, aval, **params)
+                to_updates = select_n(stays, zeros(aval.shape, cotangent.dtype), to_updates)
         return [to_x, None, to_updates]
 
     def stays(self, x: Any, indices: Any, updates: ArrayType, **params: Any) -> Any:
@@ -344,11 +344,11 @@ class ScatterExtremum(Scatter):
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
         if type(tangents[0]) is Zero and type(tangents[2]) is Zero:
             return Zero.of(out.aval)
-        aval = type_of(updates)
+        aval: Any = type_of(updates)
         dtype = out.dtype
         nothing = zeros(out.shape, dtype)
         here = convert_element_type(eq(x, out), new_dtype=dtype, weak_type=False)
-        there = eq(self.read_back(out, indices, aval, **params), updates)  # type: ignore[arg-type]
+        there = eq(self.read_back(out, indices, aval, **params), updates)
         there = convert_element_type(there, new_dtype=dtype, weak_type=False)
         count = accumulate(here, scatter_add(nothing, indices, there, **params))
         total: Any = Zero.of(out.aval)

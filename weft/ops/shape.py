@@ -80,7 +80,7 @@ class broadcast_in_dim(Indexing):
             raise fail(f"broadcast_in_dim needs increasing broadcast_dimensions, got {broadcast_dimensions}.")
         return x.with_shape(shape)
 
-    def eval(self, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> Any:
+    def eval(self, x: Any, *, shape: Any, broadcast_dimensions: tuple[int, ...]) -> Any:
         x = np.asarray(x)
         full = [1] * len(shape)
         for size, dim in zip(x.shape, broadcast_dimensions, strict=True):
@@ -133,10 +133,10 @@ class reshape(Indexing):
     """The same elements in row-major order under another shape."""
 
     def type(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> ArrayType:
-        if math.prod(x.shape) != math.prod(new_sizes):  # type: ignore[arg-type]
+        if math.prod(x.shape) != math.prod(new_sizes):
             raise fail(
                 f"reshape cannot turn shape {x.shape} into {new_sizes}: the number of elements differs.",
-                received=f"{math.prod(x.shape)} elements for {math.prod(new_sizes)} places",  # type: ignore[arg-type]
+                received=f"{math.prod(x.shape)} elements for {math.prod(new_sizes)} places",
             )
         return x.with_shape(new_sizes)
 

@@ -11,15 +11,15 @@ from weft.base import dtypes
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
-from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.concatenate import concatenate
 from weft.ops.convert import convert_element_type
 from weft.ops.families import Indexing, fail
-from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode
 from weft.ops.pad import pad, zero
-from weft.ops.scatter import ScatterDimensionNumbers, scatter
+from weft.ops.scatter import ScatterDimensionNumbers
 from weft.ops.shape import batched_at_front, broadcast_in_dim, ramp
 from weft.sharding.factors import AxisFactors
 
@@ -191,7 +191,7 @@ class dynamic_slice(Primitive):
             "mode": GatherScatterMode.CLIP,
             "fill_value": None,
         }
-        return gather.batch(
+        return lookup("gather").batch(
             axis, (x, indices), (dim, 0), dimension_numbers=numbers, slice_sizes=tuple(slice_sizes), **params
         )
 
@@ -264,7 +264,9 @@ class dynamic_update_slice(Primitive):
             scatter_dims_to_operand_dims=tuple(range(rank)),
         )
         params = {"indices_are_sorted": True, "unique_indices": True, "mode": GatherScatterMode.CLIP}
-        return scatter.batch(axis, (x, indices, update), (dim, 0, update_dim), dimension_numbers=numbers, **params)
+        return lookup("scatter").batch(
+            axis, (x, indices, update), (dim, 0, update_dim), dimension_numbers=numbers, **params
+        )
 
     def factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
         names = tuple(

@@ -16,7 +16,7 @@ from weft.base.source import user_line
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
-from weft.random.uniform import draw_shape, draw_uniform, parameters, real_dtype, sampler
+from weft.random.uniform import between, draw_shape, draw_uniform, parameters, real_dtype, sampler
 from weft.trace.array import Array
 
 
@@ -62,7 +62,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
 def _truncated_normal(key: Array, lower: Any, upper: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     root = np.array(math.sqrt(2), dtype)
     low, high = lax.erf(lower / root), lax.erf(upper / root)
-    x = root * lax.erf_inv(draw_uniform(key, shape, dtype, low, high))
+    x = root * lax.erf_inv(between(draw_uniform(key, shape, dtype), low, high))
     # Rounding may have reached or passed a bound.
     inside = wnp.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
     below = wnp.nextafter(lax.stop_gradient(upper), np.array(-np.inf, dtype))

@@ -67,26 +67,67 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     """Numbers spread evenly over minval <= x < maxval."""
     typed, _ = one_key("uniform", key)
     found = real_dtype("uniform", dtype)
+    if type(minval) in (int, float) and type(maxval) in (int, float) and minval == 0 and maxval == 1:
+        return _standard_uniform(typed, shape=as_shape(shape), dtype=found)
     low, high = parameters("uniform", found, minval, maxval)
-    return _uniform(typed, low, high, shape=draw_shape("uniform", as_shape(shape), shape_of(low), shape_of(high)), dtype=found)
+    sizes = draw_shape("uniform", as_shape(shape), shape_of(low), shape_of(high))
+    return _uniform(typed, low, high, shape=sizes, dtype=found)
+
+
+@sampler
+def _standard_uniform(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+    return draw_uniform(key, shape, dtype)
 
 
 @sampler
 def _uniform(key: Array, minval: Any, maxval: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    return draw_uniform(key, shape, dtype, minval, maxval)
+    return between(draw_uniform(key, shape, dtype), minval, maxval)
 
 
-def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minval: Any = 0.0, maxval: Any = 1.0) -> Array:
-    """Uniform numbers, of shape `shape` for each of the keys: random mantissas under the exponent of 1, less 1."""
+def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minval: Any = None) -> Array:
+    """Uniform numbers from 0, or a number in [-1, 1), up to 1, of shape `shape` for each of the keys.
+
+    They are random mantissas under the exponent of 1, less 1.
+    """
     limits = dtypes.finfo(dtype)
     width = 8 if limits.nmant <= 8 else dtype.itemsize * 8  # no more random bits than the mantissa can take
     whole = np.dtype(f"uint{dtype.itemsize * 8}")
     bits = lax.convert_element_type(draw_bits(keys, shape, np.dtype(f"uint{width}")), whole)
-    one = np.array(1, dtype).view(whole)
+    one = np.array(1, dtype)
     mantissas = lax.shift_right_logical(bits, np.array(width - limits.nmant, whole))
-    floats = lax.bitcast_convert_type(lax.bitwise_or(mantissas, one), dtype) - np.array(1, dtype)
-    low, high = cast(minval, dtype), cast(maxval, dtype)
-    return wnp.maximum(low, floats * (high - low) + low)
+    floats = lax.bitcast_convert_type(lax.bitwise_or(mantissas, one.view(whole)), dtype) - one
+    if minval is None:
+        return floats
+    low = np.array(minval, dtype)
+    return wnp.maximum(low, floats * (one - low) + low)
+
+
+def between(floats: Array, low: Any, high: Any) -> Array:
+    """Numbers of [0, 1) carried over to [low, high)."""
+    span = wnp.subtract(high, low)
+    if floats.dtype not in (dtypes.float32, dtypes.float64):
+        return wnp.maximum(low, floats * span + low)
+    return wnp.maximum(low, fused_multiply_add(floats, span, low))
+
+
+def fused_multiply_add(x: Array, y: Any, z: Any) -> Array:
+    """x * y + z, rounded as if once: what product and sum round away is computed and added back (Dekker 1971)."""
+    product = x * y
+    total = product + z
+    x_high, x_low = _halves(x)
+    y_high, y_low = _halves(y)
+    lost = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    back = total - product
+    lost = lost + ((product - (total - back)) + (z - back))
+    return wnp.where(wnp.isfinite(lost), total + lost, total)  # halving overflows for numbers near the largest
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """x as a sum of two numbers with half as many bits each."""
+    factor = np.array(2**12 + 1 if x.dtype == dtypes.float32 else 2**27 + 1, x.dtype)
+    scaled = wnp.multiply(x, factor)
+    high = scaled - wnp.subtract(scaled, x)
+    return high, wnp.subtract(x, high)
 
 
 # --------------------------------------------------------------------------------------------- one formula from uniform

@@ -234,4 +234,7 @@ def lift(value: Any) -> ConcreteArray:
     """A NumPy value or a Python number as an array; numbers are weakly typed."""
     aval = type_of(value)
     assert isinstance(aval, ArrayType)
-    return ConcreteArray(dtypes.canonical_array(value), aval)
+    converted = dtypes.canonical_array(value)
+    if converted is value and converted.flags.writeable:  # the caller may write to it later
+        converted = converted.copy()
+    return ConcreteArray(converted, aval)

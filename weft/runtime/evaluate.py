@@ -15,8 +15,9 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, Type, type_of
 from weft.runtime.array import ConcreteArray
-from weft.runtime.nans import check_finite
+from weft.ir.nans import check_finite
 from weft.trace.tracer import Tracer
+from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
 
 def storage(value: Any, aval: Type) -> Any:
@@ -43,6 +44,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         types.append(type_of(a))
     made = primitive.type(*types, **params)
     arrays = [storage(a, t) for a, t in zip(args, types, strict=True)]
+    keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
@@ -51,12 +53,25 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         context.trace = before
     if not primitive.multiple_results:
         results, made = (results,), (made,)
+    if any(type(a) is np.ndarray and a.flags.writeable for a in args):
+        results = [detached(r, args) for r in results]
     if config.debug_nans or config.debug_infs:
         check_finite(primitive, results, user_location())
     donated = params.get("donated")
     if donated:
         donate(args, donated)
-    return [wrap_result(r, t) for r, t in zip(results, made, strict=True)]
+    wrapped = [wrap_result(r, t) for r, t in zip(results, made, strict=True)]
+    if keys is not None:
+        after_evaluation(keys, wrapped)
+    return wrapped
+
+
+def detached(result: Any, args: Sequence[Any]) -> Any:
+    """A result that shares no memory with NumPy arrays of the caller, who may write to them."""
+    for a in args:
+        if type(a) is np.ndarray and a.flags.writeable and isinstance(result, np.ndarray) and np.may_share_memory(result, a):
+            return result.copy()
+    return result
 
 
 def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:

@@ -100,8 +100,9 @@ def literal_value(value: Any, aval: ArrayType) -> Any:
     """A concrete scalar as a NumPy scalar array of its type, or None when it must stay a constant (keys)."""
     if not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "V" and aval.dtype.names:
         return None
-    held = getattr(value, "_value", value)
-    return np.asarray(held, dtype=aval.dtype)
+    literal = np.array(getattr(value, "_value", value), dtype=aval.dtype)
+    literal.flags.writeable = False
+    return literal
 
 
 def stage(

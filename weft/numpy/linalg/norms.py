@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from weft.numpy.reductions import any as any_
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import min as min_
 from weft.numpy.reductions import sum as sum_
-from weft.numpy.util import canonicalize_axes
+from weft.numpy.util import canonicalize_axes, canonicalize_axis
 from weft.ops.matrix import conjugate, is_complex, part, real_dtype, real_part, scalar
 from weft.ops.shape import move_axis
 from weft.trace.array import Array
@@ -89,15 +88,12 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """
     (x,) = inexact("norm", x)
     if axis is None:
-        if ord is None:
-            return _length(x, tuple(range(x.ndim)), keepdims)
         axes = tuple(range(x.ndim))
+        if ord is None:
+            return _length(x, axes, keepdims)
     else:
-        axes = canonicalize_axes(axis, x.ndim, "norm")
-        if not isinstance(axis, (tuple, list)):
-            axes = canonicalize_axes((index(axis),), x.ndim, "norm")
-        else:
-            axes = tuple(index(a) % x.ndim for a in axis)
+        given = axis if isinstance(axis, (tuple, list)) else (axis,)
+        axes = tuple(canonicalize_axis(a, x.ndim, "norm") for a in given)
     if len(axes) == 1:
         return _vector(x, ord, axes, keepdims)
     if len(axes) == 2:

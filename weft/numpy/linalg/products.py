@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
+from weft import lax
 from weft.base.source import user_line
 from weft.numpy import contraction
-from weft.numpy.util import canonicalize_axis, ensure_arrays
-from weft.ops.matrix import flip
+from weft.numpy.reductions import sum as sum_
+from weft.numpy.util import broadcast_all, canonicalize_axis, ensure_arrays, promote_dtypes_numeric
+from weft.ops.matrix import diagonal as diagonal_of
+from weft.ops.matrix import flip, part
 from weft.ops.precision import PrecisionLike
+from weft.ops.shape import move_axis
 from weft.trace.array import Array
 
 
@@ -70,7 +75,27 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
             "Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
             f"x1.shape[axis]={x1.shape[first]} and x2.shape[axis]={x2.shape[second]}  at {user_line()}"
         )
-    return contraction.cross(x1, x2, axis=axis)
+    x1, x2 = promote_dtypes_numeric(move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1))
+    x1, x2 = broadcast_all("cross", x1, x2)
+    left, right = ([part(x, (i, i + 1), -1) for i in range(3)] for x in (x1, x2))
+    made = [
+        lax.sub(lax.mul(left[i], right[j]), lax.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))
+    ]
+    joined = lax.concatenate(made, x1.ndim - 1)
+    return move_axis(joined, x1.ndim - 1, canonicalize_axis(axis, x1.ndim, "cross"))
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+    """The diagonals number `offset` of the matrices in the last two axes."""
+    (x,) = ensure_arrays("diagonal", x)
+    if x.ndim < 2:
+        raise ValueError(f"diagonal takes an array of rank 2 or more, got shape {x.shape}.  at {user_line()}")
+    return diagonal_of(x, index(offset))
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """The sums of the diagonals number `offset` of the matrices in the last two axes."""
+    return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:

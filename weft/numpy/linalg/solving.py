@@ -28,6 +28,7 @@ from weft.ops.matrix import (
     as_columns,
     as_dtype,
     diagonal,
+    hermitian_part,
     identity_like,
     matmul,
     real_dtype,
@@ -108,12 +109,11 @@ def _tolerance(x: Array, given: Any, default: float) -> Array:
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 
-    `rcond` is the older name of `rtol`. With `hermitian` the matrices are square and equal to their adjoints, which
-    changes nothing but what is checked.
+    `rcond` is the older name of `rtol`. With `hermitian` it is that of the mean of a and its adjoint.
     """
     if rtol is not None and rcond is not None:
         raise ValueError("pinv: only one of rtol and rcond may be specified.")
-    x = square_matrix("pinv", a) if hermitian else matrix("pinv", a)
+    x = hermitian_part(square_matrix("pinv", a)) if hermitian else matrix("pinv", a)
     if not x.size:
         return lax.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, x.dtype)
     chosen = rcond if rtol is None else rtol
@@ -135,15 +135,15 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = Fal
         raise ValueError(f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.  at {user_line()}")
     right = lax.reshape(b, (rows, 1)) if b.ndim == 1 else b
     real = real_dtype(a.dtype)
-    eps = float(np.finfo(real).eps)
+    eps, integer = float(np.finfo(real).eps), dtypes.default_int_dtype()
     if not a.size:
         shape = (columns, right.shape[1])
-        x, s, rank = lax.full(shape, 0, a.dtype), lax.full((0,), 0, real), lax.full((), 0, np.int32)
+        x, s, rank = lax.full(shape, 0, a.dtype), lax.full((0,), 0, real), lax.full((), 0, integer)
     else:
         limit = eps * max(rows, columns) if rcond is None else (eps if isinstance(rcond, (int, float)) and rcond < 0 else rcond)
         tolerance = _tolerance(a, limit, eps)
         inverse, s = _pseudo_inverse(a, tolerance)
-        rank = sum_(greater_equal(s, multiply(tolerance, lax.index_in_dim(s, 0, 0, keepdims=False))), dtype=np.int32)
+        rank = sum_(greater_equal(s, multiply(tolerance, lax.index_in_dim(s, 0, 0, keepdims=False))), dtype=integer)
         x = matmul(inverse, right)
     if numpy_resid and (rows <= columns or int(rank) < columns):
         residuals = lax.full((0,), 0, real)
@@ -179,7 +179,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
         raise ValueError("matrix_rank: only one of rtol and tol may be specified.")
     (x,) = inexact("matrix_rank", M)
     if x.ndim < 2:
-        return lax.convert_element_type(any_(not_equal(x, scalar(0, x))), dtypes.default_int_dtype())
+        return lax.convert_element_type(any_(not_equal(x, scalar(0, x))), np.dtype(np.int32))
     s = absolute(eigvalsh(x)) if hermitian else svdvals(x)
     if tol is not None:
         limit = _tolerance(x, tol, 0.0)

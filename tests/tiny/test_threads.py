@@ -1,0 +1,62 @@
+"""Tracing from many threads at once is safe: each thread has its own active trace, and caches are shared."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+
+
+def test_many_threads_trace_and_transform_at_once() -> None:
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> np.ndarray:
+        barrier.wait()
+        results = []
+        for size in range(1, 8):
+            x = wnp.arange(size, dtype=wnp.float32) + number
+
+            def f(v: Any) -> Any:
+                return wnp.sum(lax.scan(lambda c, y: (wnp.sin(c) + y, c * number), v[0], v)[1])
+
+            results.append(np.asarray(weft.jit(weft.grad(f))(x)))
+            results.append(np.asarray(weft.vmap(weft.grad(lambda v: v**2))(x)))
+        return np.concatenate(results)
+
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(work, range(8)))
+    barrier = threading.Barrier(1)
+    alone = [work(number) for number in range(8)]
+    for a, b in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_one_jitted_function_called_from_many_threads() -> None:
+    jitted = weft.jit(lambda x: wnp.tanh(x) * x.shape[0])
+
+    def call(size: int) -> bool:
+        x = np.linspace(0, 1, size % 13 + 1, dtype=np.float32)
+        return np.allclose(np.asarray(jitted(x)), np.tanh(x) * len(x), atol=1e-6)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(200)))
+    assert jitted.cache_size() == 13
+
+
+def test_a_trace_in_one_thread_is_not_seen_by_another() -> None:
+    seen = []
+
+    def f(x: Any) -> Any:
+        thread = threading.Thread(target=lambda: seen.append(wnp.ones(2) + 1))
+        thread.start()
+        thread.join()
+        return x * 2
+
+    weft.make_jaxpr(f)(1.0)
+    np.testing.assert_array_equal(np.asarray(seen[0]), [2, 2])

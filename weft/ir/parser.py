@@ -1,0 +1,410 @@
+"""Read the text of a program: what `printer.to_text` writes, in full or short.
+
+The full text, with the table it filled, gives the same program back. The short text leaves things out: constants are
+then taken from the table in order of appearance, types are strong, and a parameter that the primitive needs and the
+text does not name is None.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import JaxprSyntaxError
+from weft.base.promotion import DTYPES
+from weft.indexing.dimension import Dimension, parse_shape
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import Primitive, lookup
+from weft.ir.printer import RESERVED
+from weft.ir.types import ArrayType, TapeType, Type, array_type
+
+SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
+NAME = re.compile(r"[A-Za-z_]\w*")
+PRIMITIVE = re.compile(r"[A-Za-z_][\w\-]*")
+HANDLE = re.compile(r"@(\d+)")
+ARRAY_TYPE = re.compile(r"([A-Za-z_]\w*(?:<[^<>\[\]]*>)?)\[([^\]]*)\](\*?)")
+REAL = r"[+-]?(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+COMPLEX = re.compile(rf"\(\s*{REAL}(?:{REAL}j|j)?\s*\)|{REAL}j")
+NUMBER = re.compile(rf"{REAL}(?!\w)")
+STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+WORD = re.compile(r"[^\s,()\[\]{}=]+")
+CONSTANTS = {"None": None, "True": True, "False": False, "nan": float("nan"), "inf": float("inf")}
+
+
+def parse(text: str, table: Sequence[Any] = ()) -> Jaxpr:
+    """The program that `text` describes; `table` holds what its handles stand for."""
+    reader = Reader(text, table)
+    program = reader.program()
+    reader.skip()
+    if reader.position != len(text):
+        reader.fail("the end of the text")
+    return program
+
+
+class Reader:
+    """A position in a text, and what is known at it."""
+
+    def __init__(self, text: str, table: Sequence[Any]):
+        self.text, self.table, self.position = text, table, 0
+        self.symbols: dict[str, Dimension] = {}
+        self.next_constant = 0
+
+    # -- characters --------------------------------------------------------------------------------------------------
+
+    def skip(self) -> None:
+        match = SPACE.match(self.text, self.position)
+        assert match is not None  # it matches nothing, too
+        self.position = match.end()
+
+    def fail(self, expected: str, position: int | None = None) -> NoReturn:
+        """Raise with the line, the column and a caret under it."""
+        self.skip()
+        at = self.position if position is None else position
+        number = self.text.count("\n", 0, at) + 1
+        start = self.text.rfind("\n", 0, at) + 1
+        line = self.text[start:].partition("\n")[0]
+        found = "the end of the text" if at >= len(self.text) else repr(self.text[at:].split(maxsplit=1)[0])
+        raise JaxprSyntaxError(
+            f"line {number}, column {at - start + 1}: expected {expected}, found {found}.",
+            received=f"{line}\n{' ' * (at - start)}^",
+        )
+
+    def peek(self, token: str) -> bool:
+        self.skip()
+        return self.text.startswith(token, self.position)
+
+    def accept(self, token: str) -> bool:
+        found = self.peek(token)
+        if found:
+            self.position += len(token)
+        return found
+
+    def expect(self, token: str, what: str | None = None) -> None:
+        if not self.accept(token):
+            self.fail(what or f"`{token}`")
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self.skip()
+        found = pattern.match(self.text, self.position)
+        if found is not None:
+            self.position = found.end()
+        return found
+
+    def word(self, keyword: str) -> bool:
+        """Whether the keyword stands here as a whole word; if so, go past it."""
+        self.skip()
+        found = NAME.match(self.text, self.position)
+        if found is None or found.group() != keyword:
+            return False
+        self.position = found.end()
+        return True
+
+    # -- programs ----------------------------------------------------------------------------------------------------
+
+    def program(self) -> Jaxpr:
+        self.expect("{", "a program `{ lambda ; ... }`")
+        if not self.word("lambda"):
+            self.fail("`lambda`")
+        if self.accept("["):
+            self.declared_symbols()
+        scope: dict[str, Var] = {}
+        constvars, consts = self.constants(scope)
+        self.expect(";")
+        invars = []
+        while not self.accept("."):
+            invars.append(self.binder(scope, "an argument `name:type` or `.`"))
+        if not self.word("let"):
+            self.fail("`let`")
+        equations = []
+        while not self.word("in"):
+            self.accept(";")
+            equations.append(self.equation(scope))
+        outvars = self.results(scope)
+        self.expect("}")
+        return Jaxpr(constvars, invars, outvars, equations, consts)
+
+    def declared_symbols(self) -> None:
+        while not self.accept("]"):
+            name = self.match(NAME)
+            if name is None:
+                self.fail("the name of a symbolic size or `]`")
+            self.expect("=")
+            self.symbols[name.group()] = self.handle()
+
+    def constants(self, scope: dict[str, Var]) -> tuple[list[Var], list[Any]]:
+        variables, values = [], []
+        while not self.peek(";"):
+            variables.append(self.binder(scope, "a constant `name:type` or `;`"))
+            if self.accept("="):
+                values.append(self.handle())
+                continue
+            if self.next_constant >= len(self.table):
+                self.fail("the value of the constant `=@0`: print with full=True, or give the constants in the table")
+            values.append(self.table[self.next_constant])
+            self.next_constant += 1
+        return variables, values
+
+    def binder(self, scope: dict[str, Var], what: str) -> Var:
+        self.skip()
+        start = self.position
+        name = self.match(NAME)
+        if name is None or name.group() in RESERVED:
+            self.fail(what, start)
+        self.expect(":")
+        var = Var(self.type())
+        if name.group() != "_":
+            if name.group() in scope:
+                self.fail(f"a new name (`{name.group()}` is defined already)", start)
+            scope[name.group()] = var
+        return var
+
+    def results(self, scope: dict[str, Var]) -> list[Atom]:
+        self.expect("(", "the results `(a, b)`")
+        results: list[Atom] = []
+        while not self.accept(")"):
+            found = self.atom(scope)
+            if found is None:
+                self.fail("a variable, a literal or `)`")
+            results.append(found)
+            if not self.accept(",") and not self.peek(")"):
+                self.fail("`,` or `)`")
+        return results
+
+    # -- equations ---------------------------------------------------------------------------------------------------
+
+    def equation(self, scope: dict[str, Var]) -> Equation:
+        defined: dict[str, Var] = {}
+        outvars = []
+        while not self.accept("="):
+            outvars.append(self.binder(defined, "a result `name:type`, `=` or `in`"))
+        self.skip()
+        start = self.position
+        name = self.match(PRIMITIVE)
+        if name is None:
+            self.fail("the name of a primitive")
+        try:
+            card = lookup(name.group())
+        except ValueError:
+            self.fail("the name of a primitive", start)
+        params = self.parameters() if self.text.startswith("[", self.position) else {}
+        operands: list[Atom] = []
+        while (operand := self.atom(scope)) is not None:
+            operands.append(operand)
+        for key in defined:
+            if key in scope:
+                self.fail(f"a new name (`{key}` is defined already)", start)
+        scope.update(defined)
+        params = {**params, **missing_parameters(card, params)}
+        return Equation(operands, outvars, card, params, card.effects([o.aval for o in operands], params))
+
+    def atom(self, scope: dict[str, Var]) -> Atom | None:
+        """A variable or a literal, or None where something else stands: the next equation, `;` or the end."""
+        self.skip()
+        start = self.position
+        name = NAME.match(self.text, start)
+        if name is not None and name.group() not in CONSTANTS:
+            after = SPACE.match(self.text, name.end())
+            assert after is not None
+            if name.group() in RESERVED or self.text.startswith(":", after.end()):
+                return None
+            if name.group() not in scope:
+                self.fail(f"a variable that is defined before (`{name.group()}` is not)")
+            self.position = name.end()
+            return scope[name.group()]
+        value = self.number()
+        if value is None:
+            return None
+        self.expect(":", "`:` and the type of the literal")
+        aval = self.type()
+        if not isinstance(aval, ArrayType) or aval.shape or not isinstance(aval.dtype, np.dtype):
+            self.fail("the type of a scalar", start)
+        return Literal(np.asarray(value, aval.dtype), aval)
+
+    def number(self) -> Any:
+        """A literal value, or None where none stands."""
+        self.skip()
+        name = NAME.match(self.text, self.position)
+        if name is not None and name.group() in CONSTANTS:
+            self.position = name.end()
+            return CONSTANTS[name.group()]
+        found = self.match(COMPLEX)
+        if found is not None:
+            return complex(found.group().strip("()").strip())
+        found = self.match(NUMBER)
+        if found is None:
+            return None
+        text = found.group()
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+    # -- parameters --------------------------------------------------------------------------------------------------
+
+    def parameters(self) -> dict[str, Any]:
+        self.expect("[")
+        params: dict[str, Any] = {}
+        while not self.accept("]"):
+            self.skip()
+            start = self.position
+            key = self.match(NAME)
+            if key is None:
+                self.fail("a parameter `name=value` or `]`")
+            if key.group() in params:
+                self.fail(f"another parameter (`{key.group()}` is given already)", start)
+            self.expect("=")
+            params[key.group()] = self.value()
+        return params
+
+    def value(self) -> Any:
+        """The value of a parameter."""
+        if self.peek("{"):
+            return self.program()
+        if self.peek("@"):
+            return self.handle()
+        if self.peek("tape<") or self.at(ARRAY_TYPE):
+            return self.type()
+        if (string := self.match(STRING)) is not None:
+            return ast.literal_eval(string.group())
+        if self.peek("(") and not self.at(COMPLEX):
+            self.accept("(")
+            return tuple(self.values(")"))
+        if self.accept("["):
+            return self.values("]")
+        start = self.position
+        if self.word("None"):
+            return None
+        number = self.number()
+        if number is not None:
+            return number
+        return self.bare_word(start)
+
+    def bare_word(self, start: int) -> Any:
+        """A dtype, or in the short text a string."""
+        word = self.match(WORD)
+        if word is None:
+            self.fail("a value", start)
+        text = word.group()
+        if text in DTYPES:
+            return DTYPES[text]
+        if text == "float0":
+            return dtypes.float0
+        if ("." in text and not text.startswith("<")) or self.text.startswith("(", self.position):
+            self.fail("a value that can be read (print with full=True to keep objects in a table)", start)
+        return text
+
+    def at(self, pattern: re.Pattern[str]) -> bool:
+        self.skip()
+        return pattern.match(self.text, self.position) is not None
+
+    def values(self, end: str) -> list[Any]:
+        items = []
+        while not self.accept(end):
+            items.append(self.value())
+            self.accept(",")  # programs stand under each other without one
+        return items
+
+    def handle(self) -> Any:
+        self.skip()
+        start = self.position
+        found = self.match(HANDLE)
+        if found is None:
+            self.fail("a handle `@0`")
+        number = int(found.group(1))
+        if number >= len(self.table):
+            self.fail(f"a handle into the table of {len(self.table)} objects", start)
+        return self.table[number]
+
+    def type(self) -> Type:
+        if self.peek("@"):
+            return self.handle()
+        if self.accept("tape<"):
+            element = self.type()
+            self.expect(">")
+            return TapeType(element)
+        self.skip()
+        start = self.position
+        found = self.match(ARRAY_TYPE)
+        if found is None:
+            self.fail("a type such as `f32[3,4]`")
+        name, shape, weak = found.groups()
+        try:
+            return array_type(parse_shape(shape, known=self.symbols), dtypes.from_short_name(name), bool(weak))
+        except ValueError:
+            self.fail("a type such as `f32[3,4]`", start)
+
+
+def missing_parameters(card: Primitive, params: dict[str, Any]) -> dict[str, None]:
+    """Parameters that the type rule needs and the text does not name: the short text leaves out those that are None."""
+    wanted = inspect.signature(card.type).parameters.values()
+    needed = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    return {name: None for name in needed if name not in params}
+
+
+# -- equality ----------------------------------------------------------------------------------------------------------
+
+
+def equal(first: Jaxpr, second: Jaxpr) -> bool:
+    """Whether two programs are the same up to the names of variables, source lines and parameters that are None."""
+    if first is second:
+        return True
+    renamed: dict[Var, Var] = {}
+
+    def bind(left: Sequence[Var], right: Sequence[Var]) -> bool:
+        if len(left) != len(right) or any(a.aval != b.aval for a, b in zip(left, right, strict=True)):
+            return False
+        renamed.update(zip(left, right, strict=True))
+        return True
+
+    def same_atoms(left: Sequence[Atom], right: Sequence[Atom]) -> bool:
+        return len(left) == len(right) and all(same_atom(a, b) for a, b in zip(left, right, strict=True))
+
+    def same_atom(left: Atom, right: Atom) -> bool:
+        if type(left) is Literal and type(right) is Literal:
+            return left.aval == right.aval and same_value(left.val, right.val)
+        return renamed.get(left) is right  # type: ignore[arg-type]
+
+    def same_equation(left: Equation, right: Equation) -> bool:
+        return (
+            left.primitive is right.primitive
+            and same_atoms(left.invars, right.invars)
+            and left.effects == right.effects
+            and same_params(left.params, right.params)
+            and bind(left.outvars, right.outvars)
+        )
+
+    return (
+        bind(first.constvars, second.constvars)
+        and same_value(first.consts, second.consts)
+        and bind(first.invars, second.invars)
+        and len(first.eqns) == len(second.eqns)
+        and all(same_equation(a, b) for a, b in zip(first.eqns, second.eqns, strict=True))
+        and same_atoms(first.outvars, second.outvars)
+    )
+
+
+def same_params(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return all(same_value(first.get(key), second.get(key)) for key in first.keys() | second.keys())
+
+
+def same_value(first: Any, second: Any) -> bool:
+    """Equality of parameters, literals and constants: programs up to names, arrays by type and bits, nan equals nan."""
+    if first is second:
+        return True
+    if isinstance(first, Jaxpr) and isinstance(second, Jaxpr):
+        return equal(first, second)
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, (tuple, list)):
+        return len(first) == len(second) and all(map(same_value, first, second))
+    if isinstance(first, np.ndarray):
+        return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+    held = getattr(first, "_value", None)
+    if isinstance(held, np.ndarray):
+        return first.aval == second.aval and same_value(held, second._value)
+    if isinstance(first, float):
+        return first == second or (first != first and second != second)
+    return bool(first == second)

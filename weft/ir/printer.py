@@ -1,0 +1,280 @@
+"""Programs as text: the short one that people read, and the full one that `parser.parse` reads back as it was.
+
+    { lambda ; a:f32[8] b:f32[8]. let
+        c:f32[8] = sin b
+        d:f32[8] = mul c 3.0:f32[]
+      in (d,) }
+
+A program that fits on one line is written on one. The full text also marks weak types (`f32[]*`), quotes strings, names
+parameters that are None, and writes constants and objects without a text of their own as handles (`@0`) into a table.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.promotion import DTYPES
+from weft.indexing.expression import Expression, Symbol
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, set_printer
+from weft.ir.types import ArrayType, TapeType, Type
+
+WIDTH = 80
+# Words that the text uses itself, so no variable is called so.
+RESERVED = frozenset({"in", "inf", "lambda", "let", "nan"})
+# The dtypes that a parameter can name.
+NAMED_DTYPES = frozenset({*DTYPES.values(), dtypes.float0})
+
+
+def to_text(
+    jaxpr: Jaxpr, *, full: bool = False, table: list[Any] | None = None, source: bool = False, width: int = WIDTH
+) -> str:
+    """The text of a program. With `full`, objects without text are appended to `table`, which `parse` takes.
+
+    `source` adds each equation's user line as a comment.
+    """
+    printer = Printer(full, [] if table is None else table, source, width)
+    body = printer.program(jaxpr, 0)
+    return body if not printer.symbols else body.replace("{ lambda", "{ lambda" + printer.declared_symbols(), 1)
+
+
+def equation_text(equation: Equation) -> str:
+    """One equation on its own, for error messages; variables are named in order of appearance."""
+    printer = Printer(False, [], False, WIDTH)
+    for atom in (*equation.invars, *equation.outvars):
+        if type(atom) is Var:
+            printer.name(atom)
+    return printer.equation(equation, frozenset(v for v in equation.outvars), 0)
+
+
+def variable_names() -> Iterator[str]:
+    """a, b, ..., z, aa, ab, ..."""
+    length = 1
+    while True:
+        for number in range(26**length):
+            letters = []
+            for _ in range(length):
+                number, letter = divmod(number, 26)
+                letters.append(chr(ord("a") + letter))
+            word = "".join(reversed(letters))
+            if word not in RESERVED:
+                yield word
+        length += 1
+
+
+class Printer:
+    """Writes one program and those it carries; variables get names in the order in which they are written."""
+
+    def __init__(self, full: bool, table: list[Any], source: bool, width: int):
+        self.full, self.table, self.source, self.width = full, table, source, width
+        self.names: dict[Var, str] = {}
+        self.fresh = variable_names()
+        self.symbols: dict[str, Symbol] = {}
+        self.handles: dict[int, int] = {id(item): number for number, item in enumerate(table)}
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def name(self, var: Var) -> str:
+        known = self.names.get(var)
+        if known is None:
+            known = self.names[var] = next(self.fresh)
+        return known
+
+    def handle(self, item: Any) -> str:
+        """A reference to an object without text, which is kept in the table."""
+        number = self.handles.get(id(item))
+        if number is None:
+            number = self.handles[id(item)] = len(self.table)
+            self.table.append(item)
+        return f"@{number}"
+
+    def type(self, aval: Type) -> str:
+        if not self.full:
+            return aval.short()
+        if isinstance(aval, TapeType):
+            return f"tape<{self.type(aval.element)}>"
+        if (
+            not isinstance(aval, ArrayType)
+            or aval.sharding is not None
+            or aval.varying
+            or aval.memory_space is not None
+        ):
+            return self.handle(aval)
+        for dimension in aval.shape:
+            if isinstance(dimension, Expression):
+                for symbol in dimension.symbols:
+                    self.symbols[symbol.name] = symbol
+        return aval.short() + ("*" if aval.weak_type else "")
+
+    def declared_symbols(self) -> str:
+        """Symbolic sizes by name, whose bounds only the table knows."""
+        return "[" + " ".join(f"{name}={self.handle(symbol)}" for name, symbol in self.symbols.items()) + "]"
+
+    def binder(self, var: Var) -> str:
+        return f"{self.name(var)}:{self.type(var.aval)}"
+
+    def atom(self, atom: Atom) -> str:
+        if type(atom) is Literal:
+            return f"{literal_text(atom.val)}:{self.type(atom.aval)}"
+        return self.name(atom)  # type: ignore[arg-type]
+
+    def parameter(self, value: Any) -> str:
+        """A parameter on one line."""
+        if value is None or isinstance(value, bool) or type(value) in (int, float, complex):
+            return repr(value)
+        if isinstance(value, Jaxpr):
+            return self.flat(value, sys.maxsize) or ""
+        if type(value) in (tuple, list):
+            return self.sequence(value)
+        if type(value) is str:
+            return repr(value) if self.full else value
+        if isinstance(value, (np.dtype, dtypes.ExtendedDtype)) and (value in NAMED_DTYPES or not self.full):
+            return dtypes.name(value)
+        if isinstance(value, Type):
+            return self.type(value)
+        return self.handle(value) if self.full else opaque_text(value)
+
+    def sequence(self, value: Any) -> str:
+        items = ", ".join(self.parameter(item) for item in value)
+        if type(value) is list:
+            return f"[{items}]"
+        return f"({items},)" if len(value) == 1 else f"({items})"
+
+    def parameters(self, equation: Equation) -> list[tuple[str, Any]]:
+        """What is written between brackets: sorted by name after `name`; None says nothing in the short text."""
+        shown = [(k, v) for k, v in equation.params.items() if self.full or v is not None]
+        return sorted(shown, key=lambda item: (item[0] != "name", item[0]))
+
+    # -- on one line -------------------------------------------------------------------------------------------------
+
+    def flat(self, jaxpr: Jaxpr, room: int) -> str | None:
+        """A program on one line, or None when it takes more room than there is."""
+        if len(jaxpr.eqns) * 8 > room:  # no equation is shorter, and long programs should not be tried
+            return None
+        opening, used = self.opening(jaxpr), uses(jaxpr)
+        left = room - len(opening)
+        equations = []
+        for equation in jaxpr.eqns:
+            line = self.flat_equation(equation, used, left)
+            if line is None:
+                return None
+            equations.append(line)
+            left -= len(line)
+        text = f"{opening} {'; '.join(equations)} in {self.results(jaxpr)} }}"
+        return text if len(text) <= room else None
+
+    def flat_equation(self, equation: Equation, used: frozenset[Var], room: int) -> str | None:
+        text = self.left(equation, used) + f" = {equation.primitive.name}"
+        parameters = []
+        for key, value in self.parameters(equation):
+            written: str | None
+            if isinstance(value, Jaxpr):
+                written = self.flat(value, room - len(text) - len(key))
+            elif is_programs(value):
+                pieces = [self.flat(item, room - len(text)) for item in value]
+                written = None if None in pieces else f"({' '.join(pieces)})"  # type: ignore[arg-type]
+            else:
+                written = self.parameter(value)
+            if written is None:
+                return None
+            parameters.append(f"{key}={written}")
+        if parameters:
+            text += f"[{' '.join(parameters)}]"
+        text = " ".join([text, *map(self.atom, equation.invars)])
+        return text if len(text) <= room else None
+
+    # -- on several lines --------------------------------------------------------------------------------------------
+
+    def program(self, jaxpr: Jaxpr, indent: int, column: int | None = None) -> str:
+        """A program that starts at `column` of a line indented by `indent`."""
+        flat = self.flat(jaxpr, self.width - (indent if column is None else column))
+        if flat is not None and not self.source:
+            return flat
+        used = uses(jaxpr)
+        margin = " " * indent
+        lines = [self.opening(jaxpr)]
+        lines += [f"{margin}    {self.equation(equation, used, indent + 4)}" for equation in jaxpr.eqns]
+        lines.append(f"{margin}  in {self.results(jaxpr)} }}")
+        return "\n".join(lines)
+
+    def equation(self, equation: Equation, used: frozenset[Var], indent: int) -> str:
+        flat = self.flat_equation(equation, used, self.width - indent)
+        comment = f"  # {equation.source.describe()}" if self.source and equation.source is not None else ""
+        if flat is not None:
+            return flat + comment
+        parameters = self.parameters(equation)
+        head = self.left(equation, used) + f" = {equation.primitive.name}"
+        operands = "".join(f" {self.atom(a)}" for a in equation.invars)
+        if not parameters:
+            return head + operands + comment
+        margin = " " * (indent + 2)
+        lines = [f"{head}[{comment}"]
+        lines += [f"{margin}{key}={self.broken(value, indent + 2, len(key) + 1)}" for key, value in parameters]
+        lines.append(f"{' ' * indent}]{operands}")
+        return "\n".join(lines)
+
+    def broken(self, value: Any, indent: int, used: int) -> str:
+        """A parameter that may take several lines."""
+        if isinstance(value, Jaxpr):
+            return self.program(value, indent, indent + used)
+        if is_programs(value):
+            margin = " " * (indent + 2)
+            return "\n".join(["(", *(margin + self.program(item, indent + 2) for item in value), f"{' ' * indent})"])
+        return self.parameter(value)
+
+    def opening(self, jaxpr: Jaxpr) -> str:
+        constants = [self.binder(v) for v in jaxpr.constvars]
+        if self.full:
+            constants = [f"{b}={self.handle(c)}" for b, c in zip(constants, jaxpr.consts, strict=True)]
+        arguments = [self.binder(v) for v in jaxpr.invars]
+        return f"{{ lambda {' '.join(constants)}; {' '.join(arguments)}. let"
+
+    def left(self, equation: Equation, used: frozenset[Var]) -> str:
+        return " ".join(self.binder(v) if v in used else f"_:{self.type(v.aval)}" for v in equation.outvars)
+
+    def results(self, jaxpr: Jaxpr) -> str:
+        written = [self.atom(a) for a in jaxpr.outvars]
+        return f"({written[0]},)" if len(written) == 1 else f"({', '.join(written)})"
+
+
+def uses(jaxpr: Jaxpr) -> frozenset[Var]:
+    """The variables that an equation or a result of the program reads."""
+    atoms = [a for equation in jaxpr.eqns for a in equation.invars]
+    return frozenset(a for a in (*atoms, *jaxpr.outvars) if type(a) is Var)
+
+
+def is_programs(value: Any) -> bool:
+    return type(value) is tuple and bool(value) and all(isinstance(item, Jaxpr) for item in value)
+
+
+def literal_text(value: Any) -> str:
+    """A scalar with all its digits, as Python writes it."""
+    array = np.asarray(value)
+    kind = dtypes.kind(array.dtype)
+    if kind == "b":
+        return str(bool(array))
+    if kind in "iu":
+        return str(int(array))
+    if array.dtype.kind in "fc":
+        return str(array[()])  # NumPy writes the fewest digits that give the number back in its own type
+    return repr(float(array))
+
+
+def opaque_text(value: Any) -> str:
+    """An object without text of its own, for people."""
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        return f"<{dtypes.short_name(value.dtype)}[{','.join(map(str, value.shape))}]>"
+    if isinstance(value, (np.generic, Expression)):
+        return str(value)
+    name = getattr(value, "__name__", None)
+    return name if callable(value) and isinstance(name, str) else " ".join(repr(value).split())
+
+
+set_printer(to_text)

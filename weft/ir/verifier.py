@@ -1,0 +1,102 @@
+"""Check that a program follows its own rules: what every transformation and pass must leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import JaxprTypeError
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, joined_effects, subjaxprs
+from weft.ir.printer import equation_text
+from weft.ir.types import ArrayType, Type, type_of
+
+
+def verify(jaxpr: Jaxpr) -> Jaxpr:
+    """Raise `JaxprTypeError` unless the program is well formed; gives it back.
+
+    Every variable is defined once, before its use; each equation has the result types and the effects that its
+    primitive says; constants fit their variables; carried programs are well formed too. Weak types may differ: they
+    are a matter of promotion, not of meaning.
+    """
+    jaxpr.cached("verified", lambda: _verify(jaxpr))
+    return jaxpr
+
+
+check_jaxpr = verify
+
+
+def _verify(jaxpr: Jaxpr) -> bool:
+    defined: set[Var] = set()
+    for var in (*jaxpr.constvars, *jaxpr.invars):
+        define(var, defined, "an argument")
+    if len(jaxpr.constvars) != len(jaxpr.consts):
+        fail(f"The program has {len(jaxpr.constvars)} constant variables for {len(jaxpr.consts)} constants.")
+    for number, (var, value) in enumerate(zip(jaxpr.constvars, jaxpr.consts, strict=True)):
+        if not var.aval.matches(type_of(value)):
+            fail(f"Constant {number} has type {type_of(value).short()}, its variable {var.aval.short()}.")
+    for equation in jaxpr.eqns:
+        for number, atom in enumerate(equation.invars):
+            check_atom(atom, defined, f"Operand {number} of {equation.primitive.name}", equation)
+        check_equation(equation)
+        for var in equation.outvars:
+            define(var, defined, f"a result of {equation.primitive.name}", equation)
+    for number, atom in enumerate(jaxpr.outvars):
+        check_atom(atom, defined, f"Result {number} of the program", None)
+    if jaxpr.effects != joined_effects(jaxpr.eqns):
+        fail(f"The program says effects {sorted(map(str, jaxpr.effects))}, its equations have others.")
+    return True
+
+
+def define(var: Any, defined: set[Var], what: str, equation: Equation | None = None) -> None:
+    if type(var) is not Var:
+        fail(f"{what} is defined as {var!r}, which is not a variable.", equation)
+    if var in defined:
+        fail(f"A variable of type {var.aval.short()} is defined again, as {what}.", equation)
+    defined.add(var)
+
+
+def check_atom(atom: Atom, defined: set[Var], what: str, equation: Equation | None) -> None:
+    """An operand or a result: a variable that is defined, or a literal that fits its type."""
+    if type(atom) is Literal:
+        value = np.asarray(atom.val)
+        if not isinstance(atom.aval, ArrayType) or atom.aval.shape or value.shape:
+            fail(f"{what} is a literal of type {atom.aval.short()}; literals are scalars.", equation)
+        if value.dtype != dtypes.storage(atom.aval.dtype):
+            fail(f"{what} is a literal of type {atom.aval.short()} that holds {value.dtype}.", equation)
+    elif atom not in defined:
+        fail(f"{what} is used before it is defined.", equation)
+
+
+def check_equation(equation: Equation) -> None:
+    """Result types and effects are those that the primitive says."""
+    card, operands = equation.primitive, [a.aval for a in equation.invars]
+    try:
+        made = card.type(*operands, **equation.params)
+    except Exception as error:
+        message = str(error).partition("\n")[0]
+        fail(f"The type rule of {card.name} refuses the operands: {message}", equation, error)
+    expected: Sequence[Type] = made if card.multiple_results else [made]
+    if len(expected) != len(equation.outvars):
+        fail(f"{card.name} has {len(expected)} results, the equation {len(equation.outvars)}.", equation)
+    for number, (var, aval) in enumerate(zip(equation.outvars, expected, strict=True)):
+        if not var.aval.matches(aval):
+            fail(f"Result {number} of {card.name} has type {aval.short()}, its variable {var.aval.short()}.", equation)
+    effects = card.effects(operands, equation.params)
+    if effects != equation.effects:
+        said = sorted(map(str, equation.effects))
+        fail(f"{card.name} has effects {sorted(map(str, effects))}, the equation says {said}.", equation)
+    for program in subjaxprs(equation.params):
+        verify(program)
+
+
+def fail(what: str, equation: Equation | None = None, cause: BaseException | None = None) -> NoReturn:
+    """Raise with the equation and the user's line that it comes from."""
+    source = None if equation is None else equation.source
+    raise JaxprTypeError(
+        what,
+        at=None if source is None else source.describe(),
+        received=None if equation is None else equation_text(equation),
+    ) from cause

@@ -1,0 +1,331 @@
+"""Differences, integrals, interpolation, convolution and products of vectors along an axis."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import converted
+from weft.numpy.elementwise import clip, conjugate, multiply, remainder, subtract
+from weft.numpy.logic import not_equal
+from weft.numpy.manipulation import broadcast_arrays, broadcast_to, concatenate, moveaxis, ravel
+from weft.numpy.reductions import sum as reduce_sum
+from weft.numpy.selection import taken, where
+from weft.numpy.sorting import argsort, searchsorted
+from weft.numpy.util import (
+    canonicalize_axes,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    check_arraylike_or_none,
+    ensure_array,
+    kind_of,
+    promote_dtypes,
+    promote_dtypes_inexact,
+)
+from weft.trace.array import Array
+
+
+def _part(a: Array, start: int, stop: int, axis: int) -> Array:
+    length = a.shape[axis]
+    return lax.slice_in_dim(a, start if start >= 0 else length + start, stop if stop > 0 else length + stop, axis=axis)
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+    """The differences of neighbours along an axis, `n` times."""
+    check_arraylike("diff", a)
+    check_arraylike_or_none("diff", prepend, append)
+    a = ensure_array(a)
+    count = index(n)
+    if count == 0:
+        return a
+    if count < 0:
+        raise ValueError(f"order must be non-negative but got {count}.  at {user_line()}")
+    if a.ndim == 0:
+        raise ValueError(f"diff requires input that is at least one dimensional.  at {user_line()}")
+    place = canonicalize_axis(axis, a.ndim, "diff")
+    parts = []
+    for extra in (prepend, None, append):
+        if extra is None:
+            parts.append(a)
+            continue
+        extra = ensure_array(extra)
+        if extra.ndim == 0:
+            extra = broadcast_to(extra, tuple(1 if i == place else s for i, s in enumerate(a.shape)))
+        parts.append(extra)
+    chosen = [p for p, extra in zip(parts, (prepend, True, append), strict=True) if extra is not None]
+    if len(chosen) > 1:
+        a = concatenate(chosen, place)
+    operation = not_equal if kind_of(a) == "b" else subtract
+    for _ in range(count):
+        length = a.shape[place]
+        if not length:
+            break
+        after, before = lax.slice_in_dim(a, 1, length, axis=place), lax.slice_in_dim(a, 0, length - 1, axis=place)
+        a = operation(after, before)
+    return a
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+    """The differences of neighbours in the flattened array, with values put before and after."""
+    check_arraylike("ediff1d", ary)
+    check_arraylike_or_none("ediff1d", to_end, to_begin)
+    a = ravel(ary)
+    made = a[1:] - a[:-1]
+    parts = [
+        ravel(converted(ensure_array(x), a.dtype)) if x is not made else made
+        for x in (to_begin, made, to_end)
+        if x is not None
+    ]
+    return concatenate(parts) if len(parts) > 1 else made
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """The derivative from central differences, one-sided at the ends: an array, or one for each of several axes."""
+    check_arraylike("gradient", f, *varargs)
+    if edge_order not in (None, 1):
+        raise ValueError(f"gradient takes one-sided differences of first order at the ends only.  at {user_line()}")
+    (a,) = promote_dtypes_inexact(f)
+    a = ensure_array(a)
+    axes = canonicalize_axes(axis, a.ndim, "gradient")
+    if not axes:
+        return []
+    if any(a.shape[i] < 2 for i in axes):
+        raise ValueError(f"Shape of array too small to calculate a numerical gradient: {a.shape}.  at {user_line()}")
+    spacings = list(varargs) or [1.0]
+    if len(spacings) == 1:
+        spacings = spacings * len(axes)
+    if len(spacings) != len(axes):
+        raise TypeError(
+            f"gradient takes one spacing, or one for each of {len(axes)} axes, got {len(varargs)}.  at {user_line()}"
+        )
+    made = [_slope(a, h, place) for h, place in zip(spacings, axes, strict=True)]
+    return made[0] if len(made) == 1 else made
+
+
+def _slope(a: Array, spacing: Any, axis: int) -> Array:
+    length = a.shape[axis]
+    step = ensure_array(spacing)
+    first, second = _part(a, 0, 1, axis), _part(a, 1, 2, axis)
+    before_last, last = _part(a, length - 2, length - 1, axis), _part(a, length - 1, length, axis)
+    left, right, middle = _part(a, 0, length - 2, axis), _part(a, 2, length, axis), _part(a, 1, length - 1, axis)
+    if step.ndim == 0:
+        inner = (right - left) / (step * 2)
+        return concatenate([(second - first) / step, inner, (last - before_last) / step], axis)
+    if step.ndim != 1 or step.shape[0] != length:
+        raise ValueError(
+            f"gradient takes a number or {length} positions along axis {axis}, got {step.shape}.  at {user_line()}"
+        )
+    gaps = converted(step[1:] - step[:-1], a.dtype)
+    shape = tuple(-1 if i == axis else 1 for i in range(a.ndim))
+    gaps = lax.reshape(gaps, tuple(length - 1 if n == -1 else 1 for n in shape))
+    low, high = _part(gaps, 0, length - 2, axis), _part(gaps, 1, length - 1, axis)
+    inner = (
+        left * (-high / (low * (low + high)))
+        + middle * ((high - low) / (low * high))
+        + right * (low / (high * (low + high)))
+    )
+    start = (second - first) / _part(gaps, 0, 1, axis)
+    end = (last - before_last) / _part(gaps, length - 2, length - 1, axis)
+    return concatenate([start, inner, end], axis)
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """The integral along an axis by the trapezoidal rule, over positions `x` or steps of `dx`."""
+    check_arraylike("trapezoid", y)
+    check_arraylike_or_none("trapezoid", x)
+    if x is None:
+        values, width = promote_dtypes_inexact(y, dx)
+        values = moveaxis(ensure_array(values), axis, -1)
+    else:
+        values, positions = (ensure_array(v) for v in promote_dtypes_inexact(y, x))
+        values = moveaxis(values, axis, -1)
+        if positions.ndim == 1:
+            width = positions[1:] - positions[:-1]
+        else:
+            positions = moveaxis(positions, axis, -1)
+            width = positions[..., 1:] - positions[..., :-1]
+    return reduce_sum(multiply(width, values[..., 1:] + values[..., :-1]), -1) * cast(0.5, values.dtype)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
+    """Values between given points by straight lines; outside of them `left` and `right`, by default the end values.
+
+    'extrapolate' for `left` or `right` goes on with the line of the last two points.
+    """
+    check_arraylike("interp", x, xp, fp)
+    if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
+        raise ValueError(
+            f"xp and fp must be one-dimensional arrays of equal size, got {np.shape(xp)} and {np.shape(fp)}."
+        )
+    x, xp = (ensure_array(v) for v in promote_dtypes_inexact(x, xp))
+    (fp,) = promote_dtypes_inexact(fp)
+    fp = ensure_array(fp)
+    if kind_of(x) == "c":
+        raise ValueError(f"interp takes real positions, got complex ones.  at {user_line()}")
+    if period is not None:
+        length = abs(period)
+        x, xp = remainder(x, length), remainder(xp, length)
+        order = argsort(xp)
+        xp, fp = xp[order], fp[order]
+        xp = concatenate([xp[-1:] - length, xp, xp[:1] + length])
+        fp = concatenate([fp[-1:], fp, fp[:1]])
+    count = xp.shape[0]
+    if count == 1:
+        return broadcast_to(fp[0], x.shape)
+    place = clip(searchsorted(xp, x, side="right"), 1, count - 1)
+    low_x, high_x = taken(xp, place - 1, 0), taken(xp, place, 0)
+    low_f, high_f = taken(fp, place - 1, 0), taken(fp, place, 0)
+    width = high_x - low_x
+    flat = lax.lt(lax.abs(width), cast(np.spacing(dtypes.finfo(xp.dtype).eps), xp.dtype))
+    ratio = (x - low_x) / where(flat, 1, width)
+    made = where(flat, low_f, low_f + ratio * (high_f - low_f))
+    if period is None:
+        for value, outside, end in ((left, x < xp[0], fp[0]), (right, x > xp[-1], fp[-1])):
+            if isinstance(value, str):
+                if value != "extrapolate":
+                    raise ValueError(
+                        f"the only valid string value of `left` and `right` is 'extrapolate', got {value!r}"
+                    )
+            else:
+                made = where(outside, end if value is None else value, made)
+    return converted(made, made.dtype)
+
+
+# ---------------------------------------------------------------------------------------------- products along an axis
+
+
+def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The convolution of two vectors; `mode` 'full', 'same' or 'valid' says how far they overlap."""
+    return _slide("convolve", a, v, mode, precision, preferred_element_type)
+
+
+def correlate(
+    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
+    """The cross-correlation of two vectors; `mode` 'valid', 'same' or 'full' says how far they overlap."""
+    return _slide("correlate", a, v, mode, precision, preferred_element_type)
+
+
+def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any) -> Array:
+    check_arraylike(name, a, v)
+    x, kernel = (ensure_array(t) for t in promote_dtypes_inexact(a, v))
+    if x.ndim != 1 or kernel.ndim != 1:
+        raise ValueError(
+            f"{name}() only support 1-dimensional inputs, got {x.shape} and {kernel.shape}.  at {user_line()}"
+        )
+    if not x.size or not kernel.size:
+        raise ValueError(f"{name}: inputs cannot be empty, got shapes {x.shape} and {kernel.shape}.  at {user_line()}")
+    backward = False
+    if name == "correlate":
+        kernel = conjugate(kernel)
+    if x.shape[0] < kernel.shape[0]:
+        x, kernel = kernel, x
+        backward = name == "correlate"  # the correlation of swapped operands is the reversed one
+    if name == "convolve":
+        kernel = lax.rev(kernel, (0,))
+    size = kernel.shape[0]
+    if mode == "valid":
+        padding = [(0, 0)]
+    elif mode == "same":
+        padding = [(size // 2, size - size // 2 - 1)]
+        if name == "correlate" and backward:
+            padding = [(size - size // 2 - 1, size // 2)]
+    elif mode == "full":
+        padding = [(size - 1, size - 1)]
+    else:
+        raise ValueError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}.  at {user_line()}")
+    made = lax.conv_general_dilated(
+        x[None, None, :],
+        kernel[None, None, :],
+        (1,),
+        padding,
+        precision=precision,
+        preferred_element_type=preferred,
+    )[0, 0]
+    return lax.rev(made, (0,)) if backward else made
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+    """The cross product of vectors of 2 or 3 elements; of two vectors of 2, the third element of it."""
+    check_arraylike("cross", a, b)
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = (ensure_array(x) for x in promote_dtypes(a, b))
+    a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
+        raise ValueError(
+            f"cross takes vectors of 2 or 3 elements, got {a.shape[-1]} and {b.shape[-1]} along their axes.  at {user_line()}"
+        )
+    flat = a.shape[-1] == 2 and b.shape[-1] == 2
+
+    def parts(x: Array) -> list[Array]:
+        found = [x[..., i] for i in range(x.shape[-1])]
+        return found if len(found) == 3 else [*found, lax.full_like(found[0], 0)]
+
+    a1, a2, a3 = parts(a)
+    b1, b2, b3 = parts(b)
+    third = a1 * b2 - a2 * b1
+    if flat:
+        return third
+    made = broadcast_arrays(a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, third)
+    return moveaxis(lax.concatenate([lax.expand_dims(x, (x.ndim,)) for x in made], made[0].ndim), -1, axisc)
+
+
+# ------------------------------------------------------------------------------------------------------------ windows
+
+
+def _window(M: int) -> tuple[int, Any]:
+    return index(M), dtypes.canonicalize_dtype(np.float64)
+
+
+def bartlett(M: int) -> Array:
+    """A triangular window of `M` points."""
+    count, dtype = _window(M)
+    if count <= 1:
+        return lax.full((max(count, 0),), 1.0, dtype)
+    n = lax.iota(dtype, count)
+    return 1 - abs(2 * n + (1 - count)) / (count - 1)
+
+
+def blackman(M: int) -> Array:
+    """A window of three cosine terms that nearly vanishes at the ends."""
+    count, dtype = _window(M)
+    if count <= 1:
+        return lax.full((max(count, 0),), 1.0, dtype)
+    n = lax.iota(dtype, count)
+    return 0.42 - 0.5 * lax.cos(2 * math.pi * n / (count - 1)) + 0.08 * lax.cos(4 * math.pi * n / (count - 1))
+
+
+def hamming(M: int) -> Array:
+    """A raised cosine window that does not vanish at the ends."""
+    count, dtype = _window(M)
+    if count <= 1:
+        return lax.full((max(count, 0),), 1.0, dtype)
+    return 0.54 - 0.46 * lax.cos(2 * math.pi * lax.iota(dtype, count) / (count - 1))
+
+
+def hanning(M: int) -> Array:
+    """A raised cosine window that vanishes at the ends."""
+    count, dtype = _window(M)
+    if count <= 1:
+        return lax.full((max(count, 0),), 1.0, dtype)
+    return 0.5 - 0.5 * lax.cos(2 * math.pi * lax.iota(dtype, count) / (count - 1))
+
+
+def kaiser(M: int, beta: Any) -> Array:
+    """A window made with a Bessel function; `beta` is how narrow it is."""
+    count, dtype = _window(M)
+    if count <= 1:
+        return lax.full((max(count, 0),), 1.0, dtype)
+    half = 0.5 * (count - 1)
+    shape = cast(ensure_array(beta), dtype)
+    n = lax.iota(dtype, count)
+    inside = shape * lax.sqrt(1 - lax.square((n - half) / half))
+    return lax.exp(inside - abs(shape)) * lax.bessel_i0e(inside) / lax.bessel_i0e(shape)

@@ -1,0 +1,286 @@
+"""Diagonals and triangles of matrices, and positions in grids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import asarray, check_device, converted, filled
+from weft.numpy.elementwise import clip, remainder
+from weft.numpy.manipulation import broadcast_arrays, ravel
+from weft.numpy.reductions import sum as reduce_sum
+from weft.numpy.selection import nonzero, where
+from weft.numpy.util import (
+    as_shape,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    check_no_out,
+    ensure_array,
+    is_concrete,
+    is_eager,
+    kind_of,
+    promote_dtypes,
+    requested,
+)
+from weft.runtime.array import from_numpy
+from weft.trace.array import Array
+
+
+def _known_offset(k: Any) -> int | None:
+    return index(k if isinstance(k, int) else np.asarray(k)[()]) if is_concrete(k) else None
+
+
+def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any, Any], Any]) -> Array:
+    """For each place of a matrix, a comparison of its row plus `k` with its column."""
+    n, m = as_shape((rows, rows if columns is None else columns), name)
+    number = dtypes.int32
+    down, across = (lax.broadcasted_iota(number, (n, m), axis) for axis in (0, 1))
+    return compare(lax.add(down, cast(k, number)) if not (isinstance(k, int) and k == 0) else down, across)
+
+
+def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
+    """Ones on the diagonal number `k`, zeros elsewhere."""
+    check_device(device)
+    wanted = requested(float if dtype is None else dtype, "eye")
+    offset = _known_offset(k)
+    if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
+        n, m = as_shape((N, N if M is None else M), "eye")
+        return from_numpy(np.eye(n, m, offset, dtype=bool).astype(wanted), copy=False)
+    return converted(_compared("eye", N, M, k, lax.eq), wanted)
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The square identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
+    """Ones on and below the diagonal number `k`, zeros above."""
+    wanted = requested(np.float32 if dtype is None else dtype, "tri")
+    offset = _known_offset(k)
+    if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
+        n, m = as_shape((N, N if M is None else M), "tri")
+        return from_numpy(np.tri(n, m, offset, dtype=bool).astype(wanted), copy=False)
+    return converted(_compared("tri", N, M, k, lax.ge), wanted)
+
+
+def tril(m: Any, k: Any = 0) -> Array:
+    """A matrix with zeros above the diagonal number `k`."""
+    m = _matrices("tril", m)
+    return where(tri(*m.shape[-2:], k, bool), m, cast(0, m.dtype, m.weak_type))
+
+
+def triu(m: Any, k: Any = 0) -> Array:
+    """A matrix with zeros below the diagonal number `k`."""
+    m = _matrices("triu", m)
+    below = k - 1 if isinstance(k, int) else ensure_array(k) - 1
+    return where(tri(*m.shape[-2:], below, bool), cast(0, m.dtype, m.weak_type), m)
+
+
+def _matrices(name: str, m: Any) -> Array:
+    check_arraylike(name, m)
+    m = ensure_array(m)
+    if m.ndim < 2:
+        raise ValueError(f"Argument to weft.numpy.{name} must be at least 2D, got shape {m.shape}.  at {user_line()}")
+    return m
+
+
+def diag(v: Any, k: int = 0) -> Array:
+    """The matrix with a vector on its diagonal number `k`; of a matrix, that diagonal."""
+    check_arraylike("diag", v)
+    v, k = ensure_array(v), index(k)
+    if v.ndim == 1:
+        size = v.shape[0] + abs(k)
+        line = lax.pad(v, cast(0, v.dtype), [(max(k, 0), max(-k, 0), 0)])
+        spread = lax.broadcast_in_dim(line, (size, size), (1,))
+        return where(eye(size, k=k, dtype=bool), spread, cast(0, v.dtype))
+    if v.ndim == 2:
+        return diagonal(v, k)
+    raise ValueError(f"diag takes arrays of rank 1 or 2, got shape {v.shape}.  at {user_line()}")
+
+
+def diagflat(v: Any, k: int = 0) -> Array:
+    """The matrix with the elements of an array on its diagonal number `k`."""
+    return diag(ravel(v), k)
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The diagonals of the matrices along two axes, as the last axis."""
+    check_arraylike("diagonal", a)
+    a = ensure_array(a)
+    if a.ndim < 2:
+        raise ValueError(
+            f"diagonal requires an array of at least two dimensions, got shape {a.shape}.  at {user_line()}"
+        )
+    first, second = (canonicalize_axis(x, a.ndim, "diagonal") for x in (axis1, axis2))
+    if first == second:
+        raise ValueError(f"axis1 and axis2 cannot be the same: diagonal got {axis1} and {axis2}.  at {user_line()}")
+    offset = index(offset)
+    rest = tuple(i for i in range(a.ndim) if i not in (first, second))
+    moved = lax.transpose(a, (*rest, first, second))
+    rows, columns = moved.shape[-2:]
+    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    line = lax.iota(dtypes.default_int_dtype(), count)
+    down, across = (line + max(-offset, 0) if offset < 0 else line), (line + offset if offset > 0 else line)
+    return moved.at[(..., down, across)].get(mode="promise_in_bounds")
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Array:
+    """The sum of a diagonal of the matrices along two axes."""
+    check_no_out("trace", out)
+    return reduce_sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
+
+
+# ------------------------------------------------------------------------------------------------- positions in matrices
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The rows and columns on and below a diagonal."""
+    return _positions(np.tril_indices(n, k, m))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The rows and columns on and above a diagonal."""
+    return _positions(np.triu_indices(n, k, m))
+
+
+def _positions(found: Any) -> Any:
+    return tuple(from_numpy(x.astype(dtypes.default_int_dtype()), copy=False) for x in found)
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
+    """The rows and columns on and below a diagonal of a matrix."""
+    return tril_indices(*_two("tril_indices_from", arr, k))
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
+    """The rows and columns on and above a diagonal of a matrix."""
+    return triu_indices(*_two("triu_indices_from", arr, k))
+
+
+def _two(name: str, arr: Any, k: int) -> tuple[int, int, int]:
+    shape = np.shape(arr) if not hasattr(arr, "shape") else arr.shape
+    if len(shape) != 2:
+        raise ValueError(f"Only 2-D inputs are accepted by {name}, got shape {shape}.  at {user_line()}")
+    return shape[0], k, shape[1]
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The positions of the main diagonal of an array with equal sizes, one array for each axis."""
+    n, ndim = index(n), index(ndim)
+    if n < 0 or ndim < 0:
+        raise ValueError(f"diag_indices takes sizes and ranks of at least 0, got {n} and {ndim}.  at {user_line()}")
+    return (lax.iota(dtypes.default_int_dtype(), n),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple[Array, ...]:
+    """The positions of the main diagonal of an array, one array for each axis."""
+    check_arraylike("diag_indices_from", arr)
+    shape = ensure_array(arr).shape
+    if len(shape) < 2 or len(set(shape)) > 1:
+        raise ValueError(
+            f"All dimensions of input must be of equal length, and at least two, got {shape}.  at {user_line()}"
+        )
+    return diag_indices(shape[0], len(shape))
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:
+    """The positions that a function such as `triu` does not set to zero in a matrix of ones."""
+    return nonzero(mask_func(filled((n, n), 1, dtypes.default_int_dtype()), k), size=size)
+
+
+def ix_(*args: Any) -> tuple[Array, ...]:
+    """Index arrays that select the grid of their combinations."""
+    check_arraylike("ix_", *args)
+    made = []
+    for axis, a in enumerate(args):
+        a = ensure_array(a)
+        if a.ndim != 1:
+            raise ValueError(
+                f"Arguments to weft.numpy.ix_ must be 1-dimensional, got shape {a.shape}.  at {user_line()}"
+            )
+        if kind_of(a) == "b":
+            (a,) = nonzero(a)
+        if not a.size:
+            a = converted(a, dtypes.default_int_dtype())
+        made.append(lax.reshape(a, tuple(a.shape[0] if i == axis else 1 for i in range(len(args)))))
+    return tuple(made)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+    """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped."""
+    places, sizes = asarray(indices), as_shape(shape, "unravel_index")
+    if kind_of(places) not in "iu":
+        raise TypeError(f"unravel_index takes integers, got {places.aval.short()}.  at {user_line()}")
+    total = math.prod(sizes)
+    places = where(places < 0, places + total, places)
+    places = clip(places, 0, max(total - 1, 0))
+    made = []
+    for size in reversed(sizes):
+        made.append(remainder(places, max(size, 1)))
+        places = places // max(size, 1)
+    return tuple(made[::-1])
+
+
+def ravel_multi_index(
+    multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C", *, dtype: Any = None
+) -> Array:
+    """Positions along each axis as positions in the flattened array. `mode` is 'raise', 'wrap' or 'clip'."""
+    sizes = as_shape(dims, "ravel_multi_index")
+    parts = [ensure_array(x) if not isinstance(x, (list, tuple)) else asarray(x) for x in multi_index]
+    if len(parts) != len(sizes):
+        raise ValueError(
+            f"ravel_multi_index needs a position for each of {len(sizes)} axes, got {len(parts)}.  at {user_line()}"
+        )
+    modes = [mode] * len(sizes) if isinstance(mode, str) else list(mode)
+    number = dtypes.default_int_dtype() if dtype is None else requested(dtype, "ravel_multi_index")
+    placed = []
+    for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
+        if kind_of(part) not in "iu":
+            raise TypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.  at {user_line()}")
+        part = converted(part, number)
+        if way == "wrap":
+            part = remainder(part, size)
+        elif way == "clip":
+            part = clip(part, 0, size - 1)
+        elif way == "raise":
+            if is_concrete(part) and ((np.asarray(part) < 0) | (np.asarray(part) >= size)).any():
+                raise ValueError(f"invalid entry in coordinates array: a position outside of {size}.  at {user_line()}")
+            if not is_concrete(part):
+                raise ValueError(
+                    f"ravel_multi_index cannot raise for traced positions: use mode='wrap' or 'clip'.  at {user_line()}"
+                )
+        else:
+            raise ValueError(f"ravel_multi_index takes mode 'raise', 'wrap' or 'clip', got {way!r}.  at {user_line()}")
+        placed.append(part)
+    if order not in ("C", "F"):
+        raise ValueError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.  at {user_line()}")
+    pairs = list(zip(placed, sizes, strict=True))
+    made: Any = cast(0, number)
+    for part, size in pairs if order == "C" else pairs[::-1]:
+        made = made * size + part
+    return ensure_array(made)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+    """The matrix whose columns are powers of a vector, falling unless `increasing`."""
+    check_arraylike("vander", x)
+    x = ensure_array(x)
+    if x.ndim != 1:
+        raise ValueError(f"x must be a one-dimensional array, got shape {x.shape}.  at {user_line()}")
+    count = x.shape[0] if N is None else index(N)
+    if count < 0:
+        raise ValueError(f"vander takes a number of columns of at least 0, got {count}.  at {user_line()}")
+    (x,) = promote_dtypes(x) if kind_of(x) != "b" else (converted(x, dtypes.default_int_dtype()),)
+    if not count:
+        return filled((x.shape[0], 0), 0, x.dtype)
+    columns = [lax.expand_dims(lax.integer_pow(x, power), (1,)) for power in range(count)]
+    return lax.concatenate(columns if increasing else columns[::-1], 1)

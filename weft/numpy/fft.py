@@ -1,0 +1,240 @@
+"""Discrete Fourier transforms with NumPy's names, and the frequencies that belong to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.lax.fft import FftType
+from weft.lax.fft import fft as transform
+from weft.numpy.elementwise import conjugate, true_divide
+from weft.numpy.util import canonicalize_axis, cast, ensure_array, ensure_arrays, promote_dtypes_inexact, requested
+from weft.trace.array import Array
+
+# The factor of each normalisation is the number of elements to this power, for transforms and for inverses.
+_FORWARD = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
+_INVERSE = {"backward": 0.0, "ortho": 0.5, "forward": 1.0}
+
+
+def _factor(name: str, inverse: bool, norm: str | None, lengths: Sequence[int]) -> float:
+    """What the plain transform is multiplied with; a plain inverse divides by the number of elements already."""
+    table = _INVERSE if inverse else _FORWARD
+    try:
+        power = table[norm or "backward"]
+    except KeyError:
+        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".') from None
+    return float(math.prod(lengths)) ** power
+
+
+def _sized(x: Array, sizes: Sequence[int]) -> Array:
+    """The last dimensions cut, or padded with zeros, to these sizes."""
+    lead = x.ndim - len(sizes)
+    if x.shape[lead:] == tuple(sizes):
+        return x
+    config = [(0, 0, 0)] * lead + [(0, n - have, 0) for n, have in zip(sizes, x.shape[lead:], strict=True)]
+    return lax.pad(x, np.zeros((), x.dtype), config)
+
+
+def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
+    """Any transform: move the axes to the end, cut or pad, transform, scale, move back."""
+    (x,) = promote_dtypes_inexact(*ensure_arrays(name, a))
+    if kind is FftType.RFFT and dtypes.kind(x.dtype) == "c":
+        raise ValueError(f"only real valued inputs supported for {name}; use {name.replace('r', '', 1)}.  at {user_line()}")
+    if s is not None:
+        s = tuple(index(n) for n in s)
+        if any(n <= 0 for n in s):
+            raise ValueError(f"Shape should be positive, got {s} for {name}.  at {user_line()}")
+    if axes is None:
+        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    axes = [canonicalize_axis(axis, x.ndim, name) for axis in axes]
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{name} does not support repeated axes. Got axes {tuple(axes)}.  at {user_line()}")
+    if s is not None and len(s) != len(axes):
+        raise ValueError(f"{name} got {len(s)} sizes {s} for {len(axes)} axes {tuple(axes)}.  at {user_line()}")
+    if not axes:
+        return x if kind is FftType.RFFT else cast(x, dtypes.to_complex_dtype(x.dtype))
+    kept = [i for i in range(x.ndim) if i not in axes]
+    order = [*kept, *axes]
+    moved = order != list(range(x.ndim))
+    if moved:
+        x = lax.transpose(x, order)
+    if s is None:
+        s = x.shape[len(kept) :]
+        if kind is FftType.IRFFT:
+            s = (*s[:-1], max(2 * (s[-1] - 1), 1))
+    x = _sized(x, (*s[:-1], s[-1] // 2 + 1) if kind is FftType.IRFFT else s)
+    factor = _factor(name, kind in (FftType.IFFT, FftType.IRFFT), norm, s)
+    out = transform(x, kind, s)
+    if factor != 1.0:
+        out = lax.mul(out, np.asarray(factor, out.dtype))
+    return lax.transpose(out, [order.index(i) for i in range(x.ndim)]) if moved else out
+
+
+def _along(name: str, kind: FftType, a: Any, n: int | None, axis: int, norm: str | None) -> Array:
+    if not isinstance(axis, (int, np.integer)):
+        raise ValueError(f"{name} does not support multiple axes. Please use {name}n. Got axis = {axis!r}.")
+    return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
+
+
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The transform along an axis, which is cut or padded with zeros to `n` first."""
+    return _along("fft", FftType.FFT, a, n, axis, norm)
+
+
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse transform along an axis."""
+    return _along("ifft", FftType.IFFT, a, n, axis, norm)
+
+
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The transform of a real signal: the half of the spectrum that determines the rest."""
+    return _along("rfft", FftType.RFFT, a, n, axis, norm)
+
+
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The real signal of size `n` (by default even) whose half spectrum is given."""
+    return _along("irfft", FftType.IRFFT, a, n, axis, norm)
+
+
+_SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def _swapped(norm: str | None) -> str:
+    """A transform to a real signal is an inverse one with the normalisations exchanged."""
+    return _SWAPPED.get(norm, norm)  # type: ignore[return-value]
+
+
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The real spectrum of a signal of which one half is given, the other being its mirrored conjugate."""
+    (x,) = ensure_arrays("hfft", a)
+    return _along("irfft", FftType.IRFFT, conjugate(x), n, axis, _swapped(norm))
+
+
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The half of the signal whose spectrum is real: the inverse of `hfft`."""
+    return conjugate(_along("rfft", FftType.RFFT, a, n, axis, _swapped(norm)))
+
+
+def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The transform over several axes, all of them by default, cut or padded to the sizes `s` first."""
+    return _transform("fftn", FftType.FFT, a, s, axes, norm)
+
+
+def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The inverse transform over several axes."""
+    return _transform("ifftn", FftType.IFFT, a, s, axes, norm)
+
+
+def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The transform of real numbers over several axes; the last of them keeps half of its spectrum."""
+    return _transform("rfftn", FftType.RFFT, a, s, axes, norm)
+
+
+def irfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The inverse of `rfftn`; `s` are the sizes of the result."""
+    return _transform("irfftn", FftType.IRFFT, a, s, axes, norm)
+
+
+def _plane(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
+    if len(axes) != 2:
+        raise ValueError(f"{name} only supports 2 axes. Got axes = {axes!r}.")
+    return _transform(name, kind, a, s, axes, norm)
+
+
+def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The transform over two axes."""
+    return _plane("fft2", FftType.FFT, a, s, axes, norm)
+
+
+def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The inverse transform over two axes."""
+    return _plane("ifft2", FftType.IFFT, a, s, axes, norm)
+
+
+def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The transform of real numbers over two axes."""
+    return _plane("rfft2", FftType.RFFT, a, s, axes, norm)
+
+
+def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The inverse of `rfft2`."""
+    return _plane("irfft2", FftType.IRFFT, a, s, axes, norm)
+
+
+def _frequencies(name: str, n: Any, d: Any, dtype: Any, numbers: np.ndarray) -> Array:
+    wanted = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
+    if isinstance(d, (list, tuple)) or getattr(d, "ndim", 0):
+        raise ValueError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
+    spacing = cast(ensure_array(d), wanted)
+    return true_divide(ensure_array(numbers.astype(wanted)), lax.mul(spacing, np.asarray(n, wanted)))
+
+
+def _count(name: str, n: Any) -> int:
+    try:
+        return index(n)
+    except TypeError:
+        raise ValueError(f"The n argument of {name} only takes an int. Got n = {n!r}.") from None
+
+
+def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """The frequencies that the elements of a transform of size `n` stand for, at a distance `d` of samples."""
+    n = _count("fftfreq", n)
+    return _frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2)
+
+
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """The frequencies that the elements of the half spectrum of a signal of size `n` stand for."""
+    n = _count("rfftfreq", n)
+    return _frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1))
+
+
+def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
+    (x,) = ensure_arrays(name, x)
+    chosen = range(x.ndim) if axes is None else (axes,) if isinstance(axes, (int, np.integer)) else axes
+    for axis in chosen:
+        axis = canonicalize_axis(axis, x.ndim, name)
+        size = x.shape[axis]
+        cut = (size + 1) // 2 if forward else size // 2
+        if 0 < cut < size:
+            halves = [lax.slice_in_dim(x, cut, size, axis=axis), lax.slice_in_dim(x, 0, cut, axis=axis)]
+            x = lax.concatenate(halves, axis)
+    return x
+
+
+def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
+    """The elements moved so that frequency zero, which is first, comes to the middle."""
+    return _rolled("fftshift", x, axes, forward=True)
+
+
+def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
+    """The inverse of `fftshift`."""
+    return _rolled("ifftshift", x, axes, forward=False)
+
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]

@@ -1,0 +1,286 @@
+"""Arrays as sets: distinct elements, unions, intersections, differences, membership.
+
+Sizes of results depend on values. Outside of traced functions they are found; inside, `size` gives a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import filled
+from weft.numpy.elementwise import clip
+from weft.numpy.logic import equal, logical_not
+from weft.numpy.manipulation import moveaxis, ravel
+from weft.numpy.reductions import any as reduce_any
+from weft.numpy.selection import flat_positions, known_size, needs_size, taken, where
+from weft.numpy.sorting import searchsorted
+from weft.numpy.sorting import sort as sort_array
+from weft.numpy.util import (
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    concrete_or_error,
+    ensure_array,
+    expand_to,
+    kind_of,
+    promote_dtypes,
+)
+from weft.trace.array import Array
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: Any = None,
+    sorted: bool = True,
+) -> Any:
+    """The distinct elements in order, or slices along an axis.
+
+    On request also where each first occurs, the number of its distinct element for every element, and how often each
+    occurs. With `size`, places beyond the last distinct element hold `fill_value`, by default the smallest element.
+    """
+    check_arraylike("unique", ar)
+    ar = ensure_array(ar)
+    if size is None:
+        known = concrete_or_error(ar, *needs_size("unique"))
+        found = _unique_known(known, axis, equal_nan)
+    else:
+        found = _unique_bounded(ar, axis, equal_nan, known_size(size, "unique"), fill_value)
+    wanted = [
+        found[0],
+        *(x for x, asked in zip(found[1:], (return_index, return_inverse, return_counts), strict=True) if asked),
+    ]
+    return wanted[0] if len(wanted) == 1 else tuple(wanted)
+
+
+def _unique_known(known: np.ndarray, axis: int | None, equal_nan: bool) -> tuple[Array, ...]:
+    wide = known.astype(np.float32) if known.dtype.kind == "V" else known  # NumPy cannot sort all of ml_dtypes
+    values, first, inverse, counts = np.unique(
+        wide, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=equal_nan
+    )
+    inverse = inverse.reshape(known.shape) if axis is None else inverse.reshape(-1)
+    number = dtypes.default_int_dtype()
+    rest = (ensure_array(x.astype(number)) for x in (first, inverse, counts))
+    return ensure_array(values.astype(known.dtype)), *rest
+
+
+def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fill_value: Any) -> tuple[Array, ...]:
+    shape = ar.shape
+    if axis is None:
+        rows = lax.reshape(ar, (ar.size, 1))
+        tail: tuple[Any, ...] = ()
+    else:
+        place = canonicalize_axis(axis, ar.ndim, "unique")
+        moved = moveaxis(ar, place, 0)
+        tail = moved.shape[1:]
+        rows = lax.reshape(moved, (moved.shape[0], math.prod(tail)))
+    number = dtypes.default_int_dtype()
+    count, width = rows.shape
+    if not count:
+        fill = cast(ensure_array(0 if fill_value is None else fill_value), ar.dtype)
+        nothing = filled((size,), 0, number)
+        values = expand_to(lax.reshape(ensure_array(fill), (1,) * (1 + len(tail))), (size, *tail))
+        return (values if axis is None else moveaxis(values, 0, axis)), nothing, filled(shape, 0, number), nothing
+    positions = lax.iota(number, count)
+    columns = [rows[:, i] for i in range(width)]
+    *keys, order = lax.sort((*columns, positions), dimension=0, is_stable=True, num_keys=max(width, 1))
+    first = _differs(keys, equal_nan, count)
+    starts = flat_positions(first, size)
+    present = lax.lt(starts, cast(count, number))
+    inside = clip(starts, 0, count - 1)
+    index = taken(order, inside, 0)
+    values = taken(rows, index, 0)
+    fill = values[:1] if fill_value is None else cast(ensure_array(fill_value), ar.dtype)
+    values = where(present[:, None], values, fill)
+    index = lax.select(present, index, expand_to(order[0], index.shape))
+    ends = lax.concatenate([starts[1:], filled((1,), count, number)], 0)
+    ends = lax.min(ends, cast(count, number))
+    counts = lax.select(present, lax.sub(ends, lax.min(starts, cast(count, number))), filled((size,), 0, number))
+    numbers = lax.sub(lax.cumsum(lax.convert_element_type(first, number), 0), cast(1, number))
+    inverse = filled((count,), 0, number).at[order].set(numbers)
+    if axis is None:
+        return lax.reshape(values, (size,)), index, lax.reshape(inverse, shape), counts
+    return moveaxis(lax.reshape(values, (size, *tail)), 0, axis), index, inverse, counts
+
+
+def _differs(keys: list[Array], equal_nan: bool, count: int) -> Array:
+    """Where a sorted sequence of rows has another row than before; the first one counts."""
+    made: Any = filled((count - 1,), False, dtypes.bool_)
+    for key in keys:
+        before, after = key[:-1], key[1:]
+        other = lax.ne(before, after)
+        if equal_nan and kind_of(key) in "fc":
+            other = lax.bitwise_and(
+                other, lax.bitwise_not(lax.bitwise_and(lax.ne(before, before), lax.ne(after, after)))
+            )
+        made = lax.bitwise_or(made, other)
+    return lax.concatenate([filled((1,), True, dtypes.bool_), made], 0)
+
+
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+    """Distinct elements, where each first occurs, the number of each element's distinct one, and how often they occur."""
+    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+    """Distinct elements and how often they occur."""
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+    """Distinct elements, and for every element the number of its distinct one."""
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Distinct elements."""
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+
+
+# --------------------------------------------------------------------------------------------------------- membership
+
+
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
+) -> Array:
+    """Whether each element is among the test elements."""
+    check_arraylike("isin", element, test_elements)
+    if method not in ("auto", "compare_all", "binary_search", "sort"):
+        raise ValueError(
+            f"isin takes method 'auto', 'compare_all', 'binary_search' or 'sort', got {method!r}.  at {user_line()}"
+        )
+    held, tests = (ensure_array(x) for x in promote_dtypes(element, test_elements))
+    tests = ravel(tests)
+    if not tests.size or not held.size:
+        made = filled(held.shape, False, dtypes.bool_)
+    elif method == "compare_all" or (method == "auto" and tests.size <= 16):
+        made = reduce_any(equal(lax.expand_dims(held, (held.ndim,)), tests), -1)
+    else:
+        ordered = lax.sort(tests)
+        place = clip(searchsorted(ordered, held), 0, tests.size - 1)
+        made = lax.eq(taken(ordered, place, 0), held)
+    return logical_not(made) if invert else made
+
+
+# --------------------------------------------------------------------------------------------------- sets of two arrays
+
+
+def _flat_pair(name: str, ar1: Any, ar2: Any) -> tuple[Array, Array]:
+    check_arraylike(name, ar1, ar2)
+    first, second = (ravel(x) for x in promote_dtypes(ar1, ar2))
+    return first, second
+
+
+def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: str) -> Array:
+    """The values where a mask holds: all of them, or a number of them with `fill` beyond."""
+    if size is None:
+        found = np.flatnonzero(concrete_or_error(mask, *needs_size(name))).astype(dtypes.default_int_dtype())
+        return taken(values, ensure_array(found), 0)
+    count = values.shape[0]
+    positions = flat_positions(mask, known_size(size, name))
+    if not count:
+        return filled(positions.shape, 0 if fill is None else fill, values.dtype)
+    made = taken(values, clip(positions, 0, count - 1), 0)
+    beyond = made[:1] if fill is None else cast(ensure_array(fill), values.dtype)
+    return where(lax.lt(positions, cast(count, positions.dtype)), made, beyond)
+
+
+def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The distinct elements of both arrays, in order."""
+    return unique(lax.concatenate(list(_flat_pair("union1d", ar1, ar2)), 0), size=size, fill_value=fill_value)
+
+
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Array:
+    """The distinct elements of the first array that are not in the second."""
+    first, second = _flat_pair("setdiff1d", ar1, ar2)
+    if not first.size:
+        return first if size is None else filled((known_size(size, "setdiff1d"),), fill_value or 0, first.dtype)
+    if not assume_unique:
+        first = sort_array(first)
+        kept = _differs([first], True, first.shape[0])
+    else:
+        kept = filled(first.shape, True, dtypes.bool_)
+    mask = lax.bitwise_and(kept, isin(first, second, invert=True))
+    return _compressed(mask, first, size, 0 if fill_value is None else fill_value, "setdiff1d")
+
+
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Array:
+    """The distinct elements that are in exactly one of the arrays, in order."""
+    first, second = _flat_pair("setxor1d", ar1, ar2)
+    joined = sort_array(lax.concatenate([first, second], 0))
+    if not joined.size:
+        return joined if size is None else filled((known_size(size, "setxor1d"),), fill_value or 0, joined.dtype)
+    kept = _differs([joined], True, joined.shape[0])
+    if assume_unique:
+        alone = lax.bitwise_and(kept, lax.concatenate([kept[1:], filled((1,), True, dtypes.bool_)], 0))
+        return _compressed(alone, joined, size, fill_value, "setxor1d")
+    both = lax.bitwise_and(isin(joined, first), isin(joined, second))
+    return _compressed(lax.bitwise_and(kept, lax.bitwise_not(both)), joined, size, fill_value, "setxor1d")
+
+
+def intersect1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """The distinct elements that are in both arrays, in order; on request also where they first occur in each."""
+    first, second = _flat_pair("intersect1d", ar1, ar2)
+    number = dtypes.default_int_dtype()
+    if not first.size or not second.size:
+        length = 0 if size is None else known_size(size, "intersect1d")
+        nothing = filled((length,), fill_value or 0, first.dtype)
+        places = (filled((length,), first.size, number), filled((length,), second.size, number))
+        return (nothing, *places) if return_indices else nothing
+    keys, order = lax.sort((first, lax.iota(number, first.size)), dimension=0, is_stable=True, num_keys=1)
+    other, other_order = lax.sort((second, lax.iota(number, second.size)), dimension=0, is_stable=True, num_keys=1)
+    mask = lax.bitwise_and(_differs([keys], True, first.size), isin(keys, other, method="sort"))
+    made = _compressed(mask, keys, size, fill_value, "intersect1d")
+    if not return_indices:
+        return made
+    here = _compressed(mask, order, size, first.size, "intersect1d")
+    place = clip(searchsorted(other, keys), 0, second.size - 1)
+    there = _compressed(mask, taken(other_order, place, 0), size, second.size, "intersect1d")
+    return made, here, there

@@ -1,0 +1,352 @@
+"""Order: sorting, partial sorting, searching in sorted arrays, binning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.creation import converted, filled
+from weft.numpy.elementwise import clip
+from weft.numpy.manipulation import ravel
+from weft.numpy.selection import taken
+from weft.numpy.selection import where as choose_where
+from weft.numpy.util import (
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    concrete_or_error,
+    ensure_array,
+    expand_to,
+    kind_of,
+    promote_dtypes,
+    requested,
+)
+from weft.trace.array import Array
+
+
+def _check_kind(name: str, kind: Any, order: Any) -> None:
+    if kind is not None:
+        warnings.warn(
+            f"The 'kind' argument of {name} has no effect: sorting is stable unless stable=False.", stacklevel=3
+        )
+    if order is not None:
+        raise ValueError(f"The 'order' argument of {name} is for structured dtypes, which arrays do not have.")
+
+
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: Any = None,
+    order: Any = None,
+    stable: bool = True,
+    descending: bool = False,
+) -> Array:
+    """The elements in order along an axis, or of the flattened array; not-a-number comes last (first if descending)."""
+    check_arraylike("sort", a)
+    _check_kind("sort", kind, order)
+    a = ensure_array(a)
+    if axis is None:
+        a, axis = ravel(a), 0
+    place = canonicalize_axis(axis, a.ndim, "sort")
+    made = lax.sort(a, dimension=place, is_stable=stable)
+    return lax.rev(made, (place,)) if descending else made
+
+
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: Any = None,
+    order: Any = None,
+    stable: bool = True,
+    descending: bool = False,
+    dtype: Any = None,
+) -> Array:
+    """The positions of the elements in order along an axis, or in the flattened array; of equal ones the first first."""
+    check_arraylike("argsort", a)
+    _check_kind("argsort", kind, order)
+    a = ensure_array(a)
+    if axis is None:
+        a, axis = ravel(a), 0
+    place = canonicalize_axis(axis, a.ndim, "argsort")
+    number = dtypes.default_int_dtype() if dtype is None else requested(dtype, "argsort")
+    positions = lax.broadcasted_iota(number, a.shape, place)
+    if not descending:
+        return lax.sort((a, positions), dimension=place, is_stable=stable, num_keys=1)[1]
+    # Sorting the reversed array and reversing again keeps equal elements in their order.
+    keys, places = lax.rev(a, (place,)), lax.rev(positions, (place,))
+    return lax.rev(lax.sort((keys, places), dimension=place, is_stable=stable, num_keys=1)[1], (place,))
+
+
+def sort_complex(a: Any) -> Array:
+    """The elements in order along the last axis, as complex numbers."""
+    made = sort(a)
+    return converted(made, dtypes.canonicalize_dtype(dtypes.to_complex_dtype(made.dtype)))
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """The positions that put several keys in order, of which the last counts most."""
+    arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)
+    if not arrays:
+        raise TypeError(f"lexsort needs a sequence of at least one key.  at {user_line()}")
+    check_arraylike("lexsort", *arrays)
+    arrays = [ensure_array(k) for k in arrays]
+    if len({k.shape for k in arrays}) > 1:
+        raise ValueError(f"lexsort needs keys of one shape, got {[k.shape for k in arrays]}.  at {user_line()}")
+    if arrays[0].ndim == 0:
+        return filled((), 0, dtypes.default_int_dtype())
+    place = canonicalize_axis(axis, arrays[0].ndim, "lexsort")
+    positions = lax.broadcasted_iota(dtypes.default_int_dtype(), arrays[0].shape, place)
+    return lax.sort((*arrays[::-1], positions), dimension=place, is_stable=True, num_keys=len(arrays))[-1]
+
+
+def partition(a: Any, kth: int, axis: int = -1) -> Array:
+    """An array whose element number `kth` is the one it would have if sorted, smaller ones before it."""
+    check_arraylike("partition", a)
+    a = ensure_array(a)
+    place = canonicalize_axis(axis, a.ndim, "partition")
+    _check_kth("partition", kth, a, place)
+    return sort(a, place)
+
+
+def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
+    """The positions that `partition` takes elements from."""
+    check_arraylike("argpartition", a)
+    a = ensure_array(a)
+    place = canonicalize_axis(axis, a.ndim, "argpartition")
+    _check_kth("argpartition", kth, a, place)
+    return argsort(a, place)
+
+
+def _check_kth(name: str, kth: int, a: Array, axis: int) -> None:
+    if kind_of(a) == "c":
+        raise ValueError(f"{name} is not defined for complex numbers.  at {user_line()}")
+    canonicalize_axis(index(kth), a.shape[axis], f"{name}, counting elements along axis {axis},")
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
+    """Where values would be inserted in a sorted array: before equal elements ('left') or after them ('right')."""
+    check_arraylike("searchsorted", a, v, *(() if sorter is None else (sorter,)))
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted takes side 'left' or 'right', got {side!r}.  at {user_line()}")
+    if method not in ("scan", "scan_unrolled", "sort", "compare_all", "default"):
+        raise ValueError(
+            f"searchsorted takes method 'scan', 'scan_unrolled', 'sort' or 'compare_all', got {method!r}.  at {user_line()}"
+        )
+    a, v = (ensure_array(x) for x in promote_dtypes(a, v))
+    if a.ndim != 1:
+        raise ValueError(f"searchsorted takes a sorted array of rank 1, got shape {a.shape}.  at {user_line()}")
+    if sorter is not None:
+        a = a[ensure_array(sorter)]
+    dtype = dtypes.default_int_dtype()
+    length = a.shape[0]
+    if not length:
+        return filled(v.shape, 0, dtype)
+    if method == "compare_all":
+        pairs = (length, *v.shape)
+        held = lax.broadcast_in_dim(a, pairs, (0,))
+        before = _comes_before(held, lax.broadcast_in_dim(v, pairs, tuple(range(1, v.ndim + 1))), side)
+        return lax.reduce_sum(lax.convert_element_type(before, dtype), (0,))
+    # Bisection: the answer is between low and high, which halves with each of a known number of steps.
+    low, high = filled(v.shape, 0, dtype), filled(v.shape, length, dtype)
+    for _ in range(int(length).bit_length()):
+        middle = lax.div(lax.add(low, high), cast(2, dtype))
+        probe = taken(a, clip(middle, 0, length - 1), 0)
+        further = lax.bitwise_and(_comes_before(probe, v, side), lax.lt(low, high))
+        low = lax.select(further, lax.add(middle, cast(1, dtype)), low)
+        high = lax.select(further, high, middle)
+    return low
+
+
+def _comes_before(element: Array, value: Array, side: str) -> Array:
+    """Whether an element of the sorted array stands before the place of a value; not-a-number is largest."""
+    if kind_of(element) == "c":
+        parts = [(lax.real(element), lax.real(value)), (lax.imag(element), lax.imag(value))]
+    else:
+        parts = [(element, value)]
+    made: Any = None
+    for held, wanted in reversed(parts):
+        smaller, same = lax.lt(held, wanted), lax.eq(held, wanted)
+        if kind_of(held) == "f":
+            missing, asked = lax.ne(held, held), lax.ne(wanted, wanted)
+            smaller = lax.bitwise_or(smaller, lax.bitwise_and(lax.bitwise_not(missing), asked))
+            same = lax.bitwise_or(same, lax.bitwise_and(missing, asked))
+        rest = made if made is not None else (same if side == "right" else None)
+        made = smaller if rest is None else lax.bitwise_or(smaller, lax.bitwise_and(same, rest))
+    return made
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+    """The number of the bin that each element falls in; bins are increasing or decreasing."""
+    check_arraylike("digitize", x, bins)
+    edges = ensure_array(bins)
+    if edges.ndim != 1:
+        raise ValueError(f"digitize takes bins of rank 1, got shape {edges.shape}.  at {user_line()}")
+    count, dtype = edges.shape[0], dtypes.default_int_dtype()
+    if not count:
+        return filled(ensure_array(x).shape, 0, dtype)
+    side, method = ("right" if not right else "left"), method or "scan"
+    upward = searchsorted(edges, x, side, method=method)
+    other = "left" if side == "right" else "right"
+    downward = lax.sub(cast(count, dtype), searchsorted(lax.rev(edges, (0,)), x, other, method=method))
+    increasing = lax.ge(edges[-1], edges[0])
+    return choose_where(increasing, upward, downward)
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+) -> Array:
+    """How often each number from 0 up occurs, or the sum of the weights where it does.
+
+    Under `jit`, `length` says up to which number to count; larger ones are dropped.
+    """
+    check_arraylike("bincount", x, *(() if weights is None else (weights,)))
+    x = ensure_array(x)
+    if kind_of(x) not in "biu":
+        raise TypeError(f"bincount takes integers, got {x.aval.short()}.  at {user_line()}")
+    if x.ndim != 1:
+        raise ValueError(f"bincount takes arrays of rank 1, got shape {x.shape}.  at {user_line()}")
+    if length is None:
+        known = concrete_or_error(
+            x, "bincount cannot be traced without `length`: the size of its result depends on values.", "length=n"
+        )
+        length = max(int(minlength), int(known.max(initial=-1)) + 1)
+    else:
+        length = int(concrete_or_error(length, "bincount needs a known length.", "static_argnames='length'"))
+    if weights is None:
+        weights = cast(1, dtypes.default_int_dtype())
+    elif np.shape(weights) != x.shape:
+        raise ValueError(
+            f"bincount takes one weight for each element: {np.shape(weights)}, {x.shape}.  at {user_line()}"
+        )
+    weights = ensure_array(weights)
+    if kind_of(weights) == "b":
+        weights = converted(weights, dtypes.default_int_dtype())
+    places = clip(converted(x, dtypes.default_int_dtype()), 0, None)
+    return filled((length,), 0, weights.dtype).at[places].add(weights, mode="drop")
+
+
+# --------------------------------------------------------------------------------------------------------- histograms
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+    """The edges of equally wide bins over the range of the data, or the bins themselves if they are edges already."""
+    check_arraylike("histogram_bin_edges", a, *(() if isinstance(bins, (str, list, tuple)) else (bins,)))
+    if isinstance(bins, str):
+        raise ValueError(f"histogram takes a number of bins or their edges, not the rule {bins!r}.  at {user_line()}")
+    a = ensure_array(a)
+    compute = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(a.dtype))
+    if isinstance(bins, (list, tuple)) or np.ndim(bins) == 1:
+        return converted(
+            ensure_array(np.asarray(bins)) if isinstance(bins, (list, tuple)) else ensure_array(bins), compute
+        )
+    count = index(bins)
+    if range is None:
+        if not a.size:
+            low, high = cast(0, compute), cast(1, compute)
+        else:
+            flat = converted(ravel(a), compute)
+            low, high = lax.reduce_min(flat, (0,)), lax.reduce_max(flat, (0,))
+    else:
+        low, high = (cast(ensure_array(x), compute) for x in range)
+    flat_range = lax.eq(low, high)
+    half = cast(0.5, compute)
+    low, high = choose_where(flat_range, low - half, low), choose_where(flat_range, high + half, high)
+    ratio = lax.div(lax.iota(compute, count + 1), cast(count, compute))
+    return low * (1 - ratio) + high * ratio
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array]:
+    """How many elements fall in each bin (or the sum of their weights), and the edges of the bins."""
+    check_arraylike("histogram", a, *(() if weights is None else (weights,)))
+    a = ensure_array(a)
+    edges = histogram_bin_edges(a, bins, range, weights)
+    compute = edges.dtype
+    if weights is None:
+        weights = filled(a.shape, 1, compute)
+    else:
+        if np.shape(weights) != a.shape:
+            raise ValueError(
+                f"histogram takes weights in the shape of a: {np.shape(weights)}, {a.shape}.  at {user_line()}"
+            )
+        weights = ensure_array(weights)
+    values = converted(ravel(a), compute)
+    count = edges.shape[0] - 1
+    places = _bins(values, edges)
+    weights = ravel(weights)
+    inside = lax.bitwise_and(lax.ge(values, edges[0]), lax.le(values, edges[-1]))
+    total = lax.select(inside, weights, lax.full_like(weights, 0))
+    counts = filled((count,), 0, weights.dtype).at[clip(places, 0, count - 1)].add(total)
+    if density:
+        widths = edges[1:] - edges[:-1]
+        counts = counts / widths / lax.reduce_sum(counts, (0,))
+    return counts, edges
+
+
+def _bins(values: Array, edges: Array) -> Array:
+    """The bin of each value; the last bin includes its upper edge."""
+    places = searchsorted(edges, values, "right") - 1
+    return choose_where(lax.eq(values, expand_to(edges[-1], values.shape)), edges.shape[0] - 2, places)
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array, Array]:
+    """The histogram of points in the plane, and the edges of the bins along both axes."""
+    check_arraylike("histogram2d", x, y)
+    if not isinstance(bins, (int, np.integer)):
+        many = len(bins) if isinstance(bins, (list, tuple)) else np.shape(bins)[0]
+        if many not in (1, 2):  # one list of edges, for both axes
+            bins = [bins, bins]
+    points = lax.concatenate([lax.expand_dims(c, (1,)) for c in map(ensure_array, promote_dtypes(x, y))], 1)
+    made, edges = histogramdd(points, bins, range, weights, density)
+    return made, edges[0], edges[1]
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, list[Array]]:
+    """The histogram of points in space, one row each, and the edges of the bins along every axis."""
+    if isinstance(sample, (list, tuple)):
+        sample = lax.concatenate([lax.expand_dims(ensure_array(c), (1,)) for c in sample], 1)
+    check_arraylike("histogramdd", sample)
+    sample = ensure_array(sample)
+    if sample.ndim == 1:
+        sample = lax.expand_dims(sample, (1,))
+    if sample.ndim != 2:
+        raise ValueError(f"histogramdd takes points as rows of a matrix, got shape {sample.shape}.  at {user_line()}")
+    count, rank = sample.shape
+    if range is not None and len(range) != rank:
+        raise ValueError(f"histogramdd needs a range for each of {rank} axes, got {len(range)}.  at {user_line()}")
+    ways: Sequence[Any] = bins if isinstance(bins, (list, tuple)) or np.ndim(bins) == 1 else [bins] * rank
+    if len(ways) != rank:
+        raise ValueError(f"histogramdd needs bins for each of {rank} axes, got {len(ways)}.  at {user_line()}")
+    edges, flat, inside = [], filled((count,), 0, dtypes.default_int_dtype()), filled((count,), True, dtypes.bool_)
+    for axis in np.arange(rank).tolist():
+        column = sample[:, axis]
+        bounds = None if range is None else range[axis]
+        line = histogram_bin_edges(column, ways[axis] if np.ndim(ways[axis]) else int(ways[axis]), bounds)
+        edges.append(line)
+        values, size = converted(column, line.dtype), line.shape[0] - 1
+        flat = flat * size + clip(_bins(values, line), 0, size - 1)
+        inside = inside & (values >= line[0]) & (values <= line[-1])
+    sizes = tuple(e.shape[0] - 1 for e in edges)
+    given = filled((count,), 1, dtypes.default_int_dtype()) if weights is None else ensure_array(weights)
+    given = lax.select(inside, given, lax.full_like(given, 0))
+    made = lax.reshape(filled((int(np.prod(sizes)),), 0, given.dtype).at[flat].add(given), sizes)
+    if density:
+        made = made / lax.reduce_sum(made, tuple(np.arange(rank).tolist()))
+        for axis, line in enumerate(edges):
+            widths = line[1:] - line[:-1]
+            made = made / lax.broadcast_in_dim(widths, sizes, (axis,))
+    return made, edges

@@ -1,0 +1,307 @@
+"""Order statistics and correlations: medians, quantiles, covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.contraction import dot
+from weft.numpy.creation import converted, filled
+from weft.numpy.elementwise import add, conjugate, imag, multiply, real, sqrt, subtract, true_divide
+from weft.numpy.elementwise import clip as clip_values
+from weft.numpy.logic import isnan
+from weft.numpy.manipulation import concatenate
+from weft.numpy.reductions import any as reduce_any
+from weft.numpy.reductions import average
+from weft.numpy.reductions import sum as reduce_sum
+from weft.numpy.selection import where
+from weft.numpy.util import (
+    canonicalize_axes,
+    cast,
+    check_arraylike,
+    check_no_out,
+    ensure_array,
+    expand_to,
+    kind_of,
+    promote_dtypes_inexact,
+)
+from weft.trace.array import Array
+
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+
+
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """The values below which the fractions `q` of the elements over axes lie."""
+    return _quantile("quantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, False)
+
+
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """Quantiles of what is a number."""
+    return _quantile("nanquantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, True)
+
+
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    out_sharding: Any = None,
+) -> Array:
+    """The values below which `q` percent of the elements over axes lie."""
+    return _quantile("percentile", a, q, 100.0, axis, out, overwrite_input, method, keepdims, weights, False)
+
+
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
+    """Percentiles of what is a number."""
+    return _quantile("nanpercentile", a, q, 100.0, axis, out, overwrite_input, method, keepdims, weights, True)
+
+
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
+    """The middle element over axes, or the mean of the two in the middle."""
+    return _quantile("median", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, False)
+
+
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
+    """The median of what is a number."""
+    return _quantile("nanmedian", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, True)
+
+
+def _quantile(
+    name: str,
+    a: Any,
+    q: Any,
+    scale: float,
+    axis: Any,
+    out: Any,
+    overwrite_input: bool,
+    method: str,
+    keepdims: bool,
+    weights: Any,
+    ignore_nan: bool,
+) -> Array:
+    check_arraylike(name, a, q, *(() if weights is None else (weights,)))
+    check_no_out(name, out)
+    if overwrite_input:
+        raise ValueError(f"{name} cannot overwrite its input: arrays are immutable.  at {user_line()}")
+    if method not in _METHODS:
+        raise ValueError(f"{name} takes method {', '.join(map(repr, _METHODS))}, got {method!r}.  at {user_line()}")
+    if weights is not None and method != "inverted_cdf":
+        raise ValueError(f"{name} takes weights only with method='inverted_cdf', got {method!r}.  at {user_line()}")
+    a, fraction = (ensure_array(x) for x in promote_dtypes_inexact(a, q))
+    if kind_of(a) == "c":
+        raise ValueError(f"{name} is not defined for complex numbers.  at {user_line()}")
+    if fraction.ndim > 1:
+        raise ValueError(f"{name} takes q of rank 0 or 1, got shape {fraction.shape}.  at {user_line()}")
+    if scale != 1.0:
+        fraction = lax.div(fraction, cast(scale, fraction.dtype))
+    # All reduced axes become one, at the front, along which the elements are sorted.
+    axes = canonicalize_axes(axis, a.ndim, name)
+    kept = tuple(i for i in range(a.ndim) if i not in axes)
+    rest = tuple(a.shape[i] for i in kept)
+    count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
+    rows = lax.reshape(lax.transpose(a, (*axes, *kept)), (count, *rest))
+    if not count:
+        made = filled((*fraction.shape, *rest), np.nan, a.dtype)
+    elif weights is not None:
+        share = _spread_weights(name, weights, a, axes, kept, count, rest)
+        made = _weighted(rows, fraction, share, ignore_nan)
+    else:
+        made = _interpolated(rows, fraction, method, ignore_nan)
+    if keepdims:
+        made = lax.expand_dims(made, tuple(i + fraction.ndim for i in axes))
+    return converted(made, made.dtype)
+
+
+def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -> Array:
+    count, rest = rows.shape[0], rows.shape[1:]
+    wide = converted(rows, dtypes.accumulation_dtype(rows.dtype))
+    ordered = lax.sort(wide, dimension=0)
+    compute, number = ordered.dtype, dtypes.default_int_dtype()
+    spread = (*fraction.shape, *rest)
+    ratio = lax.broadcast_in_dim(converted(fraction, compute), spread, tuple(range(fraction.ndim)))
+    missing = isnan(wide)
+    if ignore_nan:
+        # Not-a-number sorts to the end, so only the numbers before it count.
+        present = lax.sub(cast(count, number), reduce_sum(missing, 0, dtype=number))
+        total = expand_to(converted(present, compute), spread)
+    else:
+        total = expand_to(cast(count, compute), spread)
+    last = lax.max(lax.sub(total, cast(1, compute)), cast(0, compute))
+    if method == "inverted_cdf":
+        position = lax.sub(lax.ceil(lax.mul(ratio, total)), cast(1, compute))
+    else:
+        position = lax.mul(ratio, last)
+    position = lax.clamp(cast(0, compute), position, last)
+    low, high = lax.floor(position), lax.min(lax.add(lax.floor(position), cast(1, compute)), last)
+    below, above = (_picked(ordered, converted(p, number), fraction.ndim) for p in (low, high))
+    weight = lax.sub(position, low)
+    if method == "linear":
+        made = add(multiply(below, subtract(1, weight)), multiply(above, weight))
+        # An exact position takes the element itself, so that an infinite neighbour does no harm.
+        made = where(lax.eq(weight, cast(0, compute)), below, made)
+    elif method in ("lower", "inverted_cdf"):
+        made = below
+    elif method == "higher":
+        made = where(lax.eq(weight, cast(0, compute)), below, above)
+    elif method == "nearest":
+        nearest = lax.round(position, lax.RoundingMethod.TO_NEAREST_EVEN)
+        made = where(lax.eq(nearest, low), below, above)
+    else:
+        made = where(lax.eq(weight, cast(0, compute)), below, multiply(add(below, above), 0.5))
+    if ignore_nan:
+        made = where(lax.le(total, cast(0, compute)), np.nan, made)
+    else:
+        made = where(reduce_any(missing, 0), np.nan, made)
+    return converted(made, rows.dtype)
+
+
+def _picked(ordered: Array, positions: Array, batch: int) -> Array:
+    """For each column of `ordered`, the element at a position."""
+    columns = [lax.broadcasted_iota(positions.dtype, positions.shape, batch + i) for i in range(ordered.ndim - 1)]
+    return ordered.at[(positions, *columns)].get(mode="promise_in_bounds")
+
+
+def _spread_weights(
+    name: str, weights: Any, a: Array, axes: Sequence[int], kept: Sequence[int], count: int, rest: tuple[int, ...]
+) -> Array:
+    share = ensure_array(weights)
+    if share.shape == a.shape:
+        return lax.reshape(lax.transpose(share, (*axes, *kept)), (count, *rest))
+    if len(axes) == 1 and share.shape == (a.shape[axes[0]],):
+        return lax.broadcast_in_dim(share, (count, *rest), (0,))
+    raise ValueError(f"{name} got weights of shape {share.shape} for an array of shape {a.shape}.  at {user_line()}")
+
+
+def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> Array:
+    """The first element at which the running sum of the weights reaches a fraction of their total."""
+    missing = isnan(rows)
+    share = converted(share, rows.dtype)
+    if ignore_nan:
+        share = where(missing, 0, share)
+    ordered, share = lax.sort((rows, share), dimension=0, is_stable=True, num_keys=1)
+    running = lax.cumsum(share, 0)
+    total = running[-1]
+    spread = (*fraction.shape, *rows.shape[1:])
+    target = lax.broadcast_in_dim(fraction, spread, tuple(range(fraction.ndim))) * expand_to(total, spread)
+    # A fraction of zero means the first element that has weight.
+    reached = lax.ge(lax.broadcast(running, fraction.shape), lax.expand_dims(target, (fraction.ndim,)) + 0)
+    heavy = lax.gt(lax.broadcast(running, fraction.shape), cast(0, rows.dtype))
+    position = lax.argmax(lax.bitwise_and(reached, heavy), fraction.ndim, dtypes.default_int_dtype())
+    made = _picked(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
+    return made if ignore_nan else where(reduce_any(missing, 0), np.nan, made)
+
+
+# ---------------------------------------------------------------------------------------------------------- correlation
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    dtype: Any = None,
+) -> Array:
+    """The covariance matrix of variables, one a row (or a column unless `rowvar`)."""
+    check_arraylike("cov", m, *(() if y is None else (y,)))
+    given = promote_dtypes_inexact(m, *(() if y is None else (y,)))
+    samples = [ensure_array(x) for x in given]
+    if dtype is not None:
+        samples = [converted(x, dtypes.requested_dtype(dtype, "cov")) for x in samples]
+    if any(x.ndim > 2 for x in samples):
+        raise ValueError(f"cov takes arrays of rank 1 or 2, got {[x.shape for x in samples]}.  at {user_line()}")
+    rows = []
+    for number, x in enumerate(samples):
+        x = lax.reshape(x, (1, x.size)) if x.ndim < 2 else x
+        flipped = not rowvar and (x.shape[0] != 1 or (number == 0 and samples[0].ndim == 2 and x.shape[0] != 1))
+        rows.append(lax.transpose(x, (1, 0)) if flipped else x)
+    table = concatenate(rows, 0)
+    if not table.shape[0]:
+        return filled((0, 0), 0, table.dtype)
+    correction = (0 if bias else 1) if ddof is None else ddof
+    weights = None
+    for kind, values in (("fweights", fweights), ("aweights", aweights)):
+        if values is None:
+            continue
+        check_arraylike("cov", values)
+        values = ensure_array(values)
+        if values.shape != (table.shape[1],):
+            raise ValueError(f"cov takes one of {kind} for each of {table.shape[1]} samples.  at {user_line()}")
+        if kind == "fweights" and kind_of(values) not in "iu":
+            raise TypeError(f"cov takes integer fweights, got {values.aval.short()}.  at {user_line()}")
+        weights = values if weights is None else multiply(weights, values)
+    if weights is None:
+        center = average(table, 1)
+        factor: Any = table.shape[1] - correction
+        scaled = table - center[:, None]
+        other = scaled
+    else:
+        center, total = average(table, 1, weights, returned=True)
+        total = total[0]
+        if correction == 0:
+            factor = total
+        elif aweights is None:
+            factor = total - correction
+        else:
+            factor = total - correction * reduce_sum(multiply(weights, aweights)) / total
+        scaled = table - center[:, None]
+        other = scaled * weights
+    made = true_divide(dot(scaled, conjugate(other).T), cast(ensure_array(factor), dtypes.to_real_dtype(table.dtype)))
+    return lax.reshape(made, ()) if made.shape == (1, 1) else made
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
+    """The correlation matrix of variables: the covariance divided by the standard deviations."""
+    made = cov(x, y, rowvar, dtype=dtype)
+    if made.ndim == 0:
+        return true_divide(made, made)
+    diagonal = made[lax.iota(np.dtype(np.int32), made.shape[0]), lax.iota(np.dtype(np.int32), made.shape[0])]
+    deviation = sqrt(real(diagonal))
+    made = true_divide(true_divide(made, deviation[:, None]), deviation[None, :])
+    if kind_of(made) == "c":
+        return lax.complex(clip_values(real(made), -1, 1), clip_values(imag(made), -1, 1))
+    return clip_values(made, -1, 1)
