@@ -190,18 +190,50 @@ def check_second_order(function: Smooth, rng: np.random.Generator) -> None:
 
 def check_forward_over_reverse(function: Smooth, rng: np.random.Generator) -> None:
     """jvp of the gradient is the derivative of the gradient."""
+    gradient = gradient_of(function, rng)
     point = [concrete(p) for p in function.point]
-    _, program, live = linearize_flat(function, point)
-    cotangents = [concrete(random_like(rng, np.zeros(v.aval.shape, v.aval.dtype))) for v in program.outvars]
+    direction = [random_like(rng, p) for p in function.point]
+    _, tangents = jvp_flat(gradient, point, [concrete(d) for d in direction])
+    function.assert_slope(tangents, function.slope(gradient, direction), "derivative of the gradient")
+
+
+def gradient_of(function: Smooth, rng: np.random.Generator) -> Flat:
+    """The pullback of fixed random cotangents, as a function of the point."""
+    results, _, live = linearize_flat(function, [concrete(p) for p in function.point])
+    cotangents = [concrete(random_like(rng, numbers(r))) for r, n in zip(results, live, strict=True) if n]
 
     def gradient(*moving: Any) -> list[Any]:
         _, linear, found = linearize_flat(function, moving)
         assert found == live
         return backward_instantiated(linear, linear.consts, cotangents)
 
-    direction = [random_like(rng, p) for p in function.point]
-    _, tangents = jvp_flat(gradient, point, [concrete(d) for d in direction])
-    function.assert_slope(tangents, function.slope(gradient, direction), "derivative of the gradient")
+    gradient.cotangents = [next(given) if n else None for given in [iter(cotangents)] for n in live]  # type: ignore[attr-defined]
+    return gradient
+
+
+def check_pullback(function: Smooth, rng: np.random.Generator) -> None:
+    """Reverse mode alone against finite differences, for functions that have no forward mode."""
+    point = [concrete(p) for p in function.point]
+    gradient = gradient_of(function, rng)
+    pulled = gradient(*point)
+    for mask, direction in function.directions(rng):
+        slopes = [slope for slope, _ in function.slope(function, direction)]
+        pairs = [(c, s) for c, s in zip(gradient.cotangents, slopes, strict=True) if c is not None]  # type: ignore[attr-defined]
+        forward, scale = pairing([c for c, _ in pairs], [s for _, s in pairs])
+        reverse, _ = pairing(pulled, direction)
+        assert abs(forward - reverse) <= function.tolerance * (scale + 1e-3), (
+            f"arguments {mask}: {reverse}, not {forward}"
+        )
+
+
+def check_reverse_over_reverse(function: Smooth, rng: np.random.Generator) -> None:
+    """The gradient of the gradient, against finite differences."""
+    gradient = Smooth(gradient_of(function, rng), function.point)
+    check_pullback(gradient, rng)
+
+
+def pushed_along(function: Flat, point: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    return [instantiate(t) for t in jvp_flat(function, point, tangents)[1]]
 
 
 # ------------------------------------------------------------------------------------------------------------- batching
@@ -257,3 +289,8 @@ def check_batch(
 def stacked(values: Sequence[ConcreteArray], dim: int) -> ConcreteArray:
     array = np.stack([numbers(v) for v in values], dim)
     return ConcreteArray(array, values[0].aval.with_shape(array.shape))
+
+
+def batched_at_front(function: Flat, values: Sequence[Any]) -> list[Any]:
+    """A function over arguments that all have a batch of 3 first; results that are not batched are left as they are."""
+    return batch_flat(function, Axis(BATCH), values, [0] * len(values))[0]

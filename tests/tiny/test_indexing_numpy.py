@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import weft
-from weft.base.errors import JAXIndexError, NonConcreteBooleanIndexError, OutOfBoundsIndexError, ShapeMismatchError
+import weft.random
+from weft.base.errors import NonConcreteBooleanIndexError, OutOfBoundsIndexError, ShapeMismatchError
 from weft.indexing.dimension import symbol
 from weft.numpy.at import At
 from weft.numpy.indexing import getitem
@@ -321,7 +322,7 @@ def test_mistakes_are_named() -> None:
 
 def test_what_would_decide_a_shape_cannot_be_traced() -> None:
     x = np.arange(3)
-    with pytest.raises(JAXIndexError, match="dynamic_slice_in_dim"):
+    with pytest.raises(IndexError, match="dynamic_slice_in_dim"):
         weft.jit(lambda i: getitem(x, slice(0, i)))(2)
     with pytest.raises(NonConcreteBooleanIndexError, match="size=n"):
         weft.jit(lambda m: getitem(x, m))(x > 1)
@@ -343,3 +344,22 @@ def test_symbolic_sizes_pass_through() -> None:
     assert shape(lambda i: (slice(None), 0, None)) == (n, 1)
     assert shape(lambda i: 3) == (3,)
     assert shape(lambda i: -1) == (3,)
+
+
+def test_random_keys_are_indexed_like_numbers() -> None:
+    keys = weft.random.split(weft.random.key(0), 5)
+    data = lambda k: np.asarray(weft.random.key_data(k))
+    words = data(keys)
+    np.testing.assert_array_equal(data(getitem(keys, slice(None, None, -2))), words[::-2])
+    np.testing.assert_array_equal(data(getitem(keys, np.array([0, 4, -1]))), words[[0, 4, -1]])
+    np.testing.assert_array_equal(data(weft.jit(getitem)(keys, np.array([3, 9]))), words[[3, 4]])
+    np.testing.assert_array_equal(data(weft.vmap(getitem, in_axes=(None, 0))(keys, np.array([1, 2]))), words[1:3])
+    changed = words.copy()
+    changed[1] = words[4]
+    for index in (1, np.array([1]), np.arange(5) == 1):
+        np.testing.assert_array_equal(data(At(keys)[index].set(getitem(keys, 4))), changed)
+    np.testing.assert_array_equal(data(weft.jit(lambda k, i: At(k)[i].set(getitem(k, 4)))(keys, 1)), changed)
+    with pytest.raises(TypeError, match="keys of the same kind"):
+        At(keys)[0].set(1.0)
+    with pytest.raises(TypeError, match="fill"):
+        At(keys)[9].get(mode="fill")

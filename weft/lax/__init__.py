@@ -215,3 +215,7 @@ from weft.lax.parallel import (
 
 # barriers.py
 from weft.lax.barriers import optimization_barrier
+
+# fft.py, linalg.py
+from weft.lax import linalg
+from weft.lax.fft import FftType, fft

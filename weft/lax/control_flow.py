@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
 from weft.base.errors import BranchMismatchError, CarryMismatchError, InvalidInputTypeError
 from weft.base.settings import config
@@ -400,7 +401,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     leaves, treedef = leaves_of(xs, "lax.map", "xs")
     count = scan_length(xs, leaves, None)
     whole, rest = divmod(count, batch_size)
-    mapped = _vectorize["vmap"](f)
+    mapped = vmap(f)
     parts = []
     if whole:
         blocks = [reshape(slice_leading(x, 0, whole * batch_size), new_sizes=(whole, batch_size, *type_of(x).shape[1:]), dimensions=None) for x in leaves]  # type: ignore[attr-defined]
@@ -416,11 +417,3 @@ def slice_leading(x: Any, start: int, stop: int) -> Any:
     if (start, stop) == (0, shape[0]):
         return x
     return slice_primitive(x, start_indices=(start, *[0] * (len(shape) - 1)), limit_indices=(stop, *shape[1:]), strides=None)
-
-
-_vectorize: dict[str, Any] = {}
-
-
-def provide_vmap(vmap: Callable[..., Any]) -> None:
-    """Fill in `vmap`, which stands above this file."""
-    _vectorize["vmap"] = vmap

@@ -231,6 +231,9 @@ def gather(
 def _bind_scatter(
     card: Any, operand: Any, indices: Any, updates: Any, numbers: Any, is_sorted: bool, unique: bool, mode: Any
 ) -> Array:
+    parsed = GatherScatterMode.from_any(mode)
+    if parsed is GatherScatterMode.ONE_HOT:
+        parsed = GatherScatterMode.FILL_OR_DROP  # a one-hot row out of bounds writes nothing
     return card(
         operand,
         indices,
@@ -238,7 +241,7 @@ def _bind_scatter(
         dimension_numbers=ScatterDimensionNumbers(*(tuple(map(int, dims)) for dims in numbers)),
         indices_are_sorted=bool(is_sorted),
         unique_indices=bool(unique),
-        mode=GatherScatterMode.from_any(mode),
+        mode=parsed,
     )
 
 

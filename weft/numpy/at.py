@@ -299,6 +299,11 @@ def as_update(values: Any, aval: ArrayType) -> Any:
     dtype = given.dtype if isinstance(given, Array) else dtypes.dtype(given, canonicalize=True)
     if dtype != aval.dtype:
         source, target = dtypes.kind(dtype), dtypes.kind(aval.dtype)
+        if "k" in (source, target):
+            raise TypeError(
+                f"Values of dtype {dtypes.name(dtype)} cannot be written into an array of {dtypes.name(aval.dtype)} "
+                f"(at {user_line()}). Keys are written into arrays of keys of the same kind, numbers into numbers."
+            )
         if _KIND_ORDER.get(source, 9) > _KIND_ORDER.get(target, -1):
             raise TypeError(
                 f"A {_KIND_NAMES.get(source, dtypes.name(dtype))} value ({dtypes.name(dtype)}) cannot be written into "

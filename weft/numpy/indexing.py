@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import JAXIndexError, NonConcreteBooleanIndexError, OutOfBoundsIndexError
+from weft.base.errors import NonConcreteBooleanIndexError, OutOfBoundsIndexError, message
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
 from weft.indexing.expression import Expression
@@ -232,14 +232,16 @@ def _slice_bound(bound: Any, part: slice) -> Any:
     if bound is None or type(bound) is int or isinstance(bound, Expression):
         return bound
     if isinstance(bound, Tracer) and concrete(bound) is None:
-        raise JAXIndexError(
-            "A slice needs bounds that are known when tracing, since they decide the shape of the result.",
-            received=f"a bound {bound.aval.short()}, {bound.origin()}",
-            fix=(
-                "lax.dynamic_slice_in_dim(x, start, size, axis)   with a static size",
-                "where(arange(n) < stop, x, 0)   to keep the shape and hide the rest",
-            ),
-            at=user_line(),
+        raise IndexError(
+            message(
+                "A slice needs bounds that are known when tracing, since they decide the shape of the result.",
+                received=f"a bound {bound.aval.short()}, {bound.origin()}",
+                fix=(
+                    "lax.dynamic_slice_in_dim(x, start, size, axis)   with a static size",
+                    "where(arange(n) < stop, x, 0)   to keep the shape and hide the rest",
+                ),
+                at=user_line(),
+            )
         )
     known = concrete(bound) if isinstance(bound, Array) else bound
     try:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -29,8 +28,7 @@ DimensionNumbers: TypeAlias = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 _KIND_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
-@dataclass(frozen=True)
-class Contraction:
+class Contraction(NamedTuple):
     """A contraction as a batch of matrix products: sizes, and how the operands' axes are ordered to read it so.
 
     `lhs_axes` lists the left operand's axes as batch, free, contracted; `rhs_axes` the right's as batch, contracted,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -29,8 +28,7 @@ from weft.ops.shape import broadcast_in_dim, move_axis, ramp, reshape, rev
 from weft.sharding.factors import AxisFactors
 
 
-@dataclass(frozen=True)
-class Convolution:
+class Convolution(NamedTuple):
     """A convolution as data: sizes in each group, one `Window` per spatial dimension, and what the operands' axes mean.
 
     Axes are listed as batch, feature, spatial (kernel: output feature, input feature, spatial). Groups divide the

@@ -188,6 +188,10 @@ class gather(Primitive):
     ) -> ArrayType:
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         check_index_type("gather", indices)
+        if mode is GatherScatterMode.FILL_OR_DROP and dtypes.kind(x.dtype) == "k":
+            raise TypeError(
+                f"gather of {x.short()} has no fill value for places out of bounds (at {user_line()}); use mode 'clip'."
+            )
         many = indices.shape[:-1]
         check_numbers("gather", "offset_dims", offset, len(offset) + len(many))
         check_numbers("gather", "collapsed_slice_dims", collapsed, x.ndim)

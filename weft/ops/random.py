@@ -257,8 +257,8 @@ class random_seed(KeyOperation):
     def eval(self, seeds: Any, *, impl: KeyDtype) -> Any:
         seeds = np.asarray(seeds)
         wide = seeds.astype(np.int64).view(np.uint64) if seeds.dtype.kind != "u" else seeds.astype(np.uint64)
-        high = (wide >> np.uint64(32)).astype(np.uint32) if seeds.dtype.itemsize > 4 else 0
-        return make_keys(high, wide.astype(np.uint32), seeds.shape)
+        high = wide >> np.uint64(32) if seeds.dtype.itemsize > 4 else np.zeros_like(wide)
+        return make_keys(high.astype(np.uint32), wide.astype(np.uint32), seeds.shape)
 
     def samples(self) -> Any:
         yield Sample(np.array([0, 1, -1, 2**31 - 1], np.int32), impl=FRY, differentiable=False)

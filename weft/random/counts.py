@@ -14,7 +14,7 @@ from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
-from weft.ops.random import random_split
+from weft.ops.random import random_clone, random_split
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, integer_dtype, parameters, real_dtype, sampler
 from weft.trace.array import Array
@@ -34,9 +34,10 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
 def _poisson(key: Array, lam: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     lam = wnp.broadcast_to(lam, shape)
     small = wnp.isnan(lam) | (lam < 10)
-    # Both ways run for all elements; each gets a harmless mean where the other is taken.
+    # Both ways run for all elements, from the same key since only one of them counts; each gets a harmless mean where
+    # the other is taken.
     few = _poisson_product(key, wnp.where(small, lam, np.float32(0)), dtype)
-    many = _poisson_rejection(key, wnp.where(small, np.float32(1e5), lam), dtype)
+    many = _poisson_rejection(random_clone(key), wnp.where(small, np.float32(1e5), lam), dtype)
     return wnp.where(lam == 0, np.array(0, dtype), wnp.where(small, few, many))
 
 
@@ -117,7 +118,7 @@ def _binomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.d
     small = bad_count | (n * q <= number(10))
     whole = wnp.floor(n)
     few = _binomial_inversion(key, wnp.where(small, whole, number(0)), q, dtype)
-    many = _binomial_rejection(key, wnp.where(small, number(1e4), whole), wnp.where(small, number(0.5), q), dtype)
+    many = _binomial_rejection(random_clone(key), wnp.where(small, number(1e4), whole), wnp.where(small, number(0.5), q), dtype)
     bad = bad_q | bad_count
     drawn = wnp.where(bad, number(np.nan), wnp.where(small, few, many))
     drawn = wnp.where(infinite & ~bad, number(np.inf), drawn)

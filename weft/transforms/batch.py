@@ -103,7 +103,7 @@ def batch_flat(
 ) -> tuple[list[Any], list[int | None]]:
     """Results of a flat function over batched arguments, and where each result has its batch dimension."""
     trace = BatchTrace(context.trace, axis)
-    arguments = [trace.join(v, d) for v, d in zip(values, dims, strict=True)]
+    arguments = [trace.join(lifted(v), d) for v, d in zip(values, dims, strict=True)]
     with active(trace), named(name):
         if axis.name is None:
             results = function(*arguments)

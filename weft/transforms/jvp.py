@@ -92,7 +92,7 @@ def jvp_flat(
     """Results and tangents (some `Zero`) of a flat function."""
     trace = JVPTrace(context.trace)
     with active(trace), named(name):
-        results = function(*(trace.join(p, t) for p, t in zip(primals, tangents, strict=True)))
+        results = function(*(trace.join(lifted(p), t) for p, t in zip(primals, tangents, strict=True)))
     pairs = [trace.split(r) for r in results]
     return [p for p, _ in pairs], [t for _, t in pairs]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ir.context import Trace, active, context, named
+from weft.ir.context import Trace, active, context, lifted, named
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.primitive import Primitive
 from weft.ir.types import type_of
@@ -58,7 +58,8 @@ def linearize_flat(function: Callable[..., Sequence[Any]], primals: Sequence[Any
     arguments = []
     inputs = []
     for primal, given in zip(primals, mask, strict=True):
-        aval = type_of(primal).tangent()
+        primal = lifted(primal)
+        aval = primal.aval.tangent()
         tangent = tangent_trace.staging.argument(aval) if given else Zero(aval)
         if given:
             arguments.append(tangent)

@@ -1,0 +1,115 @@
+"""Grids and rows by slice notation: `mgrid[0:3, 0:4]`, `r_[1:4, 0, x]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.source import user_line
+from weft.numpy.creation import arange, asarray, linspace, meshgrid
+from weft.numpy.manipulation import concatenate, moveaxis, stack
+from weft.numpy.util import ensure_array, promote_dtypes
+from weft.trace.array import Array
+from weft.trace.tracer import Tracer
+
+
+def _line(part: slice) -> Array:
+    """The numbers that a slice stands for; an imaginary step is a number of points, the last included."""
+    if any(isinstance(x, Tracer) for x in (part.start, part.stop, part.step)):
+        raise TypeError(f"Grids need slices of known numbers, got {part}.  at {user_line()}")
+    if part.stop is None:
+        raise ValueError(f"Grids need slices with an end, got {part}.  at {user_line()}")
+    start, step = part.start or 0, 1 if part.step is None else part.step
+    if isinstance(step, complex) or np.iscomplexobj(step):
+        return linspace(start, part.stop, int(abs(step)))
+    return arange(start, part.stop, step)
+
+
+class MeshGrid:
+    """Dense or open grids, one array for each slice between the brackets."""
+
+    def __init__(self, name: str, sparse: bool, text: str):
+        self.name, self.sparse = name, sparse
+        self.__doc__ = text
+
+    def __getitem__(self, key: slice | tuple[slice, ...]) -> Any:
+        if isinstance(key, slice):
+            return _line(key)
+        lines = [ensure_array(x) for x in promote_dtypes(*(_line(part) for part in key))]
+        grids = meshgrid(*lines, indexing="ij", sparse=self.sparse)
+        return tuple(grids) if self.sparse else stack(grids)
+
+    def __repr__(self) -> str:
+        return f"<weft.numpy.{self.name}>"
+
+
+class Join:
+    """Arrays, numbers and slices between the brackets, one after the other."""
+
+    def __init__(self, name: str, axis: int, rank: int, place: int, text: str):
+        self.name, self.axis, self.rank, self.place = name, axis, rank, place
+        self.__doc__ = text
+
+    def __getitem__(self, key: Any) -> Array:
+        items = list(key) if isinstance(key, tuple) else [key]
+        axis, rank, place, matrix = self.axis, self.rank, self.place, ""
+        if items and isinstance(items[0], str):
+            directive = items.pop(0)
+            if directive in ("r", "c"):
+                axis, rank, place, matrix = -1, 2, 0 if directive == "r" else -1, directive
+            else:
+                axis, rank, place = self._directive(directive)
+        parts = [self._expanded(item, rank, place, matrix) for item in items]
+        if not parts:
+            raise ValueError(f"{self.name} needs something to join.  at {user_line()}")
+        return concatenate(parts, axis)
+
+    def _directive(self, text: str) -> tuple[int, int, int]:
+        try:
+            numbers = [int(part) for part in text.split(",")]
+        except ValueError:
+            raise ValueError(f"could not understand directive {text!r} of {self.name}.  at {user_line()}") from None
+        if len(numbers) > 3:
+            raise ValueError(f"{self.name} takes at most three numbers in a directive, got {text!r}.  at {user_line()}")
+        rank = numbers[1] if len(numbers) > 1 else self.rank
+        return numbers[0], rank, numbers[2] if len(numbers) > 2 else self.place
+
+    def _expanded(self, item: Any, rank: int, place: int, matrix: str) -> Array:
+        x = _line(item) if isinstance(item, slice) else asarray(item)
+        if x.ndim == 0:
+            x = x.reshape((1,))
+        missing = rank - x.ndim
+        if missing <= 0:
+            return x
+        old = x.ndim
+        x = x.reshape((1,) * missing + x.shape)
+        if matrix == "c" or (not matrix and place != -1):
+            # New axes stand before the old ones; `place` says where the old ones begin.
+            begin = place if place >= 0 else rank + place + 1 - old
+            order = list(range(missing))
+            for number in range(old):
+                order.insert(begin + number if matrix != "c" else 0 + number, missing + number)
+            x = moveaxis(x, order, list(range(rank))) if order != list(range(rank)) else x
+        return x
+
+    def __repr__(self) -> str:
+        return f"<weft.numpy.{self.name}>"
+
+
+class IndexExpression:
+    """The index between the brackets, as it is."""
+
+    def __getitem__(self, item: Any) -> Any:
+        return item if not self.maketuple or isinstance(item, tuple) else (item,)
+
+    def __init__(self, maketuple: bool):
+        self.maketuple = maketuple
+
+
+mgrid = MeshGrid("mgrid", False, "A dense grid: `mgrid[0:2, 0:3]` has shape (2, 2, 3).")
+ogrid = MeshGrid("ogrid", True, "An open grid: `ogrid[0:2, 0:3]` is two arrays of shapes (2, 1) and (1, 3).")
+r_ = Join("r_", 0, 1, -1, "Rows: arrays and slices joined along the first axis.")
+c_ = Join("c_", -1, 2, 0, "Columns: arrays joined along the last axis, vectors as columns.")
+s_ = IndexExpression(False)
+index_exp = IndexExpression(True)

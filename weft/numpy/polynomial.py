@@ -1,0 +1,223 @@
+"""Polynomials as vectors of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.calculus import convolve
+from weft.numpy.contraction import dot
+from weft.numpy.creation import converted, filled
+from weft.numpy.diagonals import eye, vander
+from weft.numpy.elementwise import sqrt
+from weft.numpy.linalg.decompositions import eigvals
+from weft.numpy.linalg.solving import inv, lstsq
+from weft.numpy.manipulation import atleast_1d, concatenate, ravel
+from weft.numpy.reductions import sum as reduce_sum
+from weft.numpy.selection import where
+from weft.numpy.util import (
+    check_arraylike,
+    concrete_or_error,
+    ensure_array,
+    kind_of,
+    promote_dtypes,
+    promote_dtypes_inexact,
+)
+from weft.trace.array import Array
+
+
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
+    """The value at `x` of the polynomial with coefficients `p`."""
+    check_arraylike("polyval", p, x)
+    coefficients, at = (ensure_array(v) for v in promote_dtypes(p, x))
+    shape = np.broadcast_shapes(coefficients.shape[1:], at.shape)
+    made = filled(shape, 0, at.dtype)
+    if coefficients.shape[0] <= unroll:
+        for number in range(coefficients.shape[0]):
+            made = made * at + coefficients[number]
+        return made
+    return lax.scan(lambda y, c: (y * at + c, None), made, coefficients, unroll=unroll)[0]
+
+
+def polyadd(a1: Any, a2: Any) -> Array:
+    """The sum of two polynomials."""
+    first, second = _aligned("polyadd", a1, a2)
+    return first + second
+
+
+def polysub(a1: Any, a2: Any) -> Array:
+    """The difference of two polynomials."""
+    first, second = _aligned("polysub", a1, a2)
+    return first - second
+
+
+def _aligned(name: str, *args: Any) -> list[Array]:
+    check_arraylike(name, *args)
+    arrays = [atleast_1d(x) for x in promote_dtypes(*args)]
+    length = max(x.shape[0] for x in arrays)
+    return [lax.pad(x, np.zeros((), x.dtype), [(length - x.shape[0], 0, 0)]) for x in arrays]
+
+
+def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
+    """The product of two polynomials."""
+    check_arraylike("polymul", a1, a2)
+    first, second = (atleast_1d(x) for x in promote_dtypes_inexact(a1, a2))
+    if trim_leading_zeros:
+        first, second = _trimmed(first), _trimmed(second)
+    first = first if first.shape[0] else filled((1,), 0, first.dtype)
+    second = second if second.shape[0] else filled((1,), 0, second.dtype)
+    return convolve(first, second, mode="full")
+
+
+def _trimmed(p: Array) -> Array:
+    known = concrete_or_error(
+        p, "Leading zeros can be removed only where the coefficients are known.", "trim_leading_zeros=False"
+    )
+    present = np.flatnonzero(known)
+    return p[int(present[0]) :] if present.size else p[-1:]
+
+
+def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+    """The quotient and the rest of dividing one polynomial by another."""
+    check_arraylike("polydiv", u, v)
+    rest, divisor = (atleast_1d(x) for x in promote_dtypes_inexact(u, v))
+    steps, width = rest.shape[0] - divisor.shape[0] + 1, divisor.shape[0]
+    terms = []
+    for number in range(max(steps, 0)):
+        term = rest[number] / divisor[0]
+        terms.append(term)
+        rest = rest.at[number : number + width].add(-term * divisor)
+    quotient = concatenate([lax.reshape(t, (1,)) for t in terms]) if terms else filled((1,), 0, rest.dtype)
+    return quotient, _trimmed(rest) if trim_leading_zeros else rest
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    """The derivative of a polynomial, `m` times."""
+    check_arraylike("polyder", p)
+    times = index(m)
+    if times < 0:
+        raise ValueError(f"Order of derivative must be positive, got {times}.  at {user_line()}")
+    (p,) = promote_dtypes_inexact(p)
+    p = ensure_array(p)
+    if times == 0:
+        return p
+    length = max(p.shape[0] - times, 0)
+    if not length:
+        return filled((0,), 0, p.dtype)
+    powers = np.arange(p.shape[0] - 1, times - 1, -1)
+    factors = np.prod([powers - i for i in range(times)], axis=0)
+    return p[:-times] * ensure_array(factors.astype(p.dtype))
+
+
+def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+    """The antiderivative of a polynomial, `m` times, with constants `k`."""
+    times = index(m)
+    constants = 0 if k is None else k
+    check_arraylike("polyint", p, constants)
+    p, constants = (ensure_array(x) for x in promote_dtypes_inexact(p, constants))
+    if times < 0:
+        raise ValueError(f"Order of integral must be positive, got {times}.  at {user_line()}")
+    constants = ravel(constants)
+    if constants.shape[0] == 1:
+        constants = lax.broadcast_in_dim(constants, (times,), (0,))
+    if constants.shape[0] != times:
+        raise ValueError(f"k must be a scalar or a rank-1 array of length 1 or {times}, got {constants.shape}.")
+    made = p
+    for number in range(times):
+        powers = np.arange(made.shape[0], 0, -1)
+        made = concatenate([made / ensure_array(powers.astype(p.dtype)), constants[number : number + 1]])
+    return made
+
+
+def poly(seq_of_zeros: Any) -> Array:
+    """The polynomial with the given zeros, or the characteristic polynomial of a square matrix."""
+    check_arraylike("poly", seq_of_zeros)
+    (zeros,) = promote_dtypes_inexact(seq_of_zeros)
+    zeros = atleast_1d(zeros)
+    if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1] and zeros.shape[0]:
+        zeros = eigvals(zeros)
+    if zeros.ndim != 1:
+        raise ValueError(f"input must be 1d or non-empty square 2d array, got shape {zeros.shape}.  at {user_line()}")
+    made = filled((1,), 1, zeros.dtype)
+    for number in range(zeros.shape[0]):
+        shifted = lax.pad(made, np.zeros((), made.dtype), [(1, 0, 0)]) * zeros[number]
+        made = lax.pad(made, np.zeros((), made.dtype), [(0, 1, 0)]) - shifted
+    return made
+
+
+def roots(p: Any, *, strip_zeros: bool = True) -> Array:
+    """The zeros of a polynomial. With `strip_zeros=False` it can be traced, and leading zeros give not-a-number."""
+    check_arraylike("roots", p)
+    (p,) = promote_dtypes_inexact(p)
+    p = atleast_1d(p)
+    if p.ndim != 1:
+        raise ValueError(f"roots takes coefficients of rank 1, got shape {p.shape}.  at {user_line()}")
+    compute = dtypes.canonicalize_dtype(dtypes.to_complex_dtype(p.dtype))
+    if p.shape[0] < 2:
+        return filled((0,), 0, compute)
+    if not strip_zeros:
+        return _companion_roots(p, compute)
+    known = concrete_or_error(
+        p, "roots removes leading zeros, and so needs known coefficients.", "roots(p, strip_zeros=False)"
+    )
+    present = np.flatnonzero(known)
+    if not present.size:
+        return filled((0,), 0, compute)
+    last = int(present[-1])
+    made = _companion_roots(p[int(present[0]) : last + 1], compute)
+    # Zeros at the end of the coefficients are zeros of the polynomial at 0.
+    return concatenate([made, filled((p.shape[0] - 1 - last,), 0, compute)])
+
+
+def _companion_roots(p: Array, compute: Any) -> Array:
+    size = p.shape[0] - 1
+    if size < 1:
+        return filled((0,), 0, compute)
+    matrix = eye(size, k=-1, dtype=p.dtype).at[0, :].set(-p[1:] / p[0])
+    return converted(eigvals(matrix), compute)
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: bool | str = False
+) -> Any:
+    """The polynomial of degree `deg` that fits points best in the least-squares sense."""
+    check_arraylike("polyfit", x, y, *(() if w is None else (w,)))
+    degree = index(deg)
+    x, y = (ensure_array(v) for v in promote_dtypes_inexact(x, y))
+    if degree < 0:
+        raise ValueError(f"expected deg >= 0, got {degree}.  at {user_line()}")
+    if x.ndim != 1 or not x.shape[0]:
+        raise TypeError(f"expected 1D non-empty vector for x, got shape {x.shape}.  at {user_line()}")
+    if y.ndim not in (1, 2) or y.shape[0] != x.shape[0]:
+        raise TypeError(f"expected y of rank 1 or 2 and as long as x, got {y.shape} and {x.shape}.  at {user_line()}")
+    matrix, target = vander(x, degree + 1), y
+    if w is not None:
+        (weights,) = promote_dtypes_inexact(w)
+        weights = ensure_array(weights)
+        if weights.shape != (x.shape[0],):
+            raise TypeError(f"expected one weight for each point, got shape {weights.shape}.  at {user_line()}")
+        matrix = matrix * weights[:, None]
+        target = target * (weights[:, None] if target.ndim == 2 else weights)
+    limit = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
+    scale = sqrt(reduce_sum(lax.square(matrix) if kind_of(matrix) != "c" else abs(matrix) ** 2, 0))
+    scale = where(scale == 0, 1, scale)
+    found, residuals, rank, singular = lstsq(matrix / scale, target, rcond=limit)
+    coefficients = (found.T / scale).T
+    if full:
+        return coefficients, residuals, rank, singular, ensure_array(np.float32(limit))
+    if not cov:
+        return coefficients
+    base = inv(dot(matrix.T, matrix) / (scale[:, None] * scale[None, :])) / (scale[:, None] * scale[None, :])
+    if cov == "unscaled":
+        factor: Any = 1
+    else:
+        if x.shape[0] <= degree + 1:
+            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+        difference = target - dot(matrix, coefficients)
+        factor = reduce_sum(lax.square(difference), 0) / (x.shape[0] - degree - 1)
+    return coefficients, base * factor if y.ndim == 1 else base[:, :, None] * factor

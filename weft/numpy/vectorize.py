@@ -1,0 +1,190 @@
+"""Functions of small arrays turned into functions that broadcast: `vectorize`, `apply_along_axis`, `frompyfunc`'s core."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from weft import lax
+from weft.api.vectorize import vmap
+from weft.base import tree
+from weft.base.source import user_line
+from weft.numpy.creation import asarray
+from weft.numpy.manipulation import expand_dims, moveaxis
+from weft.numpy.util import broadcast_shape, canonicalize_axis, check_arraylike, ensure_array
+from weft.trace.array import Array
+
+_DIMENSION = r"\w+"
+_CORE = rf"\((?:{_DIMENSION}(?:,{_DIMENSION})*,?)?\)"
+_SIGNATURE = re.compile(rf"^{_CORE}(?:,{_CORE})*->{_CORE}(?:,{_CORE})*$")
+
+CoreDimensions = tuple[str, ...]
+
+
+def parsed_signature(signature: str) -> tuple[list[CoreDimensions], list[CoreDimensions]]:
+    """The names of the core dimensions of arguments and results, from a text such as "(m,n),(n)->(m)"."""
+    plain = re.sub(r"\s+", "", signature)
+    if not _SIGNATURE.match(plain):
+        raise ValueError(f"not a valid gufunc signature: {signature!r}.  at {user_line()}")
+    sides = []
+    for side in plain.split("->"):
+        groups = re.findall(_CORE, side)
+        sides.append([tuple(re.findall(_DIMENSION, group)) for group in groups])
+    return sides[0], sides[1]
+
+
+def vectorize(
+    pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(), signature: str | None = None
+) -> Callable[..., Any]:
+    """A function that broadcasts over leading axes of its arguments, made with `vmap`.
+
+    `signature`, such as "(n),(n)->()", names the axes that `pyfunc` itself takes; without it, it takes scalars. Arguments
+    in `excluded`, by position or name, are passed as they are.
+    """
+    for entry in excluded:
+        if not isinstance(entry, (int, str)):
+            raise TypeError(f"excluded takes positions and names of arguments, got {entry!r}.  at {user_line()}")
+    core = None if signature is None else parsed_signature(signature)
+
+    @functools.wraps(pyfunc)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        fixed = {i for i in range(len(args)) if i in excluded or args[i] is None}
+        named = [k for k in kwargs if k not in excluded]
+        places = [i for i in range(len(args)) if i not in fixed]
+        values = [asarray(args[i]) for i in places] + [asarray(kwargs[k]) for k in named]
+
+        def apply(*arrays: Any) -> Any:
+            positional = list(args)
+            for place, array in zip(places, arrays, strict=False):
+                positional[place] = array
+            given = {**kwargs, **dict(zip(named, arrays[len(places) :], strict=True))}
+            return pyfunc(*positional, **given)
+
+        inputs, outputs = core if core is not None else ([()] * len(values), None)
+        if len(inputs) != len(values):
+            raise TypeError(
+                f"wrong number of positional arguments: expected {len(inputs)} by the signature {signature!r}, "
+                f"got {len(values)}.  at {user_line()}"
+            )
+        return _broadcast_map(apply, values, inputs, outputs)
+
+    return wrapped
+
+
+def _broadcast_map(
+    function: Callable[..., Any],
+    values: Sequence[Array],
+    inputs: Sequence[CoreDimensions],
+    outputs: Sequence[CoreDimensions] | None,
+) -> Any:
+    sizes: dict[str, Any] = {}
+    batches = []
+    for number, (value, names) in enumerate(zip(values, inputs, strict=True)):
+        if value.ndim < len(names):
+            raise ValueError(
+                f"input with shape {value.shape} at position {number} has too few dimensions for the core dimensions "
+                f"({','.join(names)}).  at {user_line()}"
+            )
+        split = value.ndim - len(names)
+        batches.append(value.shape[:split])
+        for name, size in zip(names, value.shape[split:], strict=True):
+            _agree(sizes, name, size, f"argument {number}")
+    batch = broadcast_shape("vectorize", *batches) if batches else ()
+    checked = _with_checked_results(function, outputs, sizes)
+    flattened: list[list[int | None]] = []
+    squeezed = []
+    for value, own in zip(values, batches, strict=True):
+        padded = (1,) * (len(batch) - len(own)) + tuple(own)
+        flattened.append([0 if size != 1 else None for size in padded])
+        squeezed.append(lax.squeeze(value, tuple(i for i, size in enumerate(own) if size == 1)))
+    skipped = []
+    for axis in reversed(range(len(batch))):
+        axes = tuple(entry[axis] for entry in flattened)
+        if all(a is None for a in axes):
+            skipped.append(axis)
+        else:
+            checked = vmap(checked, in_axes=axes)
+    made = checked(*squeezed)
+    return tree.tree_map(lambda x: expand_dims(x, tuple(sorted(skipped))) if skipped else x, made)
+
+
+def _agree(sizes: dict[str, Any], name: str, size: Any, where: str) -> None:
+    expected = int(name) if name.isdigit() else sizes.setdefault(name, size)
+    if expected != size:
+        raise ValueError(
+            f"inconsistent size for core dimension {name!r}: {size} in {where}, but {expected} before.  at {user_line()}"
+        )
+
+
+def _with_checked_results(
+    function: Callable[..., Any], outputs: Sequence[CoreDimensions] | None, sizes: dict[str, Any]
+) -> Callable[..., Any]:
+    """The function, whose results must be arrays with the core dimensions that the signature names."""
+
+    def checked(*arrays: Any) -> Any:
+        made = function(*arrays)
+        results = made if isinstance(made, tuple) else (made,)
+        arrays_out = [asarray(r) for r in results]
+        if outputs is None:
+            for result in arrays_out:
+                if result.ndim:
+                    raise ValueError(
+                        f"vectorized function returned an array of shape {result.shape} where a scalar is expected; "
+                        f"give a signature.  at {user_line()}"
+                    )
+        else:
+            if len(outputs) != len(results):
+                raise TypeError(
+                    f"expected {len(outputs)} results by the signature, got {len(results)}.  at {user_line()}"
+                )
+            found = dict(sizes)
+            for number, (result, names) in enumerate(zip(arrays_out, outputs, strict=True)):
+                if result.ndim != len(names):
+                    raise ValueError(
+                        f"result {number} has shape {result.shape}, but the signature names the core dimensions "
+                        f"({','.join(names)}).  at {user_line()}"
+                    )
+                for name, size in zip(names, result.shape, strict=True):
+                    _agree(found, name, size, f"result {number}")
+        return tuple(arrays_out) if isinstance(made, tuple) else arrays_out[0]
+
+    return checked
+
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """`func1d` of every vector along an axis; the axes of its result take that axis' place."""
+    check_arraylike("apply_along_axis", arr)
+    a = ensure_array(arr)
+    place = canonicalize_axis(axis, a.ndim, "apply_along_axis")
+
+    def mapped(x: Any) -> Any:
+        return func1d(x, *args, **kwargs)
+
+    for _ in range(a.ndim - 1):
+        mapped = vmap(mapped)
+    made = mapped(moveaxis(a, place, -1))
+
+    def back(x: Array) -> Array:
+        lead, added = a.ndim - 1, x.ndim - (a.ndim - 1)
+        return moveaxis(x, tuple(range(lead, lead + added)), tuple(range(place, place + added)))
+
+    return tree.tree_map(back, made)
+
+
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
+    """`func(a, axis)` for several axes, one after the other; axes that it takes away are put back in size 1."""
+    check_arraylike("apply_over_axes", a)
+    made = ensure_array(a)
+    for axis in (axes,) if isinstance(axes, int) else axes:
+        place = canonicalize_axis(axis, made.ndim, "apply_over_axes")
+        result = ensure_array(func(made, place))
+        if result.ndim == made.ndim - 1:
+            result = expand_dims(result, place)
+        if result.ndim != made.ndim:
+            raise ValueError(
+                f"function is not returning an array of the correct shape: {result.shape}.  at {user_line()}"
+            )
+        made = result
+    return made

@@ -1,0 +1,1 @@
+"""SciPy on arrays that can be traced, differentiated and vectorised."""

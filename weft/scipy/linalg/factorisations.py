@@ -1,0 +1,262 @@
+"""Factorisations with SciPy's arguments, and systems of equations solved with them.
+
+`overwrite_a`, `overwrite_b` and `check_finite` are accepted and mean nothing: arrays are immutable and are not searched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base.source import user_line
+from weft.lax import linalg as lax_linalg
+from weft.numpy import linalg
+from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
+from weft.ops.matrix import conjugate as conjugated
+from weft.ops.matrix import adjoint, identity_like, matmul, resized, take_rows, triangle
+from weft.trace.array import Array
+
+
+def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`."""
+    return linalg.cholesky(a, upper=not lower)
+
+
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
+    """The factor that `cholesky` gives, and which triangle it is: what `cho_solve` takes."""
+    return cholesky(a, lower=lower), lower
+
+
+def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+    """The x with a x = b, from what `cho_factor` gave for a."""
+    c, lower = c_and_lower
+    return _with_columns("cho_solve", c, b, lambda c, b: _cholesky_solve(c, b, bool(lower)))
+
+
+def _cholesky_solve(c: Any, b: Any, lower: bool) -> Any:
+    b = lax_linalg.triangular_solve(c, b, left_side=True, lower=lower, transpose_a=not lower, conjugate_a=not lower)
+    return lax_linalg.triangular_solve(c, b, left_side=True, lower=lower, transpose_a=lower, conjugate_a=lower)
+
+
+def _with_columns(name: str, a: Any, b: Any, solve: Any) -> Array:
+    """Solve for a right hand side that is a vector or has matrices in its last two axes."""
+    a, b = inexact(name, a, b)
+    vector = b.ndim == 1
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or not b.ndim or b.shape[-1 if vector else -2] != a.shape[-1]:
+        raise ValueError(f"Invalid shapes for {name}: {a.shape}, {b.shape}.  at {user_line()}")
+    if vector:
+        b = lax.reshape(b, (*b.shape, 1))
+    x = solve(*same_batch(name, a, b))
+    return lax.reshape(x, x.shape[:-1]) if vector else x
+
+
+def solve_triangular(
+    a: Any,
+    b: Any,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
+) -> Array:
+    """The x with op(a) x = b for triangular a; `trans` is 0 or "N" for a, 1 or "T" for its transposed, 2 or "C" for its adjoint."""
+    names = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
+    if trans not in names:
+        raise ValueError(f"trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.  at {user_line()}")
+    kind = names[trans]
+
+    def solve(a: Any, b: Any) -> Any:
+        return lax_linalg.triangular_solve(
+            a,
+            b,
+            left_side=True,
+            lower=lower,
+            transpose_a=kind > 0,
+            conjugate_a=kind == 2,
+            unit_diagonal=unit_diagonal,
+        )
+
+    return _with_columns("solve_triangular", a, b, solve)
+
+
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
+    """L and U in one matrix, and the pivots: what `lu_solve` takes."""
+    factors, pivots, _ = lax_linalg.lu(matrix("lu_factor", a))
+    return factors, pivots
+
+
+def lu_solve(
+    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
+    """The x with op(a) x = b, from what `lu_factor` gave for a; `trans` is 0 for a, 1 for its transposed, 2 for its adjoint."""
+    factors, pivots = lu_and_piv
+    if trans not in (0, 1, 2):
+        raise ValueError(f"trans must be 0, 1, or 2, got {trans!r}.  at {user_line()}")
+
+    def solve(factors: Any, b: Any) -> Any:
+        size = factors.shape[-1]
+        order = lax_linalg.lu_pivots_to_permutation(pivots, size)
+        order = lax.broadcast_in_dim(order, factors.shape[:-1], tuple(range(factors.ndim - 1 - order.ndim, factors.ndim - 1)))
+        if trans == 0:
+            b = lax_linalg.triangular_solve(factors, take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
+            return lax_linalg.triangular_solve(factors, b, left_side=True)
+        turned = {"left_side": True, "transpose_a": True, "conjugate_a": trans == 2}
+        b = lax_linalg.triangular_solve(factors, b, **turned)
+        b = lax_linalg.triangular_solve(factors, b, lower=True, unit_diagonal=True, **turned)
+        return take_rows(b, _inverse(order))
+
+    return _with_columns("lu_solve", factors, b, solve)
+
+
+def _inverse(order: Any) -> Any:
+    """The inverse of permutations."""
+    axis = order.ndim - 1
+    _, inverse = lax.sort((order, lax.broadcasted_iota(np.int32, order.shape, axis)), dimension=axis, num_keys=1)
+    return inverse
+
+
+def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
+    """P, L and U with a = P L U; with `permute_l`, P L and U."""
+    x = matrix("lu", a)
+    factors, _, permutation = lax_linalg.lu(x)
+    rows, columns = x.shape[-2:]
+    small = min(rows, columns)
+    lower = triangle(resized(factors, rows, small), lower=True, offset=-1)
+    lower = lax.add(lower, identity_like(lower))
+    upper = triangle(resized(factors, small, columns), lower=False)
+    inverse = _inverse(permutation)
+    if permute_l:
+        return take_rows(lower, inverse), upper
+    square = lax.full((*x.shape[:-2], rows, rows), 0, x.dtype)
+    return take_rows(identity_like(square), inverse), lower, upper
+
+
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> tuple[Array, ...]:
+    """Q and R with a = Q R; with `pivoting` also p such that a[:, p] = Q R. mode: "full", "economic", or "r" for R alone."""
+    if mode not in ("full", "economic", "r"):
+        raise ValueError(f"Unsupported QR decomposition mode {mode!r}; it is 'full', 'economic' or 'r'.  at {user_line()}")
+    found = lax_linalg.qr(matrix("qr", a), pivoting=pivoting, full_matrices=mode != "economic")
+    return found[1:] if mode == "r" else found
+
+
+def qr_multiply(
+    a: Any,
+    c: Any,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
+) -> tuple[Array, ...]:
+    """c Q (mode "right") or Q c ("left") for the Q of a = Q R, and R; with `conjugate`, the conjugate of Q in place of Q."""
+    if mode not in ("left", "right"):
+        raise ValueError(f"Mode argument should be either 'left' or 'right', got {mode!r}.  at {user_line()}")
+    a, c = inexact("qr_multiply", a, c)
+    vector = c.ndim == 1
+    q, *rest = lax_linalg.qr(a, pivoting=pivoting, full_matrices=False)
+    if mode == "left":
+        c = lax.reshape(c, (*c.shape, 1)) if vector else c
+        q = _fitting(a, q, c.shape[-2], pivoting)
+    else:
+        c = lax.reshape(c, (1, *c.shape)) if vector else c
+    if conjugate:
+        q = conjugated(q)
+    product = matmul(q, c) if mode == "left" else matmul(c, q)
+    return (lax.reshape(product, (-1,)) if vector else product), *rest
+
+
+def _fitting(a: Any, q: Any, size: int, pivoting: bool) -> Any:
+    """Q with as many columns as the matrix it is multiplied with has rows."""
+    return q if q.shape[-1] == size else lax_linalg.qr(a, pivoting=pivoting, full_matrices=True)[0]
+
+
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
+    """U, s, Vᴴ with a = U diag(s) Vᴴ; s alone unless `compute_uv`."""
+    if lapack_driver not in ("gesdd", "gesvd"):
+        raise ValueError(f"lapack_driver must be 'gesdd' or 'gesvd', got {lapack_driver!r}.  at {user_line()}")
+    found = linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
+    return tuple(found) if compute_uv else found
+
+
+def eigh(
+    a: Any,
+    b: Any = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> Any:
+    """Eigenvalues and eigenvectors of Hermitian matrices; with b, of a x = w b x for positive definite b.
+
+    type: 1 for a x = w b x, 2 for a b x = w x, 3 for b a x = w x.
+    """
+    if eigvals is not None:
+        raise ValueError(f"eigh got eigvals={eigvals!r}; compute all eigenvalues and select some of them.  at {user_line()}")
+    x = square_matrix("eigh", a)
+    if b is None:
+        v, w = lax_linalg.eigh(x, lower=lower)
+        return w if eigvals_only else (w, v)
+    if type not in (1, 2, 3):
+        raise ValueError(f"type must be 1, 2 or 3, got {type!r}.  at {user_line()}")
+    x, y = same_batch("eigh", *inexact("eigh", x, b))
+    factor = lax_linalg.cholesky(y)
+    if type == 1:  # with b = L Lᴴ: the problem of L⁻¹ a L⁻ᴴ
+        inner = lax_linalg.triangular_solve(factor, x, left_side=True, lower=True)
+        inner = lax_linalg.triangular_solve(factor, inner, lower=True, transpose_a=True, conjugate_a=True)
+    else:  # the problem of Lᴴ a L
+        inner = matmul(adjoint(factor), matmul(x, factor))
+    v, w = lax_linalg.eigh(inner)
+    if eigvals_only:
+        return w
+    if type == 3:
+        return w, matmul(factor, v)
+    return w, lax_linalg.triangular_solve(factor, v, left_side=True, lower=True, transpose_a=True, conjugate_a=True)
+
+
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The determinant."""
+    return linalg.det(a)
+
+
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The inverse of square matrices."""
+    return linalg.inv(a)
+
+
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Array:
+    """The x with a x = b; `assume_a` may say that a is positive definite ("pos"), which uses its Cholesky factor."""
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError(f"Expected assume_a to be one of 'gen', 'sym', 'her', 'pos', got {assume_a!r}.  at {user_line()}")
+    if assume_a != "pos":
+        return linalg.solve(a, b)
+    return _with_columns("solve", a, b, lambda a, b: _cholesky_solve(lax_linalg.cholesky(a), b, True))

@@ -1,0 +1,226 @@
+"""Matrices that are made from a vector or a number: Toeplitz and its relatives, block diagonals, named matrices."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.numpy.diagonals import diag
+from weft.numpy.elementwise import absolute, conjugate, negative, subtract, true_divide
+from weft.numpy.manipulation import concatenate, expand_dims, flip
+from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes, requested
+from weft.ops.matrix import part
+from weft.trace.array import Array
+
+
+def _as_vectors(x: Array) -> Array:
+    return x if x.ndim else lax.reshape(x, (1,))
+
+
+def _take(x: Array, numbers: np.ndarray) -> Array:
+    """Elements of the last axis at numbers known now, in any shape."""
+    flat = lax.gather(
+        x,
+        numbers.reshape(-1, 1).astype(np.int32),
+        lax.GatherDimensionNumbers(tuple(range(x.ndim - 1)), (x.ndim - 1,), (x.ndim - 1,)),
+        (*x.shape[:-1], 1),
+        mode="promise_in_bounds",
+    )
+    return lax.reshape(flat, (*x.shape[:-1], *numbers.shape))
+
+
+def toeplitz(c: Any, r: Any = None) -> Array:
+    """The matrix with constant diagonals whose first column is c and whose first row is r (by default the conjugate of c)."""
+    if r is None:
+        (c,) = ensure_arrays("toeplitz", c)
+        r = conjugate(c)
+    c, r = (_as_vectors(ensure_array(x)) for x in promote_dtypes(*ensure_arrays("toeplitz", c, r)))
+    lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
+    rows, columns = c.shape[-1], r.shape[-1]
+    c, r = (lax.broadcast_in_dim(x, (*lead, x.shape[-1]), tuple(range(len(lead) + 1 - x.ndim, len(lead) + 1))) for x in (c, r))
+    joined = concatenate([flip(c, -1), part(r, (1, columns), -1)], axis=-1)
+    return _take(joined, np.arange(rows)[::-1, None] + np.arange(columns))
+
+
+def hankel(c: Any, r: Any = None) -> Array:
+    """The matrix with constant antidiagonals whose first column is c and whose last row is r (by default zeros)."""
+    (c,) = (_as_vectors(x) for x in ensure_arrays("hankel", c))
+    r = lax.full_like(c, 0) if r is None else _as_vectors(ensure_array(r))
+    c, r = (ensure_array(x) for x in promote_dtypes(c, r))
+    joined = concatenate([c, part(r, (1, r.shape[-1]), -1)], axis=-1)
+    return _take(joined, np.arange(c.shape[-1])[:, None] + np.arange(r.shape[-1]))
+
+
+def circulant(c: Any) -> Array:
+    """The matrix whose columns are c moved on by one place each."""
+    (c,) = (_as_vectors(x) for x in ensure_arrays("circulant", c))
+    size = c.shape[-1]
+    return _take(c, (np.arange(size)[:, None] - np.arange(size)) % max(size, 1))
+
+
+def block_diag(*arrs: Any) -> Array:
+    """The matrix with the given matrices along its diagonal and zeros elsewhere; numbers and vectors are single rows."""
+    arrays = [ensure_array(x) for x in promote_dtypes(*ensure_arrays("block_diag", *(arrs or (np.zeros((1, 0), np.float32),))))]
+    for number, x in enumerate(arrays):
+        if x.ndim > 2:
+            raise ValueError(f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {number}.  at {user_line()}")
+    matrices = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in arrays]
+    width, left, rows = sum(x.shape[1] for x in matrices), 0, []
+    for x in matrices:
+        right = width - left - x.shape[1]
+        rows.append(lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), (left, right, 0)]))
+        left += x.shape[1]
+    return lax.concatenate(rows, 0)
+
+
+def companion(a: Any) -> Array:
+    """The matrix whose eigenvalues are the roots of the polynomial with the coefficients a, highest power first."""
+    (a,) = ensure_arrays("companion", a)
+    if a.ndim != 1 or a.shape[0] < 2:
+        raise ValueError(f"companion takes a vector of two or more coefficients, got shape {a.shape}.  at {user_line()}")
+    row = true_divide(negative(part(a, (1, a.shape[0]), -1)), lax.squeeze(part(a, (0, 1), -1), (0,)))
+    size = a.shape[0] - 1
+    below = ensure_array(np.eye(size - 1, size, dtype=row.dtype))
+    return concatenate([expand_dims(row, 0), below], axis=0)
+
+
+def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
+    """The matrix whose product with a vector of size n is its convolution with a."""
+    (a,) = ensure_arrays("convolution_matrix", a)
+    if a.ndim < 1 or not a.shape[-1]:
+        raise ValueError(f"convolution_matrix takes a vector that is not empty, got shape {a.shape}.  at {user_line()}")
+    n, size = index(n), a.shape[-1]
+    if n <= 0:
+        raise ValueError(f"n must be a positive integer, got {n}.  at {user_line()}")
+    if mode not in ("full", "valid", "same"):
+        raise ValueError(f"mode must be 'full', 'valid' or 'same', got {mode!r}.  at {user_line()}")
+    padded = lax.pad(a, np.zeros((), a.dtype), [(0, 0, 0)] * (a.ndim - 1) + [(n - 1, n - 1, 0)])
+    rows = np.arange(size + n - 1)[:, None] - np.arange(n) + n - 1
+    if mode == "same":
+        start = (min(size, n) - 1) // 2
+        rows = rows[start : start + max(size, n)]
+    elif mode == "valid":
+        start = min(size, n) - 1
+        rows = rows[start : start + max(size, n) - min(size, n) + 1]
+    return _take(padded, rows)
+
+
+def leslie(f: Any, s: Any) -> Array:
+    """The matrix of a population by age: birth rates f in the first row, survival rates s below the diagonal."""
+    f, s = (ensure_array(x) for x in promote_dtypes(*ensure_arrays("leslie", f, s)))
+    if f.ndim != 1 or s.shape != (f.shape[0] - 1,):
+        raise ValueError(f"leslie takes vectors of size n and n-1, got shapes {f.shape} and {s.shape}.  at {user_line()}")
+    survival = lax.pad(diag(s), np.zeros((), s.dtype), [(0, 0, 0), (0, 1, 0)])
+    return concatenate([expand_dims(f, 0), survival], axis=0)
+
+
+def fiedler(a: Any) -> Array:
+    """The matrix of distances |a[i] - a[j]|."""
+    (a,) = ensure_arrays("fiedler", a)
+    return absolute(subtract(expand_dims(a, -1), expand_dims(a, -2)))
+
+
+def fiedler_companion(a: Any) -> Array:
+    """The pentadiagonal matrix whose eigenvalues are the roots of the polynomial with the coefficients a."""
+    (a,) = ensure_arrays("fiedler_companion", a)
+    size = a.shape[0] - 1
+    scaled = true_divide(a, lax.squeeze(part(a, (0, 1), -1), (0,)))
+    if size < 1:
+        return lax.full((0, 0), 0, scaled.dtype)
+    if size == 1:
+        return lax.reshape(negative(part(scaled, (1, 2), -1)), (1, 1))
+    # Where each coefficient and each one stands: positions known now, values from the coefficients.
+    coefficient, ones = np.zeros((size, size), np.int32), np.zeros((size, size), bool)
+    coefficient[0, 0] = 1
+    for i in range(0, size - 1, 2):
+        coefficient[i, i + 1] = i + 2
+    for i in range(2, size, 2):
+        coefficient[i, i - 1] = i + 1
+    ones[1, 0] = True
+    for i in range(0, size - 2, 2):
+        ones[i, i + 2] = True
+    for i in range(3, size, 2):
+        ones[i, i - 2] = True
+    values = negative(_take(scaled, coefficient))
+    fixed = np.where(ones, 1.0, 0.0).astype(scaled.dtype)
+    chosen = lax.broadcast_in_dim(np.asarray(coefficient > 0), (size, size), (0, 1))
+    return lax.select_n(chosen, ensure_array(fixed), values)
+
+
+def hilbert(n: int) -> Array:
+    """The matrix 1 / (i + j + 1), notorious for its condition."""
+    numbers = np.arange(index(n))
+    return ensure_array((1.0 / (numbers[:, None] + numbers + 1.0)).astype(dtypes.default_float_dtype()))
+
+
+def invhilbert(n: int) -> Array:
+    """The inverse of `hilbert`, exact as long as its integers are."""
+    n = index(n)
+    made = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            ways = math.comb(n + i, n - j - 1) * math.comb(n + j, n - i - 1) * math.comb(i + j, i) ** 2
+            made[i, j] = (-1) ** (i + j) * (i + j + 1) * ways
+    return ensure_array(made.astype(dtypes.default_float_dtype()))
+
+
+def _pascal(n: int, kind: str | None, sign: int) -> Array:
+    n, kind = index(n), kind or "symmetric"
+    if kind not in ("symmetric", "lower", "upper"):
+        raise ValueError(f"kind must be 'symmetric', 'lower' or 'upper', got {kind!r}.  at {user_line()}")
+    lower = np.array([[math.comb(i, j) * sign ** (i + j) for j in range(n)] for i in range(n)], np.float64).reshape(n, n)
+    if kind == "symmetric":
+        lower = lower @ lower.T if sign > 0 else lower.T @ lower
+    elif kind == "upper":
+        lower = lower.T
+    return ensure_array(lower.astype(dtypes.default_float_dtype()))
+
+
+def pascal(n: int, kind: str | None = None) -> Array:
+    """The matrix of binomial coefficients: symmetric, or its "lower" or "upper" factor."""
+    return _pascal(n, kind, 1)
+
+
+def invpascal(n: int, kind: str | None = None) -> Array:
+    """The inverse of `pascal`."""
+    return _pascal(n, kind, -1)
+
+
+def hadamard(n: int, dtype: Any = int) -> Array:
+    """The matrix of 1 and -1 with orthogonal rows; n is a power of two."""
+    n = index(n)
+    if n < 1 or n & (n - 1):
+        raise ValueError(f"n must be a positive integer and a power of 2, got {n}.  at {user_line()}")
+    made = np.ones((1, 1), np.int64)
+    while len(made) < n:
+        made = np.block([[made, made], [made, -made]])
+    return ensure_array(made.astype(requested(dtype, "hadamard")))
+
+
+def helmert(n: int, full: bool = False) -> Array:
+    """The orthogonal matrix of contrasts between each element and those before; with `full` also the mean."""
+    n = index(n)
+    if n < 1:
+        raise ValueError(f"n must be a positive integer, got {n}.  at {user_line()}")
+    made = np.tril(np.ones((n, n)), -1) - np.diag(np.arange(n))
+    made[0] = 1
+    made /= np.sqrt((made**2).sum(axis=1, keepdims=True))
+    return ensure_array((made if full else made[1:]).astype(dtypes.default_float_dtype()))
+
+
+def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
+    """The matrix of the Fourier transform; `scale` may be "sqrtn" or "n"."""
+    n = index(n)
+    if scale not in (None, "sqrtn", "n"):
+        raise ValueError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.  at {user_line()}")
+    wanted = dtypes.default_complex_dtype() if dtype is None else requested(dtype, "dft")
+    numbers = np.arange(n)
+    made = np.exp(-2j * np.pi * (np.outer(numbers, numbers) % max(n, 1)) / max(n, 1))
+    made /= {None: 1.0, "sqrtn": math.sqrt(max(n, 1)), "n": max(n, 1)}[scale]
+    return ensure_array(made.astype(wanted))
