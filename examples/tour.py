@@ -83,8 +83,9 @@ def main() -> None:
     heading("5. What the model pays attention to: per-flower gradients by vmap of grad")
     per_flower = vmap(grad(lambda x, y: loss(params, x[None], y[None])))(test_x, test_y)
     names = ("sepal length", "sepal width", "petal length", "petal width")
-    for name, weight in zip(names, np.asarray(wnp.abs(per_flower).mean(0)), strict=True):
-        print(f"{name:13s} {'#' * int(round(400 * float(weight)))}")
+    weights = wnp.abs(per_flower).mean(0)
+    for name, share in zip(names, np.asarray(weights / weights.max()), strict=True):
+        print(f"{name:13s} {'#' * round(40 * float(share))}")
 
 
 if __name__ == "__main__":

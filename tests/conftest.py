@@ -26,6 +26,7 @@ if importlib.util.find_spec("hypothesis"):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="added to the seed of every random test (default 0)")
     parser.addoption("--no-skips", action="store_true", help="a skipped test fails")
+    parser.addoption("--update-text", action="store_true", help="rewrite the expected texts under tests/text")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,32 +1,93 @@
 """Weft: NumPy-style functions, differentiated, vectorised, staged and run."""
 
-from weft.ir.context import EVALUATION
+# isort: skip_file
+# The one place where upward hooks are filled: the evaluator at the bottom of the trace, how programs print, and the operators
+# and methods of arrays.
+from weft.ir.context import EVALUATION as _EVALUATION
 from weft.runtime.array import lift as _lift
 from weft.runtime.evaluate import evaluate as _evaluate
 
-EVALUATION.evaluate = _evaluate
-EVALUATION.lift = _lift
+_EVALUATION.evaluate = _evaluate
+_EVALUATION.lift = _lift
 
-from weft import lax, tree, tree_util  # noqa: E402
-from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad, vjp  # noqa: E402
-from weft.api.jit import clear_caches, jit  # noqa: E402
-from weft.api.vectorize import vmap  # noqa: E402
-from weft.ir.types import ShapeDtypeStruct  # noqa: E402
-from weft.trace.array import Array  # noqa: E402
+from weft.ir import printer as _printer
+from weft import lax
+from weft import numpy
+from weft.numpy.array_methods import install as _install
+
+_install()
+
+from weft import (
+    ad_checkpoint,
+    checkpoint_policies,
+    custom_derivatives,
+    debug,
+    dtypes,
+    errors,
+    flatten_util,
+    nn,
+    random,
+    stages,
+    tree,
+    tree_util,
+    typing,
+)
+from weft.api.callbacks import effects_barrier, io_callback, pure_callback
+from weft.api.custom import closure_convert, custom_gradient, custom_jvp, custom_vjp
+from weft.api.devices import (
+    block_until_ready,
+    copy_to_host_async,
+    default_backend,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    host_count,
+    host_id,
+    local_device_count,
+    local_devices,
+    process_count,
+    process_index,
+)
+from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
+from weft.api.inspect import eval_shape, make_jaxpr, typeof
+from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
+from weft.api.jit import clear_caches, jit
+from weft.api.remat import checkpoint, remat
+from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope
+from weft.api.vectorize import vmap
+from weft.base.dtypes import float0
+from weft.base.settings import (
+    check_tracer_leaks,
+    config,
+    debug_infs,
+    debug_key_reuse,
+    debug_nans,
+    default_device,
+    default_matmul_precision,
+    default_prng_impl,
+    enable_x64,
+    explain_cache_misses,
+    log_compiles,
+    numpy_dtype_promotion,
+    numpy_rank_promotion,
+)
+from weft.ir.interpreter import evaluate
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import ShapeDtypeStruct
+from weft.runtime.device import Device
+from weft.trace.array import Array
+
+__version__ = "0.1.0"
 
 __all__ = [
-    "Array",
-    "ShapeDtypeStruct",
-    "clear_caches",
-    "grad",
-    "jit",
-    "jvp",
-    "lax",
-    "linear_transpose",
-    "linearize",
-    "tree",
-    "tree_util",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
+    "Array", "Device", "Jaxpr", "ShapeDtypeStruct", "ad_checkpoint", "block_until_ready", "check_tracer_leaks", "checking_leaks",
+    "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert", "config", "copy_to_host_async", "custom_derivatives",
+    "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_key_reuse", "debug_nans", "default_backend",
+    "default_device", "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put", "devices",
+    "disable_jit", "dtypes", "effects_barrier", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape", "evaluate",
+    "explain_cache_misses", "flatten_util", "float0", "grad", "hessian", "host_count", "host_id", "io_callback", "jacfwd", "jacobian",
+    "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "local_device_count", "local_devices", "log_compiles", "make_jaxpr",
+    "named_call", "named_scope", "nn", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "process_count", "process_index",
+    "pure_callback", "random", "remat", "stages", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap",
+]  # fmt: skip

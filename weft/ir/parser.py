@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -150,7 +150,8 @@ class Reader:
             self.next_constant += 1
         return variables, values
 
-    def binder(self, scope: dict[str, Var], what: str) -> Var:
+    def binder(self, scope: dict[str, Var], what: str, earlier: Container[str] = ()) -> Var:
+        """A variable `name:type`, entered into `scope`; its name must be new there and among the `earlier` ones."""
         self.skip()
         start = self.position
         name = self.match(NAME)
@@ -159,7 +160,7 @@ class Reader:
         self.expect(":")
         var = Var(self.type())
         if name.group() != "_":
-            if name.group() in scope:
+            if name.group() in scope or name.group() in earlier:
                 self.fail(f"a new name (`{name.group()}` is defined already)", start)
             scope[name.group()] = var
         return var
@@ -182,7 +183,7 @@ class Reader:
         defined: dict[str, Var] = {}
         outvars = []
         while not self.accept("="):
-            outvars.append(self.binder(defined, "a result `name:type`, `=` or `in`"))
+            outvars.append(self.binder(defined, "a result `name:type`, `=` or `in`", scope))
         self.skip()
         start = self.position
         name = self.match(PRIMITIVE)
@@ -196,9 +197,6 @@ class Reader:
         operands: list[Atom] = []
         while (operand := self.atom(scope)) is not None:
             operands.append(operand)
-        for key in defined:
-            if key in scope:
-                self.fail(f"a new name (`{key}` is defined already)", start)
         scope.update(defined)
         params = {**params, **missing_parameters(card, params)}
         return Equation(operands, outvars, card, params, card.effects([o.aval for o in operands], params))

@@ -172,17 +172,13 @@ class Printer:
         text = self.left(equation, used) + f" = {equation.primitive.name}"
         parameters = []
         for key, value in self.parameters(equation):
-            written: str | None
-            if isinstance(value, Jaxpr):
-                written = self.flat(value, room - len(text) - len(key))
-            elif is_programs(value):
-                pieces = [self.flat(item, room - len(text)) for item in value]
-                written = None if None in pieces else f"({' '.join(pieces)})"  # type: ignore[arg-type]
-            else:
-                written = self.parameter(value)
-            if written is None:
-                return None
-            parameters.append(f"{key}={written}")
+            pieces = []
+            for item in value if is_programs(value) else (value,):
+                piece = self.flat(item, room - len(text)) if isinstance(item, Jaxpr) else self.parameter(item)
+                if piece is None:  # stop here, so that variables are named in the order in which they are written
+                    return None
+                pieces.append(piece)
+            parameters.append(f"{key}=({' '.join(pieces)})" if is_programs(value) else f"{key}={pieces[0]}")
         if parameters:
             text += f"[{' '.join(parameters)}]"
         text = " ".join([text, *map(self.atom, equation.invars)])

@@ -71,8 +71,10 @@ def check_atom(atom: Atom, defined: set[Var], what: str, equation: Equation | No
 
 
 def check_equation(equation: Equation) -> None:
-    """Result types and effects are those that the primitive says."""
+    """Carried programs are well formed; result types and effects are those that the primitive says."""
     card, operands = equation.primitive, [a.aval for a in equation.invars]
+    for program in subjaxprs(equation.params):
+        verify(program)
     try:
         made = card.type(*operands, **equation.params)
     except Exception as error:
@@ -88,8 +90,6 @@ def check_equation(equation: Equation) -> None:
     if effects != equation.effects:
         said = sorted(map(str, equation.effects))
         fail(f"{card.name} has effects {sorted(map(str, effects))}, the equation says {said}.", equation)
-    for program in subjaxprs(equation.params):
-        verify(program)
 
 
 def fail(what: str, equation: Equation | None = None, cause: BaseException | None = None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Factorisations and triangular systems: the linear algebra that `weft.numpy.linalg` and `weft.scipy.linalg` are written with.
+"""Factorisations and triangular systems: what `weft.numpy.linalg` and `weft.scipy.linalg` are written with.
 
 Every function takes matrices in the last two dimensions of its operands and works over the leading ones.
 """
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.ops import linalg_eigen, linalg_reduce, linalg_svd
 from weft.ops import linalg_cholesky as _cholesky
+from weft.ops import linalg_eigen, linalg_reduce, linalg_svd
 from weft.ops import linalg_lu as _lu
 from weft.ops import linalg_qr as _qr
 from weft.ops import linalg_triangular as _triangular
 from weft.ops.arithmetic import add, mul, sub
+from weft.ops.compare import lt
+from weft.ops.concatenate import concatenate
 from weft.ops.families import fail
 from weft.ops.matrix import (
     adjoint,
@@ -34,8 +36,6 @@ from weft.ops.matrix import (
     scaled,
     triangle,
 )
-from weft.ops.compare import lt
-from weft.ops.concatenate import concatenate
 from weft.ops.select import select_n
 from weft.ops.shape import reshape
 from weft.runtime.array import from_numpy
@@ -81,8 +81,8 @@ def _symmetrized(name: str, x: Any) -> Any:
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L Lᴴ = x, for positive definite x; NaN where x is not positive definite.
 
-    With `symmetrize_input` the mean of x and xᴴ is factored, which makes gradients symmetric; else the lower triangle is
-    read.
+    With `symmetrize_input` the mean of x and xᴴ is factored, which makes gradients symmetric; else the lower triangle
+    is read.
     """
     x = _array(x)
     return _cholesky.cholesky(_symmetrized("cholesky", x) if symmetrize_input else x)
@@ -92,7 +92,10 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     """The upper triangular R' with R'ᵀ R' = Rᵀ R + w wᵀ, from the upper triangular R."""
     r, w = _array(r_matrix), _array(w_vector)
     if r.ndim < 2 or r.shape[-1] != r.shape[-2] or w.shape != r.shape[:-1]:
-        raise fail(f"cholesky_update got a matrix of shape {r.shape} and a vector of shape {w.shape}.", fix="give (n, n) and (n,)")
+        raise fail(
+            f"cholesky_update got a matrix of shape {r.shape} and a vector of shape {w.shape}.",
+            fix="give (n, n) and (n,)",
+        )
     row = reshape(conjugate(w), new_sizes=(*w.shape[:-1], 1, w.shape[-1]), dimensions=None)
     stacked = concatenate(triangle(r, lower=False), row, dimension=r.ndim - 2)
     _, found = _qr.qr(stacked, pivoting=False, full_matrices=False)
@@ -113,7 +116,7 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with op(a) x = b, or x op(a) = b unless `left_side`, for triangular a; op transposes and conjugates as asked.
+    """The x with op(a) x = b, or x op(a) = b unless `left_side`, for triangular a; op transposes, conjugates as asked.
 
     Only the triangle that `lower` names is read. b may have one dimension less than a, and is then a vector.
     """
@@ -137,9 +140,9 @@ def triangular_solve(
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
-    """The x with T x = b, where T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
+    """The x with T x = b; T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
 
-    A singular T gives NaN; with `perturb_singular`, zeros on a diagonal of size 1 are not treated apart either.
+    A singular T gives NaN, also with `perturb_singular`, which lets other libraries change T a little.
     """
     dl, d, du, b = _array(dl), _array(d), _array(du), _array(b)
     if b.ndim == d.ndim:
@@ -149,7 +152,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
-    """L and U in one matrix (the diagonal of L is 1), the pivots as LAPACK has them counted from 0, and the permutation.
+    """L and U in one matrix (the diagonal of L is 1), the pivots of LAPACK counted from 0, and the permutation.
 
     `x[permutation] == L @ U`.
     """
@@ -162,7 +165,9 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     return _lu.lu_pivots_to_permutation(_array(pivots), permutation_size=int(permutation_size))
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Array, ...]:
+def qr(
+    x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Array, ...]:
     """Q with orthonormal columns and upper triangular R; with `pivoting` also p such that x[:, p] == Q @ R.
 
     `use_magma` chooses a library on GPUs and changes no result.
@@ -186,7 +191,7 @@ def _reflectors(a: Any, taus: Any, count: Any) -> tuple[Any, Any]:
 
 
 def householder_product(a: Any, taus: Any) -> Array:
-    """The first columns of the product of elementary reflectors that stand below the diagonal of a, as in LAPACK's geqrf."""
+    """The first columns of the product of the reflectors that stand below the diagonal of a, as in LAPACK's geqrf."""
     a, taus = _array(a), _array(taus)
     _check_reflectors("householder_product", a, taus)
     v, t = _reflectors(a, taus, taus.shape[-1])
@@ -308,7 +313,7 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
-    """The tridiagonal form of Hermitian matrices: form and reflectors in one, diagonal, off diagonal, reflectors' factors."""
+    """The tridiagonal form of Hermitian matrices: form and reflectors in one, diagonal, off diagonal, factors."""
     form, d, e, taus = linalg_reduce.tridiagonal(_array(a), lower=bool(lower))
     return form, d, e, taus
 
@@ -320,7 +325,10 @@ def symmetric_product(
     a, c = _array(a_matrix), _array(c_matrix)
     product = matmul(a, flip(a))
     if product.shape != c.shape:
-        raise fail(f"symmetric_product got a of shape {a.shape} and c of shape {c.shape}.", fix=f"c must have shape {product.shape}")
+        raise fail(
+            f"symmetric_product got a of shape {a.shape} and c of shape {c.shape}.",
+            fix=f"c must have shape {product.shape}",
+        )
     out = add(scaled(product, alpha), scaled(c, beta))
     if symmetrize_output:
         strict = triangle(out, lower=True, offset=-1)

@@ -55,7 +55,9 @@ def dot_product_attention(
     logits = logits * factor.astype(logits.dtype)
     if bias is not None:
         logits = logits + _by_group("bias", bias, logits.shape, heads)
-    allowed = _allowed(mask, logits.shape, heads, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths)
+    allowed = _allowed(
+        mask, logits.shape, heads, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths
+    )
     if allowed is not None:
         # Far below any logit yet finite: a row with nothing allowed then averages instead of becoming NaN.
         lowest = np.array(-0.7 * float(dtypes.finfo(logits.dtype).max), logits.dtype)
@@ -117,7 +119,9 @@ def _by_group(name: str, x: Any, logits_shape: tuple[Any, ...], heads: int) -> A
     return wnp.reshape(x, (x.shape[0], others, groups, *x.shape[2:]))
 
 
-def _allowed(mask: Any, shape: tuple[Any, ...], heads: int, causal: bool, window: Any, query_lengths: Any, key_lengths: Any) -> Any:
+def _allowed(
+    mask: Any, shape: tuple[Any, ...], heads: int, causal: bool, window: Any, query_lengths: Any, key_lengths: Any
+) -> Any:
     """Which pairs of query and key count, broadcasting to the logits; None when all do."""
     batch, _, _, queries, keys = shape
     parts = []

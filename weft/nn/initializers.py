@@ -119,7 +119,9 @@ def variance_scaling(
             "fan_geo_avg": math.sqrt(fan_in * fan_out),
         }
         if mode not in counts:
-            raise ValueError(f"variance_scaling got mode={mode!r}; one of {', '.join(counts)} is expected (at {user_line()}).")
+            raise ValueError(
+                f"variance_scaling got mode={mode!r}; one of {', '.join(counts)} is expected (at {user_line()})."
+            )
         variance = np.array(scale / counts[mode], found)
         return _drawn(distribution, key, sizes, variance, found)
 

@@ -13,7 +13,14 @@ from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.nn.activations import inexact
-from weft.numpy.util import as_shape, canonicalize_axes, canonicalize_axis, check_arraylike, ensure_array, promote_args_inexact
+from weft.numpy.util import (
+    as_shape,
+    canonicalize_axes,
+    canonicalize_axis,
+    check_arraylike,
+    ensure_array,
+    promote_args_inexact,
+)
 from weft.trace.array import Array
 
 

@@ -41,10 +41,14 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     if mode == "nvfp4":
         scale = wnp.ones((), dtypes.float32) if global_scale is None else global_scale
         return BlockScaleConfig(mode, 16, dtypes.DTYPES["float4_e2m1fn"], dtypes.DTYPES["float8_e4m3fn"], scale)
-    raise ValueError(f"get_scaled_dot_general_config knows the modes 'mxfp8' and 'nvfp4', not {mode!r} (at {user_line()}).")
+    raise ValueError(
+        f"get_scaled_dot_general_config knows the modes 'mxfp8' and 'nvfp4', not {mode!r} (at {user_line()})."
+    )
 
 
-def scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = np.float32) -> Array:
+def scaled_matmul(
+    lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = np.float32
+) -> Array:
     """The product of lhs (B, M, K) and rhs (B, N, K), whose blocks along K have scales of shape (B, M or N, blocks)."""
     check_arraylike("scaled_matmul", lhs, rhs, lhs_scales, rhs_scales)
     left, right, left_scales, right_scales = (ensure_array(x) for x in (lhs, rhs, lhs_scales, rhs_scales))

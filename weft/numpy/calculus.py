@@ -261,7 +261,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
         raise ValueError(
-            f"cross takes vectors of 2 or 3 elements, got {a.shape[-1]} and {b.shape[-1]} along their axes.  at {user_line()}"
+            f"cross takes vectors of 2 or 3 elements, got {a.shape[-1]} and {b.shape[-1]}.  at {user_line()}"
         )
     flat = a.shape[-1] == 2 and b.shape[-1] == 2
 

@@ -139,7 +139,7 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return reduce_sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 
 
-# ------------------------------------------------------------------------------------------------- positions in matrices
+# ---------------------------------------------------------------------------------------- positions in matrices
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:

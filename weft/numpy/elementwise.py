@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.custom import custom_jvp
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.numpy.creation import converted, filled
@@ -350,7 +351,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Array:
         first = lax.ge(lax.real(x1), lax.real(x2))
         large, small = choose(first, x1, x2), choose(first, x2, x1)
         return lax.add(large, lax.log1p(lax.exp(lax.sub(small, large))))
-    return _log_add_exp(x1, x2, lax.exp, lax.log1p)
+    return _log_add_exp(x1, x2)
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
@@ -359,15 +360,37 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
     if kind_of(x1) == "c":
         factor = number_like(x1, math.log(2))
         return lax.div(logaddexp(lax.mul(x1, factor), lax.mul(x2, factor)), factor)
-    return _log_add_exp(x1, x2, lax.exp2, lambda x: lax.div(lax.log1p(x), number_like(x1, math.log(2))))
+    return _log_add_exp2(x1, x2)
 
 
-def _log_add_exp(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Callable[[Any], Any]) -> Array:
+@custom_jvp
+def _log_add_exp(x1: Any, x2: Any) -> Array:
+    return _log_add_power(x1, x2, lax.exp, lax.log1p)
+
+
+@custom_jvp
+def _log_add_exp2(x1: Any, x2: Any) -> Array:
+    return _log_add_power(x1, x2, lax.exp2, lambda x: lax.div(lax.log1p(x), number_like(x1, math.log(2))))
+
+
+def _log_add_power(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Callable[[Any], Any]) -> Array:
     difference = lax.sub(x1, x2)
-    # inf - inf is not a number; with 0 in its place the values are right and derivatives are halves.
+    # inf - inf is not a number; with 0 in its place the values are right.
     unknown = lax.ne(difference, difference)
     difference = choose(unknown, number_like(difference, 0), difference)
     return lax.add(lax.max(x1, x2), logarithm(power(lax.neg(lax.abs(difference)))))
+
+
+def _share(power: Callable[[Any], Any], x: Any, out: Any) -> Any:
+    """The part of the sum that x makes up, which is the derivative: smooth where the formula above has a kink."""
+    return power(choose(lax.eq(x, out), number_like(x, 0), lax.sub(x, out)))
+
+
+for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
+    _function.defjvps(
+        lambda tangent, out, x1, x2, power=_power: lax.mul(tangent, _share(power, x1, out)),
+        lambda tangent, out, x1, x2, power=_power: lax.mul(tangent, _share(power, x2, out)),
+    )
 
 
 # ------------------------------------------------------------------------------------------------ trigonometry

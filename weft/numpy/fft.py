@@ -15,7 +15,15 @@ from weft.base.source import user_line
 from weft.lax.fft import FftType
 from weft.lax.fft import fft as transform
 from weft.numpy.elementwise import conjugate, true_divide
-from weft.numpy.util import canonicalize_axis, cast, ensure_array, ensure_arrays, promote_dtypes_inexact, requested
+from weft.numpy.util import (
+    canonicalize_axis,
+    cast,
+    ensure_array,
+    ensure_arrays,
+    promote_dtypes_inexact,
+    requested,
+    shape_of,
+)
 from weft.trace.array import Array
 
 # The factor of each normalisation is the number of elements to this power, for transforms and for inverses.
@@ -46,7 +54,9 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
     """Any transform: move the axes to the end, cut or pad, transform, scale, move back."""
     (x,) = promote_dtypes_inexact(*ensure_arrays(name, a))
     if kind is FftType.RFFT and dtypes.kind(x.dtype) == "c":
-        raise ValueError(f"only real valued inputs supported for {name}; use {name.replace('r', '', 1)}.  at {user_line()}")
+        raise ValueError(
+            f"only real valued inputs supported for {name}; use {name.replace('r', '', 1)}.  at {user_line()}"
+        )
     if s is not None:
         s = tuple(index(n) for n in s)
         if any(n <= 0 for n in s):
@@ -170,7 +180,7 @@ def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | No
 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, numbers: np.ndarray) -> Array:
     wanted = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
-    if isinstance(d, (list, tuple)) or getattr(d, "ndim", 0):
+    if isinstance(d, (list, tuple)) or shape_of(d):
         raise ValueError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
     spacing = cast(ensure_array(d), wanted)
     return true_divide(ensure_array(numbers.astype(wanted)), lax.mul(spacing, np.asarray(n, wanted)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from weft.base.source import user_line
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import absolute, number_like
 from weft.numpy.util import (
+    canonicalize_axis,
     check_arraylike,
     check_no_out,
     ensure_array,
@@ -31,16 +33,36 @@ from weft.trace.array import Array
 
 def equal(x: Any, y: Any, /) -> Array:
     """Whether two are equal."""
-    return compare.eq(*promote_args("equal", x, y))
+    try:
+        x, y = promote_args("equal", x, y)
+    except OverflowError:
+        return _beyond(operator.eq, x, y)
+    return compare.eq(x, y)
 
 
 def not_equal(x: Any, y: Any, /) -> Array:
     """Whether two differ."""
-    return compare.ne(*promote_args("not_equal", x, y))
+    try:
+        x, y = promote_args("not_equal", x, y)
+    except OverflowError:
+        return _beyond(operator.ne, x, y)
+    return compare.ne(x, y)
 
 
-def _ordered(name: str, operation: Callable[[Any, Any], Any], x: Any, y: Any) -> Array:
-    x, y = promote_args(name, x, y)
+def _beyond(answer: Callable[[Any, Any], bool], x: Any, y: Any) -> Array:
+    """A comparison with a Python integer beyond the range of an array's dtype: one answer for every element."""
+    if isinstance(x, Array) and isinstance(y, int):
+        return filled(x.shape, answer(0, y), dtypes.bool_)
+    if isinstance(y, Array) and isinstance(x, int):
+        return filled(y.shape, answer(x, 0), dtypes.bool_)
+    raise OverflowError(f"Numbers that do not fit their dtypes cannot be compared: {x!r} and {y!r}.  at {user_line()}")
+
+
+def _ordered(name: str, operation: Any, x: Any, y: Any) -> Array:
+    try:
+        x, y = promote_args(name, x, y)
+    except OverflowError:
+        return _beyond(getattr(operator, operation.name), x, y)
     if kind_of(x) != "c":
         return operation(x, y)
     # Complex numbers compare by their real parts, and by their imaginary parts where those are equal.
@@ -339,3 +361,64 @@ _KINDS = {
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether NumPy's casting rules allow a conversion between two dtypes."""
     return np.can_cast(dtypes.as_dtype(from_), dtypes.as_dtype(to), casting=casting)
+
+
+# ------------------------------------------------------------------------------------------------------- bits in bytes
+
+
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Eight elements, zero or not, as the bits of one byte along an axis; the last byte is filled up with zeros."""
+    (mask,) = truth("packbits", a)
+    mask, place = _line_of_bits("packbits", ensure_array(mask), a, axis, bitorder)
+    count = mask.shape[place]
+    padding = [(0, -count % 8 if i == place else 0, 0) for i in range(mask.ndim)]
+    bits = lax.pad(lax.convert_element_type(mask, np.dtype(np.uint8)), np.zeros((), np.uint8), padding)
+    shape = (*bits.shape[:place], bits.shape[place] // 8, 8, *bits.shape[place + 1 :])
+    weights = _bit_places(bitorder, bits.ndim + 1, place + 1)
+    return lax.reduce_sum(lax.shift_left(lax.reshape(bits, shape), _spread(weights, shape)), (place + 1,))
+
+
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+    """The bits of bytes as zeros and ones along an axis; `count` bits of them, or all but the last `-count`."""
+    check_arraylike("unpackbits", a)
+    a = ensure_array(a)
+    if a.dtype != np.uint8:
+        raise TypeError(f"unpackbits takes bytes (uint8), got {a.aval.short()}.  at {user_line()}")
+    x, place = _line_of_bits("unpackbits", a, a, axis, bitorder)
+    shape = (*x.shape[: place + 1], 8, *x.shape[place + 1 :])
+    spread = lax.broadcast_in_dim(x, shape, tuple(i for i in range(len(shape)) if i != place + 1))
+    shifted = lax.shift_right_logical(spread, _spread(_bit_places(bitorder, len(shape), place + 1), shape))
+    bits = lax.bitwise_and(shifted, np.ones((), np.uint8))
+    made = lax.reshape(bits, (*x.shape[:place], x.shape[place] * 8, *x.shape[place + 1 :]))
+    length = made.shape[place]
+    if count is None or count == length:
+        return made
+    if count < 0:
+        return lax.slice_in_dim(made, 0, max(length + count, 0), axis=place)
+    if count < length:
+        return lax.slice_in_dim(made, 0, count, axis=place)
+    padding = [(0, count - length if i == place else 0, 0) for i in range(made.ndim)]
+    return lax.pad(made, np.zeros((), np.uint8), padding)
+
+
+def _line_of_bits(name: str, x: Array, given: Any, axis: int | None, bitorder: str) -> tuple[Array, int]:
+    if bitorder not in ("big", "little"):
+        raise ValueError(f"{name} takes bitorder 'big' or 'little', got {bitorder!r}.  at {user_line()}")
+    if name == "packbits" and kind_of(given) not in "biu":
+        raise TypeError(
+            f"Expected an input array of integer or boolean data type, got {x.aval.short()}.  at {user_line()}"
+        )
+    if axis is None:
+        return lax.reshape(x, (x.size,)), 0
+    return x, canonicalize_axis(axis, x.ndim, name)
+
+
+def _bit_places(bitorder: str, rank: int, axis: int) -> Array:
+    places = np.arange(8, dtype=np.uint8)
+    return ensure_array(
+        (places[::-1] if bitorder == "big" else places).reshape([8 if i == axis else 1 for i in range(rank)])
+    )
+
+
+def _spread(x: Array, shape: tuple[Any, ...]) -> Array:
+    return lax.broadcast_in_dim(x, shape, tuple(range(len(shape))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import index
 from typing import Any
 
@@ -424,10 +425,7 @@ def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
         bounds = [0]
         for number in range(count):
             bounds.append(bounds[-1] + part + (number < rest))
-    return [
-        lax.slice_in_dim(a, low, builtins.max(low, high), axis=place)
-        for low, high in zip(bounds, bounds[1:], strict=False)
-    ]
+    return [lax.slice_in_dim(a, low, builtins.max(low, high), axis=place) for low, high in pairwise(bounds)]
 
 
 def _known_sections(name: str) -> tuple[str, str]:
@@ -455,7 +453,7 @@ def tile(A: Any, reps: Any) -> Array:
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """Each element (or slice along an axis) repeated; under `jit` numbers that are traced need `total_repeat_length`."""
+    """Each element (or slice along an axis) repeated; traced numbers need `total_repeat_length`."""
     check_arraylike("repeat", a)
     a = ensure_array(a)
     if axis is None:
@@ -601,7 +599,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     return a
 
 
-# --------------------------------------------------------------------------------------------------- inserting, deleting
+# ------------------------------------------------------------------------------------------ inserting, deleting
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.errors import ImmutableArrayError
 from weft.base.source import user_line
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import clip, remainder
@@ -260,8 +261,10 @@ def taken(a: Array, positions: Array, axis: int) -> Array:
 
 def _not_in_place(name: str, inplace: bool) -> None:
     if inplace:
-        raise ValueError(
-            f"Arrays are immutable, so {name} cannot change one in place: pass inplace=False and use the result.  at {user_line()}"
+        raise ImmutableArrayError(
+            f"Arrays are immutable, so {name} cannot change one in place.",
+            fix=f"{name}(..., inplace=False), which gives a new array",
+            at=user_line(),
         )
 
 
@@ -335,16 +338,12 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     check_arraylike("fill_diagonal", a, val)
     _not_in_place("fill_diagonal", inplace)
     if wrap:
-        raise ValueError(
-            f"fill_diagonal does not go on after the end of tall matrices; wrap=True is not supported.  at {user_line()}"
-        )
+        raise ValueError(f"fill_diagonal with wrap=True is not supported.  at {user_line()}")
     a, values = ensure_array(a), ensure_array(val)
     if a.ndim < 2:
         raise ValueError(f"fill_diagonal takes arrays of rank 2 or more, got shape {a.shape}.  at {user_line()}")
     if a.ndim > 2 and len(set(a.shape)) > 1:
-        raise ValueError(
-            f"fill_diagonal takes arrays of rank 3 or more with equal sizes, got {a.shape}.  at {user_line()}"
-        )
+        raise ValueError(f"fill_diagonal needs equal sizes beyond rank 2, got {a.shape}.  at {user_line()}")
     count = min(a.shape)
     line = lax.iota(dtypes.default_int_dtype(), count)
     if values.ndim:

@@ -153,7 +153,7 @@ def _differs(keys: list[Array], equal_nan: bool, count: int) -> Array:
 
 
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements, where each first occurs, the number of each element's distinct one, and how often they occur."""
+    """Distinct elements, where each first occurs, the number of it for every element, and their counts."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 

@@ -70,7 +70,7 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """The positions of the elements in order along an axis, or in the flattened array; of equal ones the first first."""
+    """The positions of the elements in order along an axis, or in the flattened array; equal ones keep their order."""
     check_arraylike("argsort", a)
     _check_kind("argsort", kind, order)
     a = ensure_array(a)
@@ -139,7 +139,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         raise ValueError(f"searchsorted takes side 'left' or 'right', got {side!r}.  at {user_line()}")
     if method not in ("scan", "scan_unrolled", "sort", "compare_all", "default"):
         raise ValueError(
-            f"searchsorted takes method 'scan', 'scan_unrolled', 'sort' or 'compare_all', got {method!r}.  at {user_line()}"
+            f"searchsorted takes method 'scan', 'sort' or 'compare_all', got {method!r}.  at {user_line()}"
         )
     a, v = (ensure_array(x) for x in promote_dtypes(a, v))
     if a.ndim != 1:

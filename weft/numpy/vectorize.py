@@ -1,4 +1,4 @@
-"""Functions of small arrays turned into functions that broadcast: `vectorize`, `apply_along_axis`, `frompyfunc`'s core."""
+"""Functions of small arrays turned into functions that broadcast: `vectorize` and `apply_along_axis`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def vectorize(
 ) -> Callable[..., Any]:
     """A function that broadcasts over leading axes of its arguments, made with `vmap`.
 
-    `signature`, such as "(n),(n)->()", names the axes that `pyfunc` itself takes; without it, it takes scalars. Arguments
-    in `excluded`, by position or name, are passed as they are.
+    `signature`, such as "(n),(n)->()", names the axes that `pyfunc` itself takes; without it, it takes scalars.
+    Arguments in `excluded`, by position or name, are passed as they are.
     """
     for entry in excluded:
         if not isinstance(entry, (int, str)):
@@ -107,14 +107,14 @@ def _broadcast_map(
         else:
             checked = vmap(checked, in_axes=axes)
     made = checked(*squeezed)
-    return tree.tree_map(lambda x: expand_dims(x, tuple(sorted(skipped))) if skipped else x, made)
+    return tree.map(lambda x: expand_dims(x, tuple(sorted(skipped))) if skipped else x, made)
 
 
 def _agree(sizes: dict[str, Any], name: str, size: Any, where: str) -> None:
     expected = int(name) if name.isdigit() else sizes.setdefault(name, size)
     if expected != size:
         raise ValueError(
-            f"inconsistent size for core dimension {name!r}: {size} in {where}, but {expected} before.  at {user_line()}"
+            f"inconsistent size for core dimension {name!r}: {size} in {where}, not {expected}.  at {user_line()}"
         )
 
 
@@ -170,7 +170,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         lead, added = a.ndim - 1, x.ndim - (a.ndim - 1)
         return moveaxis(x, tuple(range(lead, lead + added)), tuple(range(place, place + added)))
 
-    return tree.tree_map(back, made)
+    return tree.map(back, made)
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:

@@ -33,7 +33,7 @@ class FftType(IntEnum):
 
 @primitive
 class fft(MatrixFunction):
-    """The transform over the last `len(fft_lengths)` dimensions; `fft_lengths` are the sizes on the side of the signal."""
+    """The transform over the last `len(fft_lengths)` dimensions; the lengths are those of the signal."""
 
     linear = (0,)
 
@@ -45,7 +45,9 @@ class fft(MatrixFunction):
             raise TypeError(f"{name} takes {accepted} arrays, got {dtypes.name(x.dtype)} (at {user_line()}).")
         count = len(fft_lengths)
         if not 1 <= count <= x.ndim:
-            raise fail(f"{name} got lengths {fft_lengths} for an operand of shape {x.shape}.", fix="give 1 to rank lengths")
+            raise fail(
+                f"{name} got lengths {fft_lengths} for an operand of shape {x.shape}.", fix="give 1 to rank lengths"
+            )
         half = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1)
         expected = half if fft_type is FftType.IRFFT else fft_lengths
         if x.shape[-count:] != expected:
@@ -79,7 +81,7 @@ class fft(MatrixFunction):
             return [fft(cotangent, fft_type=fft_type, fft_lengths=fft_lengths)]
         last, rank = fft_lengths[-1], len(cotangent.shape)
         if fft_type is FftType.RFFT:
-            # The half that is not computed has no cotangent: the whole transform of zeros there, and of that the real part.
+            # The half that is not computed has no cotangent: zeros there, the whole transform, of that the real part.
             missing = last - (last // 2 + 1)
             config = ((0, 0, 0),) * (rank - 1) + ((0, missing, 0),)
             whole = pad(cotangent, np.zeros((), cotangent.dtype), padding_config=config)

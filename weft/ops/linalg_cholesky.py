@@ -11,7 +11,6 @@ from weft.ir.types import ArrayType
 from weft.ops.linalg_triangular import triangular_solve
 from weft.ops.matrix import (
     MatrixFunction,
-    adjoint,
     check_matrix,
     hermitian_from,
     matmul,

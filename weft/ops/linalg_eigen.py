@@ -54,7 +54,13 @@ class eigh(MatrixFunction):
     multiple_results = True
 
     def type(
-        self, x: ArrayType, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Subset = None, algorithm: Any = None
+        self,
+        x: ArrayType,
+        *,
+        lower: bool,
+        sort_eigenvalues: bool,
+        subset_by_index: Subset = None,
+        algorithm: Any = None,
     ) -> list[ArrayType]:
         check_matrix("eigh", x, square=True)
         count = x.shape[-1]
@@ -65,8 +71,15 @@ class eigh(MatrixFunction):
             count = end - start
         return [x.strong().with_shape((*x.shape[:-1], count)), array_type((*x.shape[:-2], count), real_dtype(x.dtype))]
 
-    def eval(self, x: Any, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Subset = None, algorithm: Any = None) -> Any:
-        types = self.type(array_type(x.shape, x.dtype), lower=lower, sort_eigenvalues=sort_eigenvalues, subset_by_index=subset_by_index)
+    def eval(
+        self, x: Any, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Subset = None, algorithm: Any = None
+    ) -> Any:
+        types = self.type(
+            array_type(x.shape, x.dtype),
+            lower=lower,
+            sort_eigenvalues=sort_eigenvalues,
+            subset_by_index=subset_by_index,
+        )
         start, end = subset_by_index or (0, x.shape[-1])
 
         def decompose(a: Any) -> Any:
@@ -100,7 +113,7 @@ class eigh(MatrixFunction):
         return [part(matmul(v, mul(weight, inner)), bounds, -1), part(diagonal(real_part(inner)), bounds, -1)]
 
     def samples(self) -> Any:
-        params = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}
+        params: dict[str, Any] = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}
         yield Sample(positive_definite(3), **params)
         yield Sample(positive_definite(2, 2), **{**params, "lower": False})
         yield Sample(np.array([[2.0]], np.float32), **params)
@@ -156,7 +169,14 @@ class eig(MatrixFunction):
         return outs
 
     def jvp(
-        self, tangents: Any, out: Any, x: Any, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool, **params: Any
+        self,
+        tangents: Any,
+        out: Any,
+        x: Any,
+        *,
+        compute_left_eigenvectors: bool,
+        compute_right_eigenvectors: bool,
+        **params: Any,
     ) -> Any:
         w, *vectors = out
         if compute_right_eigenvectors:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.source import user_line
+from weft.indexing.dimension import minimum
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero, is_linear
@@ -16,7 +17,14 @@ from weft.ops.arithmetic import add, neg, sub
 from weft.ops.convert import stop_gradient
 from weft.ops.families import fail
 from weft.ops.linalg_cholesky import general
-from weft.ops.linalg_triangular import MANY, SMALL, as_further_columns, check_same_dtype, solve_triangles, triangular_solve
+from weft.ops.linalg_triangular import (
+    MANY,
+    SMALL,
+    as_further_columns,
+    check_same_dtype,
+    solve_triangles,
+    triangular_solve,
+)
 from weft.ops.matrix import (
     MatrixFunction,
     check_matrix,
@@ -45,8 +53,7 @@ class lu(MatrixFunction):
     def type(self, x: ArrayType) -> list[ArrayType]:
         check_matrix("lu", x)
         *lead, rows, columns = x.shape
-        pivots = rows if _at_most(rows, columns) else columns
-        return [x.strong(), array_type((*lead, pivots), INT32), array_type((*lead, rows), INT32)]
+        return [x.strong(), array_type((*lead, minimum(rows, columns)), INT32), array_type((*lead, rows), INT32)]
 
     def eval(self, x: Any) -> Any:
         *lead, rows, columns = x.shape
@@ -90,16 +97,6 @@ class lu(MatrixFunction):
         yield Sample(general(3, 3, dtype=np.complex64))
         yield Sample(np.zeros((2, 2), np.float32), differentiable=False)
         yield Sample(np.zeros((0, 0), np.float32), differentiable=False)
-
-
-def _at_most(rows: Any, columns: Any) -> bool:
-    try:
-        return bool(rows <= columns)
-    except Exception as error:
-        raise fail(
-            f"lu needs to know which of the symbolic dimensions {rows} and {columns} is smaller.",
-            fix="add a constraint, or make the matrix square",
-        ) from error
 
 
 def _eliminate(a: np.ndarray, pivots: np.ndarray) -> None:
@@ -165,11 +162,18 @@ class linear_solve(MatrixFunction):
 
     core = (2, 2, 1, 2)
 
-    def type(self, a: ArrayType, factors: ArrayType, permutation: ArrayType, b: ArrayType, *, transposed: bool) -> ArrayType:
+    def type(
+        self, a: ArrayType, factors: ArrayType, permutation: ArrayType, b: ArrayType, *, transposed: bool
+    ) -> ArrayType:
         check_matrix("linear_solve", a, square=True)
         check_matrix("linear_solve", b)
         check_same_dtype("linear_solve", a, factors, b)
-        if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2] or a.shape != factors.shape or permutation.shape != a.shape[:-1]:
+        if (
+            a.shape[:-2] != b.shape[:-2]
+            or a.shape[-1] != b.shape[-2]
+            or a.shape != factors.shape
+            or permutation.shape != a.shape[:-1]
+        ):
             raise fail(
                 f"linear_solve got a of shape {a.shape} and b of shape {b.shape}.",
                 received=f"{a.short()} and {b.short()}",
@@ -186,7 +190,9 @@ class linear_solve(MatrixFunction):
         b = np.take_along_axis(b, permutation[..., None], axis=-2)
         return solve_triangles(factors, solve_triangles(factors, b, True, True), False, False)
 
-    def jvp(self, tangents: Sequence[Any], out: Any, a: Any, factors: Any, permutation: Any, b: Any, *, transposed: bool) -> Any:
+    def jvp(
+        self, tangents: Sequence[Any], out: Any, a: Any, factors: Any, permutation: Any, b: Any, *, transposed: bool
+    ) -> Any:
         da, _, _, db = tangents
         if type(da) is Zero and type(db) is Zero:
             return Zero.of(out.aval)
@@ -196,7 +202,9 @@ class linear_solve(MatrixFunction):
             change = neg(moved) if type(db) is Zero else sub(db, moved)
         return linear_solve(a, factors, permutation, change, transposed=transposed)
 
-    def transpose(self, cotangent: Any, a: Any, factors: Any, permutation: Any, b: Any, *, transposed: bool) -> Sequence[Any]:
+    def transpose(
+        self, cotangent: Any, a: Any, factors: Any, permutation: Any, b: Any, *, transposed: bool
+    ) -> Sequence[Any]:
         assert is_linear(b) and not is_linear(a)
         return [None, None, None, linear_solve(a, factors, permutation, cotangent, transposed=not transposed)]
 
@@ -212,13 +220,13 @@ class linear_solve(MatrixFunction):
             (general(9, 2, 2), ramp(9, 2, 1)),
             (general(2, 2, dtype=np.complex64), ramp(2, 1, dtype=np.complex64) * (1 + 1j)),
         ):
-            factors, _, permutation = lu.eval(a)
+            factors, _, permutation = lu.eval(a)  # type: ignore[call-arg, arg-type]
             for transposed in (False, True):
                 # The factors are a function of a, so the operands cannot be varied one by one.
                 yield Sample(a, factors, permutation, b.astype(a.dtype), differentiable=False, transposed=transposed)
 
 
 def solve(a: Any, b: Any) -> Any:
-    """The x with a x = b for matrices (..., n, n) and (..., n, k); a is factored once for the value and its derivatives."""
+    """The x with a x = b for shapes (..., n, n) and (..., n, k); a is factored once for value and derivatives."""
     factors, _, permutation = lu(stop_gradient(a))
     return linear_solve(a, factors, permutation, b, transposed=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import MissingRuleError
-from weft.indexing.dimension import definitely_less
+from weft.indexing.dimension import minimum
 from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero
@@ -36,23 +36,25 @@ from weft.ops.matrix import (
 
 @primitive
 class qr(MatrixFunction):
-    """Q with orthonormal columns and upper triangular R, x = Q R; with `pivoting`, x[:, p] = Q R and p is a third result."""
+    """Q with orthonormal columns and upper triangular R, x = Q R; with `pivoting`, x[:, p] = Q R and p is the third."""
 
     multiple_results = True
 
     def type(self, x: ArrayType, *, pivoting: bool, full_matrices: bool) -> list[ArrayType]:
         check_matrix("qr", x)
         *lead, rows, columns = x.shape
-        inner = rows if full_matrices or not definitely_less(columns, rows) else columns
+        inner = rows if full_matrices else minimum(rows, columns)
         made = [array_type((*lead, rows, inner), x.dtype), array_type((*lead, inner, columns), x.dtype)]
         return [*made, array_type((*lead, columns), INT32)] if pivoting else made
 
     def eval(self, x: Any, *, pivoting: bool, full_matrices: bool) -> Any:
-        types = self.type(array_type(x.shape, x.dtype), pivoting=pivoting, full_matrices=full_matrices)
+        types: Any = self.type(array_type(x.shape, x.dtype), pivoting=pivoting, full_matrices=full_matrices)
         if not x.size:
-            eye = np.broadcast_to(np.eye(*types[0].shape[-2:]), types[0].shape)
-            order = [np.broadcast_to(np.arange(x.shape[-1]), types[2].shape)] if pivoting else []
-            made = [eye, np.zeros(types[1].shape), *order]
+            inner = types[0].shape[-1]
+            eye = np.broadcast_to(np.eye(x.shape[-2], inner), (*x.shape[:-1], inner))
+            made = [eye, np.zeros((*x.shape[:-2], inner, x.shape[-1]))]
+            if pivoting:
+                made.append(np.broadcast_to(np.arange(x.shape[-1]), (*x.shape[:-2], x.shape[-1])))
             return [v.astype(t.dtype) for v, t in zip(made, types, strict=True)]
         if not pivoting:
             return with_failures(lambda a: np.linalg.qr(a, mode="complete" if full_matrices else "reduced"), x, types)
@@ -68,8 +70,8 @@ class qr(MatrixFunction):
         *_, rows, columns = x.shape
         if full_matrices and rows > columns:
             raise MissingRuleError(
-                f"`qr` of a {rows}x{columns} matrix has no derivative with full_matrices=True: the last {rows - columns} "
-                "columns of Q are an arbitrary basis. Use full_matrices=False (mode='reduced')."
+                f"`qr` of a {rows}x{columns} matrix has no derivative with full_matrices=True: the last "
+                f"{rows - columns} columns of Q are an arbitrary basis. Use full_matrices=False (mode='reduced')."
             )
         change = tangents[0]
         if pivoting:
@@ -118,7 +120,7 @@ class geqrf(MatrixFunction):
     def type(self, x: ArrayType) -> list[ArrayType]:
         check_matrix("geqrf", x)
         *lead, rows, columns = x.shape
-        return [x.strong(), array_type((*lead, columns if definitely_less(columns, rows) else rows), x.dtype)]
+        return [x.strong(), array_type((*lead, minimum(rows, columns)), x.dtype)]
 
     def eval(self, x: Any) -> Any:
         types = self.type(array_type(x.shape, x.dtype))

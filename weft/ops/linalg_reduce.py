@@ -30,7 +30,9 @@ class schur(MatrixFunction):
         check_matrix("schur", x, square=True)
         return [x.strong()] * (1 + compute_schur_vectors)
 
-    def eval(self, x: Any, *, compute_schur_vectors: bool, sort_eig_vals: bool = False, select_callable: Any = None) -> Any:
+    def eval(
+        self, x: Any, *, compute_schur_vectors: bool, sort_eig_vals: bool = False, select_callable: Any = None
+    ) -> Any:
         from scipy import linalg
 
         output = "complex" if x.dtype.kind == "c" else "real"
@@ -80,7 +82,7 @@ class hessenberg(MatrixFunction):
 
 @primitive
 class tridiagonal(MatrixFunction):
-    """The tridiagonal form of Hermitian matrices: reflectors and form in one, diagonal, off diagonal, factors of reflectors."""
+    """The tridiagonal form of Hermitian matrices: reflectors and form in one, diagonal, off diagonal, factors."""
 
     multiple_results = True
     jvp = No("its reflectors are internal to the algorithm")

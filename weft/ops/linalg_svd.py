@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import MissingRuleError
-from weft.indexing.dimension import definitely_less
+from weft.indexing.dimension import minimum
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.arithmetic import add, mul, sub
@@ -46,11 +46,17 @@ class svd(MatrixFunction):
     multiple_results = True
 
     def type(
-        self, x: ArrayType, *, full_matrices: bool, compute_uv: bool, subset_by_index: Subset = None, algorithm: Any = None
+        self,
+        x: ArrayType,
+        *,
+        full_matrices: bool,
+        compute_uv: bool,
+        subset_by_index: Subset = None,
+        algorithm: Any = None,
     ) -> list[ArrayType]:
         check_matrix("svd", x)
         *lead, rows, columns = x.shape
-        small = columns if definitely_less(columns, rows) else rows
+        small = minimum(rows, columns)
         count = small
         if subset_by_index is not None:
             start, end = subset_by_index
@@ -68,7 +74,12 @@ class svd(MatrixFunction):
     def eval(
         self, x: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index: Subset = None, algorithm: Any = None
     ) -> Any:
-        types = self.type(array_type(x.shape, x.dtype), full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+        types = self.type(
+            array_type(x.shape, x.dtype),
+            full_matrices=full_matrices,
+            compute_uv=compute_uv,
+            subset_by_index=subset_by_index,
+        )
         start, end = subset_by_index or (0, min(x.shape[-2:]))
         whole = (start, end) == (0, min(x.shape[-2:]))
 
@@ -95,8 +106,8 @@ class svd(MatrixFunction):
         small = min(rows, columns)
         if compute_uv and full_matrices and rows != columns:
             raise MissingRuleError(
-                f"`svd` of a {rows}x{columns} matrix has no derivative with full_matrices=True: the last vectors are an "
-                "arbitrary basis. Use full_matrices=False, or compute_uv=False for the values alone."
+                f"`svd` of a {rows}x{columns} matrix has no derivative with full_matrices=True: the last vectors are "
+                "an arbitrary basis. Use full_matrices=False, or compute_uv=False for the values alone."
             )
         change, bounds = tangents[0], subset_by_index or (0, small)
         if not compute_uv or bounds != (0, small):  # the change of one vector needs all others
@@ -130,8 +141,13 @@ class svd(MatrixFunction):
         return [part(ds, bounds, -1), part(du, bounds, -1), part(adjoint(dv), bounds, -2)]
 
     def samples(self) -> Any:
-        vectors = {"full_matrices": False, "compute_uv": True, "subset_by_index": None, "algorithm": None}
-        values = {**vectors, "compute_uv": False}
+        vectors: dict[str, Any] = {
+            "full_matrices": False,
+            "compute_uv": True,
+            "subset_by_index": None,
+            "algorithm": None,
+        }
+        values: dict[str, Any] = {**vectors, "compute_uv": False}
         yield Sample(general(3, 3), **vectors)
         yield Sample(general(4, 2), **vectors)
         yield Sample(general(2, 2, 3), **vectors)

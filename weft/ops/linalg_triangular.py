@@ -26,7 +26,9 @@ SMALL, MANY = 32, 8
 def check_same_dtype(name: str, *types: ArrayType) -> None:
     if any(t.dtype != types[0].dtype for t in types):
         found = ", ".join(t.short() for t in types)
-        raise TypeError(f"{name} needs operands of one dtype, got {found} (at {user_line()}). Convert one with .astype.")
+        raise TypeError(
+            f"{name} needs operands of one dtype, got {found} (at {user_line()}). Convert one with .astype."
+        )
 
 
 def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
@@ -54,7 +56,7 @@ def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bo
 
 
 def as_further_columns(b: Any, dim: Any) -> tuple[Any, Callable[[Any], tuple[Any, int]]]:
-    """A batch of right hand sides of one system as one matrix with more columns, and how to undo that for the solution."""
+    """A batch of right hand sides of one system as one with more columns, and how to undo that for the solution."""
     rank = len(b.shape)
     stacked = move_axis(b, dim, rank - 2)
     *lead, rows, size, columns = stacked.shape
@@ -67,7 +69,7 @@ def as_further_columns(b: Any, dim: Any) -> tuple[Any, Callable[[Any], tuple[Any
 
 @primitive
 class triangular_solve(MatrixFunction):
-    """The x with op(a) x = b, or x op(a) = b unless `left_side`, where op transposes or conjugates; reads one triangle."""
+    """The x with op(a) x = b, or x op(a) = b unless `left_side`; op transposes or conjugates. Reads one triangle."""
 
     core = (2, 2)
     linear = (1,)
@@ -131,10 +133,14 @@ class triangular_solve(MatrixFunction):
         yield Sample(a, b, left_side=True, lower=True, **plain)
         yield Sample(a, b.T.copy(), left_side=False, lower=False, **plain)
         yield Sample(a, b, left_side=True, lower=False, transpose_a=True, conjugate_a=False, unit_diagonal=True)
-        yield Sample(a, b.T.copy(), left_side=False, lower=True, transpose_a=True, conjugate_a=False, unit_diagonal=False)
+        yield Sample(
+            a, b.T.copy(), left_side=False, lower=True, transpose_a=True, conjugate_a=False, unit_diagonal=False
+        )
         many = np.stack([triangular(2) + i for i in np.linspace(0, 0.5, 9, dtype=np.float32)])
         yield Sample(many, ramp(9, 2, 1), left_side=True, lower=True, **plain)
-        yield Sample(many, ramp(9, 2, 2), left_side=True, lower=False, transpose_a=False, conjugate_a=False, unit_diagonal=True)
+        yield Sample(
+            many, ramp(9, 2, 2), left_side=True, lower=False, transpose_a=False, conjugate_a=False, unit_diagonal=True
+        )
         turned, right = triangular(2, dtype=np.complex64), ramp(2, 3, dtype=np.complex64) * (1 - 0.5j)
         for transposed in (False, True):
             for conjugated in (False, True):
@@ -145,7 +151,7 @@ class triangular_solve(MatrixFunction):
 
 def triangular(size: int, dtype: Any = np.float32) -> np.ndarray:
     """A full matrix both triangles of which are well conditioned, for samples."""
-    values = np.cos(np.arange(1, size * size + 1)).reshape(size, size) / 2 + np.eye(size) * 2
+    values: Any = np.cos(np.arange(1, size * size + 1)).reshape(size, size) / 2 + np.eye(size) * 2
     if np.dtype(dtype).kind == "c":
         values = values + 1j * np.sin(np.arange(size * size)).reshape(size, size) / 2
     return values.astype(dtype)
@@ -153,7 +159,7 @@ def triangular(size: int, dtype: Any = np.float32) -> np.ndarray:
 
 @primitive
 class tridiagonal_solve(MatrixFunction):
-    """The x with T x = b, T having `dl` below its diagonal `d` (dl[0] is not used) and `du` above (du[-1] is not used)."""
+    """The x with T x = b; T has `dl` below its diagonal `d` (dl[0] is not used) and `du` above (du[-1] is not used)."""
 
     core = (1, 1, 1, 2)
     linear = (3,)
@@ -164,7 +170,7 @@ class tridiagonal_solve(MatrixFunction):
         check_same_dtype("tridiagonal_solve", dl, d, du, b)
         if not dl.shape == d.shape == du.shape == b.shape[:-1]:
             raise fail(
-                f"tridiagonal_solve got diagonals of shapes {dl.shape}, {d.shape}, {du.shape} and b of shape {b.shape}.",
+                f"tridiagonal_solve got diagonals of shapes {dl.shape}, {d.shape}, {du.shape} and b of {b.shape}.",
                 fix="the three diagonals have one shape (..., n), and b has shape (..., n, k)",
             )
         return b.strong()
@@ -209,7 +215,7 @@ class tridiagonal_solve(MatrixFunction):
 
 
 def _moved(x: Any, by: int, axis: int) -> Any:
-    """Elements moved by one place up or down an axis; what comes in is zero, since it meets an element that is not used."""
+    """Elements moved by one place up or down an axis; what comes in is zero, since it meets an unused element."""
     if not by:
         return x
     low = [(0, 0, 0)] * len(x.shape)

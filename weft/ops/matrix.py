@@ -1,4 +1,4 @@
-"""What the rules of matrix factorisations are written with: products, triangles, gaps, and batching over leading dimensions."""
+"""What the rules of matrix factorisations are written with: products, triangles, gaps, batches of matrices."""
 
 from __future__ import annotations
 
@@ -60,11 +60,14 @@ def check_matrix(name: str, x: ArrayType, square: bool = False) -> None:
     """The operand must be a (batch of) matrix in a dtype that LAPACK knows."""
     if x.dtype not in MATRIX_DTYPES:
         raise TypeError(
-            f"{name} does not accept dtype {dtypes.name(x.dtype)} (at {user_line()}); it takes float32, float64, complex64 "
-            "and complex128 arrays. Convert with x.astype(weft.numpy.float32)."
+            f"{name} does not accept dtype {dtypes.name(x.dtype)} (at {user_line()}); it takes float32, float64, "
+            "complex64 and complex128 arrays. Convert with x.astype(weft.numpy.float32)."
         )
     if x.ndim < 2:
-        raise fail(f"{name} needs a matrix or a batch of matrices, got shape {x.shape}.", fix="give an operand of rank 2 or more")
+        raise fail(
+            f"{name} needs a matrix or a batch of matrices, got shape {x.shape}.",
+            fix="give an operand of rank 2 or more",
+        )
     if square and x.shape[-1] != x.shape[-2]:
         raise fail(
             f"{name} needs square matrices, got shape {x.shape}.",
@@ -94,7 +97,13 @@ def matmul(x: Any, y: Any) -> Any:
     """Product of matrices that share their leading dimensions."""
     rank = len(x.shape)
     batch = tuple(range(rank - 2))
-    return dot_general(x, y, dimension_numbers=(((rank - 1,), (rank - 2,)), (batch, batch)), precision=EXACT, preferred_element_type=None)
+    return dot_general(
+        x,
+        y,
+        dimension_numbers=(((rank - 1,), (rank - 2,)), (batch, batch)),
+        precision=EXACT,
+        preferred_element_type=None,
+    )
 
 
 def flip(x: Any) -> Any:
@@ -265,7 +274,9 @@ def scaled(x: Any, factor: float) -> Any:
 # ---------------------------------------------------------------------------------------------------------- evaluation
 
 
-def each(function: Callable[..., Any], arrays: Sequence[np.ndarray], core: Sequence[int], outs: Sequence[np.ndarray]) -> None:
+def each(
+    function: Callable[..., Any], arrays: Sequence[np.ndarray], core: Sequence[int], outs: Sequence[np.ndarray]
+) -> None:
     """Apply a function to each matrix of a batch and store what it gives in `outs`; a failure of LAPACK gives NaN."""
     lead = arrays[0].shape[: arrays[0].ndim - core[0]]
     count = math.prod(lead)

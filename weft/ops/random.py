@@ -90,7 +90,9 @@ def threefry(key_first: Any, key_second: Any, first: Any, second: Any) -> tuple[
 
 def words_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The two words of each key, contiguous."""
-    return np.ascontiguousarray(keys["first"]).reshape(keys.shape), np.ascontiguousarray(keys["second"]).reshape(keys.shape)
+    return np.ascontiguousarray(keys["first"]).reshape(keys.shape), np.ascontiguousarray(keys["second"]).reshape(
+        keys.shape
+    )
 
 
 def enciphered_counts(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -386,7 +388,11 @@ class random_fold_in(Primitive):
         shape = next(tuple(a.shape) for a, d in zip((keys, data), dims, strict=True) if d is not None)
         rank = max(len(np.shape(a)) - (d is not None) for a, d in zip((keys, data), dims, strict=True))
         if rank:
-            inner = next(tuple(np.shape(a))[d is not None :] for a, d in zip((keys, data), dims, strict=True) if len(np.shape(a)) - (d is not None))
+            inner = next(
+                tuple(np.shape(a))[d is not None :]
+                for a, d in zip((keys, data), dims, strict=True)
+                if len(np.shape(a)) - (d is not None)
+            )
             shape = (shape[0], *inner)
             keys, data = (lifted(a, d is not None, shape) for a, d in zip((keys, data), dims, strict=True))
         return self(keys, data), 0

@@ -1,8 +1,8 @@
 """Random numbers from explicit keys: the same key gives the same numbers, so split a key for every new draw.
 
-    key = weft.random.key(0)
-    key, subkey = weft.random.split(key)
-    x = weft.random.normal(subkey, (3,))
+key = weft.random.key(0)
+key, subkey = weft.random.split(key)
+x = weft.random.normal(subkey, (3,))
 """
 
 from weft.random.counts import binomial, multinomial, poisson

@@ -91,7 +91,9 @@ def _poisson_rejection(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
 
 # ------------------------------------------------------------------------------------------------------------- binomial
 
-TAILS = tuple(math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi)) for k in range(10))
+TAILS = tuple(
+    math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi)) for k in range(10)
+)
 """log k! less its Stirling approximation, for k = 0 .. 9."""
 
 
@@ -118,7 +120,9 @@ def _binomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.d
     small = bad_count | (n * q <= number(10))
     whole = wnp.floor(n)
     few = _binomial_inversion(key, wnp.where(small, whole, number(0)), q, dtype)
-    many = _binomial_rejection(random_clone(key), wnp.where(small, number(1e4), whole), wnp.where(small, number(0.5), q), dtype)
+    many = _binomial_rejection(
+        random_clone(key), wnp.where(small, number(1e4), whole), wnp.where(small, number(0.5), q), dtype
+    )
     bad = bad_q | bad_count
     drawn = wnp.where(bad, number(np.nan), wnp.where(small, few, many))
     drawn = wnp.where(infinite & ~bad, number(np.inf), drawn)
@@ -204,7 +208,9 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
 
 
 @functools.partial(jit, static_argnames=("shape", "dtype", "unroll"))
-def _multinomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], unroll: int | bool) -> Array:
+def _multinomial(
+    key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], unroll: int | bool
+) -> Array:
     trials, p = wnp.broadcast_to(n, shape[:-1]), wnp.broadcast_to(p, shape)
     # Outcome by outcome: its count is binomial among the trials that no earlier outcome took.
     rest = lax.cumsum(p, axis=p.ndim - 1, reverse=True)

@@ -13,9 +13,27 @@ from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.source import user_line
-from weft.numpy.util import as_shape, broadcast_shape, canonicalize_axis, cast, check_arraylike, dtype_of, ensure_array, shape_of
+from weft.numpy.util import (
+    as_shape,
+    broadcast_shape,
+    canonicalize_axis,
+    cast,
+    check_arraylike,
+    dtype_of,
+    ensure_array,
+    shape_of,
+)
 from weft.random.keys import draw_bits, one_key, split_keys
-from weft.random.uniform import draw_shape, draw_uniform, gumbel, integer_dtype, parameters, real_dtype, sampler, uniform
+from weft.random.uniform import (
+    draw_shape,
+    draw_uniform,
+    gumbel,
+    integer_dtype,
+    parameters,
+    real_dtype,
+    sampler,
+    uniform,
+)
 from weft.trace.array import Array
 
 
@@ -60,7 +78,9 @@ def _beyond(maxval: Any, greatest: int) -> Any:
 
 
 @sampler
-def _randint(key: Array, minval: Any, maxval: Any, beyond: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
+def _randint(
+    key: Array, minval: Any, maxval: Any, beyond: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
+) -> Array:
     width = dtype.itemsize * 8
     unsigned = np.dtype(f"uint{width}")
     higher, lower = (draw_bits(part, shape, unsigned) for part in split_keys(key, 2))
@@ -79,7 +99,9 @@ def _remainder(x: Any, divisor: Any) -> Any:
     """x modulo the divisor, of which 0 stands for all integers: it leaves x as it is."""
     shape = broadcast_shape("randint", shape_of(x), shape_of(divisor))
     whole = wnp.broadcast_to(divisor, shape)
-    return wnp.where(whole == 0, x, lax.rem(wnp.broadcast_to(x, shape), wnp.where(whole == 0, np.array(1, whole.dtype), whole)))
+    return wnp.where(
+        whole == 0, x, lax.rem(wnp.broadcast_to(x, shape), wnp.where(whole == 0, np.array(1, whole.dtype), whole))
+    )
 
 
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
@@ -106,7 +128,9 @@ def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """-1 or 1 with equal probability."""
     typed, _ = one_key("rademacher", key)
-    return _rademacher(typed, shape=as_shape(shape), dtype=dtypes.requested_dtype(int if dtype is None else dtype, "rademacher"))
+    return _rademacher(
+        typed, shape=as_shape(shape), dtype=dtypes.requested_dtype(int if dtype is None else dtype, "rademacher")
+    )
 
 
 @sampler
@@ -165,7 +189,9 @@ def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
     return x
 
 
-def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None) -> Array:
+def choice(
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
+) -> Array:
     """Elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`."""
     typed, _ = one_key("choice", key)
     check_arraylike("choice", a)
@@ -178,7 +204,9 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     else:
         (population,) = as_shape(int(a), "a")
     if not replace and count > population:
-        raise ValueError(f"choice cannot take {count} samples from {population} without replacement (at {user_line()}).")
+        raise ValueError(
+            f"choice cannot take {count} samples from {population} without replacement (at {user_line()})."
+        )
     if population <= 0 < count:
         raise ValueError(f"choice got nothing to choose from, but {count} samples were asked for (at {user_line()}).")
     if p is None:
@@ -197,7 +225,9 @@ def _choose_evenly(key: Array, a: Any, population: int, shape: tuple[int, ...], 
     return wnp.reshape(taken, (*a.shape[:axis], *shape, *a.shape[axis + 1 :]))
 
 
-def _choose_indices(key: Array, p: Any, population: int, shape: tuple[int, ...], replace: bool, mode: str | None) -> Array:
+def _choose_indices(
+    key: Array, p: Any, population: int, shape: tuple[int, ...], replace: bool, mode: str | None
+) -> Array:
     check_arraylike("choice", p)
     (p,) = parameters("choice", dtypes.to_inexact_dtype(dtype_of(p)), p)
     if shape_of(p) != (population,):

@@ -48,7 +48,9 @@ def _resolve(impl: Any, dtype: Any) -> KeyDtype:
     if impl is not None and dtype is not None:
         raise ValueError(f"Give impl= or dtype=, not both; got impl={impl!r} and dtype={dtype!r} (at {user_line()}).")
     if dtype is not None and not isinstance(dtype, (KeyDtype, str)):
-        raise TypeError(f"dtype= names a key dtype here, such as weft.random.key_dtype(); got {dtype!r} (at {user_line()}).")
+        raise TypeError(
+            f"dtype= names a key dtype here, such as weft.random.key_dtype(); got {dtype!r} (at {user_line()})."
+        )
     if isinstance(dtype, str):
         return key_dtype(dtype.removeprefix("key<").removesuffix(">"))
     return key_dtype(dtype if dtype is not None else impl)
@@ -187,7 +189,9 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     typed, _ = one_key("bits", key)
     found = dtypes.canonicalize_dtype(dtypes.uint64) if dtype is None else dtypes.requested_dtype(dtype, "bits")
     if dtypes.kind(found) != "u":
-        raise ValueError(f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+        raise ValueError(
+            f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for (at {user_line()})."
+        )
     return draw_bits(typed, as_shape(shape), found)
 
 

@@ -24,7 +24,9 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     """The dtype of a draw of real or complex numbers: the default float if none is asked for."""
     found = dtypes.requested_dtype(float if dtype is None else dtype, name)
     if dtypes.kind(found) not in "fc":
-        raise ValueError(f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+        raise ValueError(
+            f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for (at {user_line()})."
+        )
     return found
 
 
@@ -129,15 +131,21 @@ def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
 # ------------------------------------------------------------------------------------------------- vectors and matrices
 
 
-def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky") -> Array:
+def multivariate_normal(
+    key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
+) -> Array:
     """Normal vectors with the given mean and covariance, whose factor comes from `method`: 'cholesky', 'eigh' or 'svd'."""
     typed, _ = one_key("multivariate_normal", key)
     found = real_dtype("multivariate_normal", dtype)
     if method not in ("cholesky", "eigh", "svd"):
-        raise ValueError(f"multivariate_normal got method={method!r}; 'cholesky', 'eigh' or 'svd' is expected (at {user_line()}).")
+        raise ValueError(
+            f"multivariate_normal got method={method!r}; 'cholesky', 'eigh' or 'svd' is expected (at {user_line()})."
+        )
     mean, cov = parameters("multivariate_normal", found, mean, cov)
     if not shape_of(mean):
-        raise ValueError(f"multivariate_normal needs a mean of at least one dimension, got a scalar (at {user_line()}).")
+        raise ValueError(
+            f"multivariate_normal needs a mean of at least one dimension, got a scalar (at {user_line()})."
+        )
     size = shape_of(mean)[-1]
     if shape_of(cov)[-2:] != (size, size):
         raise ValueError(
@@ -149,7 +157,9 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 
 @functools.partial(jit, static_argnames=("shape", "dtype", "method"))
-def _multivariate_normal(key: Array, mean: Any, cov: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], method: str) -> Array:
+def _multivariate_normal(
+    key: Array, mean: Any, cov: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], method: str
+) -> Array:
     if method == "svd":
         vectors, values, _ = wnp.linalg.svd(cov)
         factor = vectors * wnp.sqrt(values[..., None, :])

@@ -105,7 +105,9 @@ def concerns_keys(equation: Equation) -> bool:
     return equation.primitive.higher_order or any(is_key_type(a.aval) for a in equation.invars)
 
 
-def step(primitive: Primitive, params: Params, operands: Sequence[Keys | None], at: Location | None) -> Sequence[Keys | None] | None:
+def step(
+    primitive: Primitive, params: Params, operands: Sequence[Keys | None], at: Location | None
+) -> Sequence[Keys | None] | None:
     """What one operation does with its keys; the keys among its results, where they are not new."""
     follow = FOLLOW.get(primitive.name)
     if follow is not None:

@@ -1,7 +1,7 @@
 """Linear algebra with NumPy's names: decompositions, systems of equations, norms, products.
 
-Matrices stand in the last two axes, and every function works over the leading ones. Everything is differentiable where the
-mathematical function is.
+Matrices stand in the last two axes, and every function works over the leading ones. Everything is differentiable where
+the mathematical function is.
 """
 
 from weft.numpy.linalg.decompositions import (

@@ -42,7 +42,7 @@ class SVDResult(NamedTuple):
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L with L Lᴴ = a, or with `upper` the U with Uᴴ U = a; NaN where a is not positive definite."""
+    """The lower triangular L with L Lᴴ = a, or with `upper` U with Uᴴ U = a; NaN where a is not positive definite."""
     x = square_matrix("cholesky", a)
     factor = lax_linalg.cholesky(adjoint(x) if upper else x, symmetrize_input=symmetrize_input)
     return adjoint(factor) if upper else factor
@@ -109,9 +109,7 @@ def svd(
     x = square_matrix("svd", a) if hermitian else matrix("svd", a)
     if hermitian:
         x = hermitian_part(x)
-    out = lax_linalg.svd(
-        x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index
-    )
+    out = lax_linalg.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
     return SVDResult(*out) if compute_uv else out
 
 

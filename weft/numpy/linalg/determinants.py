@@ -113,8 +113,8 @@ def _det(x: Any) -> Any:
 
 @_det.defjvp
 def _det_jvp(primals: Any, tangents: Any) -> Any:
-    """The derivative is tr(adj(x) dx). The adjugate is made without dividing by the last pivot, which is the one that is
-    zero when a matrix lacks one dimension: there the derivative is finite though the inverse is not."""
+    """The derivative is tr(adj(x) dx). The adjugate is made without dividing by the last pivot, which is the one that
+    is zero when a matrix lacks one dimension: there the derivative is finite though the inverse is not."""
     (x,), (change,) = primals, tangents
     size = x.shape[-1]
     factors, pivots, permutation = lax_linalg.lu(x)
@@ -132,9 +132,7 @@ def _det_jvp(primals: Any, tangents: Any) -> Any:
     column = part(factors, (size - 1, size), -1)
     unit = part(identity_like(factors), (size - 1, size), -1)
     pivot = lax.reduce_sum(part(values, (size - 1, size), -1), (axis,))
-    right = lax.add(
-        lax.mul(_spread(pivot, shape), y), matmul(lax.sub(unit, column), part(y, (size - 1, size), -2))
-    )
+    right = lax.add(lax.mul(_spread(pivot, shape), y), matmul(lax.sub(unit, column), part(y, (size - 1, size), -2)))
     solved = lax_linalg.triangular_solve(system, lax.mul(_spread(before_last, shape), right), left_side=True)
     return _det(x), lax.mul(_parity(pivots, x), _trace(solved))
 

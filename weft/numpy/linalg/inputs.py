@@ -1,4 +1,4 @@
-"""How the functions of `weft.numpy.linalg` take their arguments: as inexact arrays of matrices, in one dtype and batch shape."""
+"""How the functions of `weft.numpy.linalg` take their arguments: as inexact matrices in one dtype and batch shape."""
 
 from __future__ import annotations
 

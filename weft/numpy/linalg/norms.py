@@ -67,7 +67,9 @@ def _matrix(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
     if ord in (1, -1, math.inf, -math.inf):
         summed, chosen = (rows, columns) if abs(ord) == 1 else (columns, rows)
         totals = sum_(absolute(x), axis=summed, keepdims=True)
-        found = max_(totals, axis=chosen, keepdims=True, initial=0) if ord > 0 else min_(totals, axis=chosen, keepdims=True)
+        found = (
+            max_(totals, axis=chosen, keepdims=True, initial=0) if ord > 0 else min_(totals, axis=chosen, keepdims=True)
+        )
         return found if keepdims else lax.squeeze(found, tuple(sorted(axes)))
     if ord in (2, -2, "nuc"):
         low = rows - (columns < rows)
@@ -97,10 +99,10 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if len(axes) == 1:
         return _vector(x, ord, axes, keepdims)
     if len(axes) == 2:
-        return _matrix(x, ord, axes, keepdims)  # type: ignore[arg-type]
+        return _matrix(x, ord, axes, keepdims)
     raise ValueError(
-        f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two axes to compute a "
-        f"matrix-norm.  at {user_line()}"
+        f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two axes to "
+        f"compute a matrix-norm.  at {user_line()}"
     )
 
 
@@ -118,7 +120,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 def cond(x: Any, p: Any = None) -> Array:
-    """The condition number: the norm of a matrix times that of its inverse. Infinite, not NaN, for singular matrices."""
+    """The condition number: the norm of a matrix times that of its inverse; infinite for singular matrices."""
     x = matrix("cond", x)
     if p is None or p in (2, -2):
         s = svdvals(x)

@@ -29,9 +29,7 @@ def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
     """Products of conjugated vectors with vectors along an axis."""
-    return contraction.vecdot(
-        x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type
-    )
+    return contraction.vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def tensordot(
@@ -78,9 +76,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     x1, x2 = promote_dtypes_numeric(move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1))
     x1, x2 = broadcast_all("cross", x1, x2)
     left, right = ([part(x, (i, i + 1), -1) for i in range(3)] for x in (x1, x2))
-    made = [
-        lax.sub(lax.mul(left[i], right[j]), lax.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))
-    ]
+    made = [lax.sub(lax.mul(left[i], right[j]), lax.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
     joined = lax.concatenate(made, x1.ndim - 1)
     return move_axis(joined, x1.ndim - 1, canonicalize_axis(axis, x1.ndim, "cross"))
 
@@ -111,7 +107,9 @@ def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Arra
     for number, x in enumerate(factors):
         inside = 0 < number < len(factors) - 1
         if x.ndim != 2 and (inside or x.ndim != 1):
-            raise ValueError(f"multi_dot takes matrices (the first and last may be vectors), got shape {x.shape} at {number}.")
+            raise ValueError(
+                f"multi_dot takes matrices (the first and last may be vectors), got shape {x.shape} at {number}."
+            )
     shapes = [x.shape for x in factors]
     sizes = [1 if len(shapes[0]) == 1 else shapes[0][0], *(s[0] for s in shapes[1:])]
     sizes.append(shapes[-1][1] if len(shapes[-1]) == 2 else 1)

@@ -13,15 +13,15 @@ from weft.api.custom import custom_jvp
 from weft.base import dtypes
 from weft.base.source import user_line
 from weft.lax import linalg as lax_linalg
+from weft.numpy.contraction import matmul as matmul_broadcast
+from weft.numpy.elementwise import absolute, multiply
 from weft.numpy.linalg.decompositions import eigvalsh, svdvals
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
 from weft.numpy.logic import greater, greater_equal, not_equal
-from weft.numpy.contraction import matmul as matmul_broadcast
-from weft.numpy.elementwise import absolute, multiply
 from weft.numpy.reductions import any as any_
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import sum as sum_
-from weft.numpy.util import canonicalize_axis, ensure_array, ensure_arrays, expand_to
+from weft.numpy.util import canonicalize_axis, concrete_or_error, ensure_array, ensure_arrays, expand_to
 from weft.ops.linalg_lu import solve as solve_matrices
 from weft.ops.matrix import (
     adjoint,
@@ -85,7 +85,7 @@ def _pseudo_inverse(x: Any, tolerance: Any) -> tuple[Any, Any]:
 
 @_pseudo_inverse.defjvp
 def _pseudo_inverse_jvp(primals: Any, tangents: Any) -> Any:
-    """By the formula of Golub and Pereyra, which holds wherever the rank does not change, equal singular values included."""
+    """By the formula of Golub and Pereyra, which holds wherever the rank does not change, ties of values included."""
     (x, tolerance), (change, _) = primals, tangents
     p, s = _pseudo_inverse(x, tolerance)
     adjoint_change, adjoint_p = adjoint(change), adjoint(p)
@@ -121,18 +121,24 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     return _pseudo_inverse(x, _tolerance(x, chosen, default))[0]
 
 
-def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+def lstsq(
+    a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
+) -> tuple[Array, Array, Array, Array]:
     """The x of least length that minimises |a x − b|, the sums of squared residuals, the rank, the singular values.
 
-    Singular values below `rcond` times the largest count as zero. Residuals are always given unless `numpy_resid`, which
-    makes them empty where NumPy has them so.
+    Singular values below `rcond` times the largest count as zero. Residuals are always given unless `numpy_resid`,
+    which makes them empty where NumPy has them so.
     """
     a, b = inexact("lstsq", a, b)
     if a.ndim != 2 or b.ndim not in (1, 2):
-        raise TypeError(f"lstsq takes a matrix and one of rank 1 or 2, got shapes {a.shape} and {b.shape}.  at {user_line()}")
+        raise TypeError(
+            f"lstsq takes a matrix and one of rank 1 or 2, got shapes {a.shape} and {b.shape}.  at {user_line()}"
+        )
     rows, columns = a.shape
     if b.shape[0] != rows:
-        raise ValueError(f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.  at {user_line()}")
+        raise ValueError(
+            f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.  at {user_line()}"
+        )
     right = lax.reshape(b, (rows, 1)) if b.ndim == 1 else b
     real = real_dtype(a.dtype)
     eps, integer = float(np.finfo(real).eps), dtypes.default_int_dtype()
@@ -140,16 +146,30 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = Fal
         shape = (columns, right.shape[1])
         x, s, rank = lax.full(shape, 0, a.dtype), lax.full((0,), 0, real), lax.full((), 0, integer)
     else:
-        limit = eps * max(rows, columns) if rcond is None else (eps if isinstance(rcond, (int, float)) and rcond < 0 else rcond)
+        limit = (
+            eps * max(rows, columns)
+            if rcond is None
+            else (eps if isinstance(rcond, (int, float)) and rcond < 0 else rcond)
+        )
         tolerance = _tolerance(a, limit, eps)
         inverse, s = _pseudo_inverse(a, tolerance)
         rank = sum_(greater_equal(s, multiply(tolerance, lax.index_in_dim(s, 0, 0, keepdims=False))), dtype=integer)
         x = matmul(inverse, right)
-    if numpy_resid and (rows <= columns or int(rank) < columns):
+    if numpy_resid and (rows <= columns or _known_rank(rank) < columns):
         residuals = lax.full((0,), 0, real)
     else:
         residuals = sum_(lax.square(absolute(lax.sub(right, matmul(a, x)))), axis=0)
     return lax.reshape(x, (columns,)) if b.ndim == 1 else x, residuals, rank, s
+
+
+def _known_rank(rank: Array) -> int:
+    return int(
+        concrete_or_error(
+            rank,
+            "lstsq with numpy_resid=True gives residuals of a size that depends on the rank.",
+            "leave numpy_resid out, or call it outside of jit",
+        )
+    )
 
 
 def matrix_power(a: Any, n: int) -> Array:

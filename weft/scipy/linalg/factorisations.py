@@ -1,6 +1,6 @@
 """Factorisations with SciPy's arguments, and systems of equations solved with them.
 
-`overwrite_a`, `overwrite_b` and `check_finite` are accepted and mean nothing: arrays are immutable and are not searched.
+`overwrite_a`, `overwrite_b` and `check_finite` are accepted and mean nothing: arrays are immutable and not searched.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from weft.base.source import user_line
 from weft.lax import linalg as lax_linalg
 from weft.numpy import linalg
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
-from weft.ops.matrix import conjugate as conjugated
 from weft.ops.matrix import adjoint, identity_like, matmul, resized, take_rows, triangle
+from weft.ops.matrix import conjugate as conjugated
 from weft.trace.array import Array
 
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`."""
-    return linalg.cholesky(a, upper=not lower)
+    """The factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`; reads that triangle."""
+    return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
@@ -62,7 +62,10 @@ def solve_triangular(
     debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
-    """The x with op(a) x = b for triangular a; `trans` is 0 or "N" for a, 1 or "T" for its transposed, 2 or "C" for its adjoint."""
+    """The x with op(a) x = b for triangular a.
+
+    `trans` is 0 or "N" for a itself, 1 or "T" for its transposed, 2 or "C" for its adjoint.
+    """
     names = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
     if trans not in names:
         raise ValueError(f"trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.  at {user_line()}")
@@ -91,7 +94,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
-    """The x with op(a) x = b, from what `lu_factor` gave for a; `trans` is 0 for a, 1 for its transposed, 2 for its adjoint."""
+    """The x with op(a) x = b, from what `lu_factor` gave for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ."""
     factors, pivots = lu_and_piv
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1, or 2, got {trans!r}.  at {user_line()}")
@@ -99,9 +102,13 @@ def lu_solve(
     def solve(factors: Any, b: Any) -> Any:
         size = factors.shape[-1]
         order = lax_linalg.lu_pivots_to_permutation(pivots, size)
-        order = lax.broadcast_in_dim(order, factors.shape[:-1], tuple(range(factors.ndim - 1 - order.ndim, factors.ndim - 1)))
+        order = lax.broadcast_in_dim(
+            order, factors.shape[:-1], tuple(range(factors.ndim - 1 - order.ndim, factors.ndim - 1))
+        )
         if trans == 0:
-            b = lax_linalg.triangular_solve(factors, take_rows(b, order), left_side=True, lower=True, unit_diagonal=True)
+            b = lax_linalg.triangular_solve(
+                factors, take_rows(b, order), left_side=True, lower=True, unit_diagonal=True
+            )
             return lax_linalg.triangular_solve(factors, b, left_side=True)
         turned = {"left_side": True, "transpose_a": True, "conjugate_a": trans == 2}
         b = lax_linalg.triangular_solve(factors, b, **turned)
@@ -142,9 +149,11 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> tuple[Array, ...]:
-    """Q and R with a = Q R; with `pivoting` also p such that a[:, p] = Q R. mode: "full", "economic", or "r" for R alone."""
+    """Q and R with a = Q R; with `pivoting` also p with a[:, p] = Q R. mode: "full", "economic", or "r" for R alone."""
     if mode not in ("full", "economic", "r"):
-        raise ValueError(f"Unsupported QR decomposition mode {mode!r}; it is 'full', 'economic' or 'r'.  at {user_line()}")
+        raise ValueError(
+            f"Unsupported QR decomposition mode {mode!r}; it is 'full', 'economic' or 'r'.  at {user_line()}"
+        )
     found = lax_linalg.qr(matrix("qr", a), pivoting=pivoting, full_matrices=mode != "economic")
     return found[1:] if mode == "r" else found
 
@@ -158,7 +167,7 @@ def qr_multiply(
     overwrite_a: bool = False,
     overwrite_c: bool = False,
 ) -> tuple[Array, ...]:
-    """c Q (mode "right") or Q c ("left") for the Q of a = Q R, and R; with `conjugate`, the conjugate of Q in place of Q."""
+    """c Q (mode "right") or Q c ("left") for the Q of a = Q R, and R; with `conjugate`, of the conjugate of Q."""
     if mode not in ("left", "right"):
         raise ValueError(f"Mode argument should be either 'left' or 'right', got {mode!r}.  at {user_line()}")
     a, c = inexact("qr_multiply", a, c)
@@ -172,7 +181,7 @@ def qr_multiply(
     if conjugate:
         q = conjugated(q)
     product = matmul(q, c) if mode == "left" else matmul(c, q)
-    return (lax.reshape(product, (-1,)) if vector else product), *rest
+    return (lax.reshape(product, (product.size,)) if vector else product), *rest
 
 
 def _fitting(a: Any, q: Any, size: int, pivoting: bool) -> Any:
@@ -212,7 +221,9 @@ def eigh(
     type: 1 for a x = w b x, 2 for a b x = w x, 3 for b a x = w x.
     """
     if eigvals is not None:
-        raise ValueError(f"eigh got eigvals={eigvals!r}; compute all eigenvalues and select some of them.  at {user_line()}")
+        raise ValueError(
+            f"eigh got eigvals={eigvals!r}; compute all eigenvalues and select some of them.  at {user_line()}"
+        )
     x = square_matrix("eigh", a)
     if b is None:
         v, w = lax_linalg.eigh(x, lower=lower)
@@ -256,7 +267,9 @@ def solve(
 ) -> Array:
     """The x with a x = b; `assume_a` may say that a is positive definite ("pos"), which uses its Cholesky factor."""
     if assume_a not in ("gen", "sym", "her", "pos"):
-        raise ValueError(f"Expected assume_a to be one of 'gen', 'sym', 'her', 'pos', got {assume_a!r}.  at {user_line()}")
+        raise ValueError(
+            f"Expected assume_a to be one of 'gen', 'sym', 'her', 'pos', got {assume_a!r}.  at {user_line()}"
+        )
     if assume_a != "pos":
         return linalg.solve(a, b)
-    return _with_columns("solve", a, b, lambda a, b: _cholesky_solve(lax_linalg.cholesky(a), b, True))
+    return _with_columns("solve", a, b, lambda a, b: _cholesky_solve(cholesky(a, lower=lower), b, lower))

@@ -36,14 +36,17 @@ def _take(x: Array, numbers: np.ndarray) -> Array:
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
-    """The matrix with constant diagonals whose first column is c and whose first row is r (by default the conjugate of c)."""
+    """The matrix with constant diagonals, first column c and first row r (by default the conjugate of c)."""
     if r is None:
         (c,) = ensure_arrays("toeplitz", c)
         r = conjugate(c)
     c, r = (_as_vectors(ensure_array(x)) for x in promote_dtypes(*ensure_arrays("toeplitz", c, r)))
     lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
     rows, columns = c.shape[-1], r.shape[-1]
-    c, r = (lax.broadcast_in_dim(x, (*lead, x.shape[-1]), tuple(range(len(lead) + 1 - x.ndim, len(lead) + 1))) for x in (c, r))
+    c, r = (
+        lax.broadcast_in_dim(x, (*lead, x.shape[-1]), tuple(range(len(lead) + 1 - x.ndim, len(lead) + 1)))
+        for x in (c, r)
+    )
     joined = concatenate([flip(c, -1), part(r, (1, columns), -1)], axis=-1)
     return _take(joined, np.arange(rows)[::-1, None] + np.arange(columns))
 
@@ -65,11 +68,16 @@ def circulant(c: Any) -> Array:
 
 
 def block_diag(*arrs: Any) -> Array:
-    """The matrix with the given matrices along its diagonal and zeros elsewhere; numbers and vectors are single rows."""
-    arrays = [ensure_array(x) for x in promote_dtypes(*ensure_arrays("block_diag", *(arrs or (np.zeros((1, 0), np.float32),))))]
+    """The matrix with the given ones along its diagonal and zeros elsewhere; numbers and vectors are single rows."""
+    arrays = [
+        ensure_array(x)
+        for x in promote_dtypes(*ensure_arrays("block_diag", *(arrs or (np.zeros((1, 0), np.float32),))))
+    ]
     for number, x in enumerate(arrays):
         if x.ndim > 2:
-            raise ValueError(f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {number}.  at {user_line()}")
+            raise ValueError(
+                f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {number}.  at {user_line()}"
+            )
     matrices = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in arrays]
     width, left, rows = sum(x.shape[1] for x in matrices), 0, []
     for x in matrices:
@@ -83,7 +91,9 @@ def companion(a: Any) -> Array:
     """The matrix whose eigenvalues are the roots of the polynomial with the coefficients a, highest power first."""
     (a,) = ensure_arrays("companion", a)
     if a.ndim != 1 or a.shape[0] < 2:
-        raise ValueError(f"companion takes a vector of two or more coefficients, got shape {a.shape}.  at {user_line()}")
+        raise ValueError(
+            f"companion takes a vector of two or more coefficients, got shape {a.shape}.  at {user_line()}"
+        )
     row = true_divide(negative(part(a, (1, a.shape[0]), -1)), lax.squeeze(part(a, (0, 1), -1), (0,)))
     size = a.shape[0] - 1
     below = ensure_array(np.eye(size - 1, size, dtype=row.dtype))
@@ -115,7 +125,9 @@ def leslie(f: Any, s: Any) -> Array:
     """The matrix of a population by age: birth rates f in the first row, survival rates s below the diagonal."""
     f, s = (ensure_array(x) for x in promote_dtypes(*ensure_arrays("leslie", f, s)))
     if f.ndim != 1 or s.shape != (f.shape[0] - 1,):
-        raise ValueError(f"leslie takes vectors of size n and n-1, got shapes {f.shape} and {s.shape}.  at {user_line()}")
+        raise ValueError(
+            f"leslie takes vectors of size n and n-1, got shapes {f.shape} and {s.shape}.  at {user_line()}"
+        )
     survival = lax.pad(diag(s), np.zeros((), s.dtype), [(0, 0, 0), (0, 1, 0)])
     return concatenate([expand_dims(f, 0), survival], axis=0)
 
@@ -174,7 +186,9 @@ def _pascal(n: int, kind: str | None, sign: int) -> Array:
     n, kind = index(n), kind or "symmetric"
     if kind not in ("symmetric", "lower", "upper"):
         raise ValueError(f"kind must be 'symmetric', 'lower' or 'upper', got {kind!r}.  at {user_line()}")
-    lower = np.array([[math.comb(i, j) * sign ** (i + j) for j in range(n)] for i in range(n)], np.float64).reshape(n, n)
+    lower = np.array([[math.comb(i, j) * sign ** (i + j) for j in range(n)] for i in range(n)], np.float64).reshape(
+        n, n
+    )
     if kind == "symmetric":
         lower = lower @ lower.T if sign > 0 else lower.T @ lower
     elif kind == "upper":

@@ -1,0 +1,27 @@
+"""Golden texts: what a test makes is compared with a file that people read in review."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import pytest
+
+EXPECTED = pathlib.Path(__file__).parent / "expected"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with `expected/<name>`; `--update-text` writes it instead."""
+
+    def compare(name: str, text: str) -> None:
+        file = EXPECTED / name
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-text"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            return
+        assert file.exists(), f"{file.name} does not exist; run with --update-text and read what it wrote"
+        assert text == file.read_text(), f"the text differs from {file.name}; --update-text rewrites it"
+
+    return compare

@@ -1,0 +1,198 @@
+"""Check derivatives against finite differences: `check_grads`, `check_jvp`, `check_vjp`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.api.differentiate import jvp, vjp
+from weft.api.flat import name_of
+from weft.base import dtypes, tree
+from weft.ir.types import type_of
+
+# By dtype: the step that balances rounding against curvature, and the error that leaves.
+STEP = {"float64": 1e-5, "float32": 1e-2, "float16": 1e-1, "bfloat16": 3e-1}
+TOLERANCE = {"float64": 1e-5, "float32": 5e-3, "float16": 1e-1, "bfloat16": 3e-1}
+SMALLER_FLOATS = 0.5
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Tolerances and step; None takes what suits the least precise type that is involved."""
+
+    atol: float | None
+    rtol: float | None
+    eps: float | None
+
+    def allowed(self, values: Any) -> tuple[float, float]:
+        """Absolute and relative tolerance for a comparison that involves `values`."""
+        usual = max((TOLERANCE.get(name, SMALLER_FLOATS) for name in real_types(values)), default=0.0)
+        return usual if self.atol is None else self.atol, usual if self.rtol is None else self.rtol
+
+    def step(self, values: Any) -> float:
+        usual = max((STEP.get(name, SMALLER_FLOATS) for name in real_types(values)), default=1.0)
+        return usual if self.eps is None else self.eps
+
+
+def check_grads(
+    f: Function,
+    args: Sequence[Any],
+    order: int,
+    modes: Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """Check the derivatives of `f` at `args` up to `order`, in forward and reverse mode, against finite differences.
+
+    Raises an AssertionError that says which derivative differs and by how much. Directions are random, but the same in
+    every run. `eps` is the step of the differences; it and the tolerances default by dtype.
+    """
+    unknown = set(modes) - {"fwd", "rev"}
+    if unknown:
+        raise ValueError(f"check_grads takes the modes 'fwd' and 'rev', got {sorted(unknown)}.")
+    if order < 1:
+        raise ValueError(f"check_grads checks derivatives of order 1 and up, got order={order}.")
+    point, limits, rng = tuple(args), Limits(atol, rtol, eps), np.random.default_rng(0)
+
+    def check(function: Function, left: int, path: str) -> None:
+        if "fwd" in modes:
+            name = f"forward mode of {path}"
+            compare_jvp(function, functools.partial(jvp, function), point, rng, limits, name)
+            if left > 1:
+                direction = random_tree(rng, point)
+                check(lambda *p: jvp(function, p, direction)[1], left - 1, name)
+        if "rev" in modes:
+            name = f"reverse mode of {path}"
+            compare_vjp(function, functools.partial(vjp, function), point, rng, limits, name)
+            if left > 1:
+                weights = random_tree(rng, function(*point))
+                check(lambda *p: inexact_leaves(vjp(function, *p)[1](weights)), left - 1, name)
+
+    check(f, order, name_of(f))
+
+
+def check_jvp(
+    f: Function,
+    f_jvp: Function,
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
+    """Check `f_jvp(primals, tangents)`, which returns results and tangents, against `f` and its finite differences."""
+    compare_jvp(f, f_jvp, tuple(args), np.random.default_rng(0), Limits(atol, rtol, eps), err_msg or "jvp")
+
+
+def check_vjp(
+    f: Function,
+    f_vjp: Function,
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
+    """Check `f_vjp(*args)`, which returns results and a pullback, against `f` and its finite differences."""
+    compare_vjp(f, f_vjp, tuple(args), np.random.default_rng(0), Limits(atol, rtol, eps), err_msg or "vjp")
+
+
+def compare_jvp(f: Function, f_jvp: Function, args: Any, rng: np.random.Generator, limits: Limits, name: str) -> None:
+    direction = random_tree(rng, args)
+    results, tangents = f_jvp(args, direction)
+    compare_results(f(*args), results, limits, name)
+    slopes = slopes_along(f, args, direction, limits)
+    atol, rtol = limits.allowed((args, results))
+    found = [(path, t) for path, t in tree.leaves_with_path(tangents) if is_inexact(t)]
+    for (path, tangent), slope in zip(found, slopes, strict=True):
+        what = f"{name}: the tangent of result{tree.keystr(path)} against finite differences"
+        np.testing.assert_allclose(widened(tangent), slope, rtol, atol, err_msg=what)
+
+
+def compare_vjp(f: Function, f_vjp: Function, args: Any, rng: np.random.Generator, limits: Limits, name: str) -> None:
+    results, pull = f_vjp(*args)
+    compare_results(f(*args), results, limits, name)
+    weights, direction = random_tree(rng, results), random_tree(rng, args)
+    slopes = slopes_along(f, args, direction, limits)
+    expected, scale = paired(inexact_leaves(weights), slopes)
+    moving = [is_inexact(d) for d in tree.leaves(direction)]
+    pulled = [c for c, m in zip(tree.leaves(pull(weights)), moving, strict=True) if m]
+    actual, _ = paired(pulled, inexact_leaves(direction))
+    atol, rtol = limits.allowed((args, results))
+    if not abs(actual - expected) <= atol + rtol * scale:
+        raise AssertionError(
+            f"{name}: cotangents paired with a direction give {actual:.8g}, finite differences give {expected:.8g}; "
+            f"they may differ by {atol + rtol * scale:.2g}."
+        )
+
+
+def compare_results(expected: Any, actual: Any, limits: Limits, name: str) -> None:
+    """What a derivative gives as the function's result must be its result."""
+    atol, rtol = limits.allowed(actual)
+    for one, other in zip(inexact_leaves(actual), inexact_leaves(expected), strict=True):
+        np.testing.assert_allclose(widened(one), widened(other), rtol, atol, err_msg=f"{name}: the result itself")
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def is_inexact(x: Any) -> bool:
+    return dtypes.kind(type_of(x).dtype) in "fc"  # type: ignore[attr-defined]
+
+
+def inexact_leaves(values: Any) -> list[Any]:
+    """The leaves that have derivatives."""
+    return [v for v in tree.leaves(values) if is_inexact(v)]
+
+
+def real_types(values: Any) -> set[str]:
+    """Names of the float types in a tree of values, those of the parts of complex numbers among them."""
+    found = [type_of(v).dtype for v in inexact_leaves(values)]  # type: ignore[attr-defined]
+    return {dtypes.name(dtypes.to_real_dtype(d) if dtypes.kind(d) == "c" else d) for d in found}
+
+
+def random_tree(rng: np.random.Generator, values: Any) -> Any:
+    """Random tangents (or cotangents) for a tree of values; float0 zeros for integers."""
+
+    def leaf(x: Any) -> Any:
+        aval: Any = type_of(x)
+        if not is_inexact(x):
+            return np.zeros(aval.shape, dtypes.float0)
+        made = rng.standard_normal(aval.shape)
+        if dtypes.kind(aval.dtype) == "c":
+            made = made + 1j * rng.standard_normal(aval.shape)
+        return np.asarray(made, aval.dtype)
+
+    return tree.map(leaf, values)
+
+
+def slopes_along(f: Function, args: Any, direction: Any, limits: Limits) -> list[np.ndarray]:
+    """The derivatives of the float and complex results of `f` along a direction, by central differences."""
+    step = limits.step(args)
+
+    def at(distance: float) -> list[Any]:
+        def move(x: Any, t: Any) -> Any:
+            moved = widened(x) + distance * widened(t) if is_inexact(x) else x
+            return moved.astype(type_of(x).dtype) if is_inexact(x) else x  # type: ignore[attr-defined]
+
+        return inexact_leaves(f(*tree.map(move, args, direction)))
+
+    return [(widened(a) - widened(b)) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
+
+
+def widened(x: Any) -> np.ndarray:
+    array = np.asarray(x)
+    return array.astype(np.complex128 if dtypes.kind(array.dtype) == "c" else np.float64)
+
+
+def paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> tuple[float, float]:
+    """The real part of the sum of products, which pairs cotangents with tangents; and the sum of their magnitudes."""
+    products = [widened(c) * widened(t) for c, t in zip(cotangents, tangents, strict=True)]
+    return float(sum(np.sum(p.real) for p in products)), float(sum(np.sum(np.abs(p)) for p in products))

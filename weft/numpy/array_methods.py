@@ -1,0 +1,436 @@
+"""The operators and methods of `Array`, written with the functions of `weft.numpy`.
+
+`install` puts them on the base class, so that concrete arrays and tracers share them; what one of these classes defines
+itself, such as `item`, stays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.errors import ImmutableArrayError
+from weft.base.source import user_line
+from weft.ir.types import array_type
+from weft.numpy import creation, diagonals, elementwise, logic, manipulation, reductions, selection, sorting, taking
+from weft.numpy.at import At
+from weft.numpy.contraction import dot, matmul
+from weft.numpy.indexing import getitem
+from weft.runtime.array import ConcreteArray
+from weft.trace.array import Array
+
+_OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
+
+
+def _accepted(other: Any) -> bool:
+    return isinstance(other, _OPERANDS) or hasattr(type(other), "__jax_array__")
+
+
+# ------------------------------------------------------------------------------------------------------------ operators
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operator; operands it does not know get their own chance to define it."""
+
+    def operator(self: Array, other: Any) -> Any:
+        if isinstance(other, _OPERANDS) or _accepted(other):
+            return function(self, other)
+        return NotImplemented
+
+    return operator
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def operator(self: Array, other: Any) -> Any:
+        if isinstance(other, _OPERANDS) or _accepted(other):
+            return function(other, self)
+        return NotImplemented
+
+    return operator
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": elementwise.add,
+    "sub": elementwise.subtract,
+    "mul": elementwise.multiply,
+    "truediv": elementwise.true_divide,
+    "floordiv": elementwise.floor_divide,
+    "mod": elementwise.remainder,
+    "divmod": elementwise.divmod,
+    "pow": elementwise.power,
+    "matmul": matmul,
+    "and": logic.bitwise_and,
+    "or": logic.bitwise_or,
+    "xor": logic.bitwise_xor,
+    "lshift": logic.left_shift,
+    "rshift": logic.right_shift,
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": logic.equal,
+    "ne": logic.not_equal,
+    "lt": logic.less,
+    "le": logic.less_equal,
+    "gt": logic.greater,
+    "ge": logic.greater_equal,
+}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": elementwise.negative,
+    "pos": elementwise.positive,
+    "abs": elementwise.absolute,
+    "invert": logic.bitwise_not,
+}
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda self: function(self)
+
+
+def _power(self: Array, other: Any, modulo: Any = None) -> Any:
+    if modulo is not None or not _accepted(other):
+        return NotImplemented
+    return elementwise.power(self, other)
+
+
+def _round(self: Array, ndigits: int | None = None) -> Any:
+    """`round(x)` gives integers, as for Python's floats; with a number of digits the dtype stays."""
+    if ndigits is None:
+        return creation.astype(elementwise.round(self, 0), int)
+    return elementwise.round(self, ndigits)
+
+
+def _getitem(self: Array, index: Any) -> Array:
+    return getitem(self, index)
+
+
+def _setitem(self: Array, index: Any, value: Any) -> None:
+    raise ImmutableArrayError(
+        "Weft arrays are immutable: `x[index] = value` cannot change one in place.",
+        received=self.aval.short(),
+        fix="x = x.at[index].set(value), which gives a new array (also .add, .multiply, .min, .max, ...)",
+        at=user_line(),
+    )
+
+
+def _length(self: Array) -> int:
+    shape = self.aval.shape
+    if not shape:
+        raise TypeError(f"len() of unsized object: the array has no dimensions.  at {user_line()}")
+    return shape[0]
+
+
+def _iterate(self: Array) -> Iterator[Array]:
+    """The slices along the first axis; in a traced function the loop is unrolled."""
+    shape = self.aval.shape
+    if not shape:
+        raise TypeError(f"iteration over a 0-d array  at {user_line()}")
+    if type(self) is ConcreteArray:
+        aval = array_type(shape[1:], self.aval.dtype, self.aval.weak_type)
+        value = self._value
+        return (ConcreteArray(np.asarray(value[i]), aval) for i in range(shape[0]))
+    return (self[i] for i in range(shape[0]))
+
+
+def _reversed(self: Array) -> Iterator[Array]:
+    return iter(lax.rev(self, (0,))) if self.aval.shape else _iterate(self)
+
+
+def _contains(self: Array, item: Any) -> bool:
+    return bool(reductions.any(logic.equal(self, item)))
+
+
+# -------------------------------------------------------------------------------------------------------------- methods
+
+
+def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
+    """The array converted to another dtype."""
+    return creation.astype(self, dtype, copy=copy, device=device)
+
+
+def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
+    """The same elements under another shape, given as one tuple or as several sizes."""
+    shape = args[0] if len(args) == 1 else args
+    return manipulation.reshape(self, shape, order)
+
+
+def _transpose(self: Array, *args: Any) -> Array:
+    """The axes in another order, given as one tuple or as several axes; reversed by default."""
+    if not args:
+        return manipulation.transpose(self)
+    axes = args[0] if len(args) == 1 and (args[0] is None or isinstance(args[0], (tuple, list))) else args
+    return manipulation.transpose(self, axes)
+
+
+def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
+    """The elements in a row."""
+    return manipulation.ravel(self, order)
+
+
+def _copy(self: Array) -> Array:
+    """A copy of the array."""
+    return creation.array(self, copy=True)
+
+
+def _compress(
+    self: Array,
+    condition: Any,
+    axis: int | None = None,
+    *,
+    out: Any = None,
+    size: int | None = None,
+    fill_value: Any = 0,
+) -> Array:
+    """The slices along an axis where a condition holds."""
+    return selection.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
+
+
+def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
+    """Each element held between `min` and `max`."""
+    return elementwise.clip(self, min, max)
+
+
+def _conjugate(self: Array) -> Array:
+    """The complex conjugate."""
+    return elementwise.conjugate(self)
+
+
+def _std(
+    self: Array,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    correction: Any = None,
+) -> Array:
+    """The standard deviation over axes."""
+    return reductions.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+
+
+def _var(
+    self: Array,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    correction: Any = None,
+) -> Array:
+    """The variance over axes."""
+    return reductions.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+
+
+def _byteswap(self: Array) -> Array:
+    """The array with the bytes of each element in reverse order."""
+    size = self.dtype.itemsize
+    if size == 1:
+        return self
+    pieces = lax.bitcast_convert_type(_as_bits(self), np.dtype(np.uint8))
+    swapped = lax.rev(pieces, (pieces.ndim - 1,))
+    return _from_bits(lax.bitcast_convert_type(swapped, _bits(self.dtype)), self.dtype)
+
+
+_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+
+
+def _bits(dtype: Any) -> np.dtype[Any]:
+    if dtypes.kind(dtype) == "c" or dtype.itemsize not in _UNSIGNED:
+        raise TypeError(f"Elements of {dtype} cannot be taken apart into bytes.  at {user_line()}")
+    return _UNSIGNED[dtype.itemsize]
+
+
+def _as_bits(x: Array) -> Array:
+    kind = dtypes.kind(x.dtype)
+    if kind == "b":
+        return lax.convert_element_type(x, np.dtype(np.uint8))
+    wanted = _bits(x.dtype)
+    return x if x.dtype == wanted else lax.bitcast_convert_type(x, wanted)
+
+
+def _from_bits(x: Array, dtype: Any) -> Array:
+    if dtypes.kind(dtype) == "b":
+        return lax.ne(x, np.zeros((), x.dtype))
+    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
+
+
+def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
+    """The bits of the elements read as another dtype; a wider or narrower one changes the last axis."""
+    if type is not None:
+        raise ValueError(f"view takes a dtype, not a class of arrays.  at {user_line()}")
+    if dtype is None:
+        return self
+    wanted = dtypes.requested_dtype(dtype, "view")
+    if self.dtype == wanted:
+        return self
+    x = _complex_parts(self)
+    target = np.dtype(dtypes.to_real_dtype(wanted))
+    old, new = x.dtype.itemsize, target.itemsize
+    if old != new and not x.ndim:
+        raise ValueError(f"view: the last axis must exist to change the width of elements.  at {user_line()}")
+    bits = _as_bits(x)
+    if old > new:
+        bits = lax.bitcast_convert_type(bits, _UNSIGNED[new])
+        bits = lax.reshape(bits, (*bits.shape[:-2], bits.shape[-2] * bits.shape[-1]))
+    elif old < new:
+        ratio = new // old
+        if x.shape[-1] % ratio:
+            raise ValueError(
+                f"view: the last axis of {x.shape} must be divisible by {ratio} for {wanted}.  at {user_line()}"
+            )
+        bits = lax.bitcast_convert_type(lax.reshape(bits, (*x.shape[:-1], x.shape[-1] // ratio, ratio)), _UNSIGNED[new])
+    made = _from_bits(bits, target)
+    if dtypes.kind(wanted) != "c":
+        return made
+    if not made.ndim or made.shape[-1] % 2:
+        raise ValueError(f"view: the last axis of {made.shape} must be even for complex numbers.  at {user_line()}")
+    pairs = lax.reshape(made, (*made.shape[:-1], made.shape[-1] // 2, 2))
+    return lax.complex(pairs[..., 0], pairs[..., 1])
+
+
+def _complex_parts(x: Array) -> Array:
+    """Complex numbers as pairs of real ones along the last axis."""
+    if dtypes.kind(x.dtype) != "c":
+        return x
+    pairs = lax.concatenate([lax.expand_dims(part, (x.ndim,)) for part in (lax.real(x), lax.imag(x))], x.ndim)
+    return lax.reshape(pairs, (*x.shape[:-1], x.shape[-1] * 2) if x.ndim else (2,))
+
+
+class Layout(NamedTuple):
+    """The order of axes in memory, the slowest first."""
+
+    major_to_minor: tuple[int, ...]
+
+
+class Format(NamedTuple):
+    """How an array is laid out in memory, and where."""
+
+    layout: Layout
+    sharding: Any
+
+
+def _format(self: Array) -> Format:
+    """The layout in memory, which is row-major, and the sharding."""
+    return Format(Layout(tuple(range(self.ndim))), getattr(self, "sharding", None))
+
+
+def _array_namespace(self: Array, *, api_version: str | None = None) -> Any:
+    """`weft.numpy`, by which code for the array API standard finds its functions."""
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"{api_version!r} is no version of the array API that is known here.  at {user_line()}")
+    return sys.modules["weft.numpy"]
+
+
+def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
+    """The array on a device."""
+    creation.check_device(device)
+    return self
+
+
+def _deep_copy(self: Array, memo: Any) -> Array:
+    return creation.array(self, copy=True)
+
+
+def _item_size(self: Array) -> int:
+    return dtypes.storage(self.dtype).itemsize
+
+
+def _bytes(self: Array) -> int:
+    return self.size * _item_size(self)
+
+
+def _choose(self: Array, choices: Any, out: Any = None, mode: str = "raise") -> Array:
+    """For each element, the element of the array that it numbers."""
+    return selection.choose(self, choices, out, mode)
+
+
+METHODS: dict[str, Any] = {
+    "all": reductions.all,
+    "any": reductions.any,
+    "argmax": reductions.argmax,
+    "argmin": reductions.argmin,
+    "argpartition": sorting.argpartition,
+    "argsort": sorting.argsort,
+    "astype": _astype,
+    "byteswap": _byteswap,
+    "choose": _choose,
+    "clip": _clip,
+    "clone": _copy,
+    "compress": _compress,
+    "conj": _conjugate,
+    "conjugate": _conjugate,
+    "copy": _copy,
+    "cumprod": reductions.cumprod,
+    "cumsum": reductions.cumsum,
+    "diagonal": diagonals.diagonal,
+    "dot": dot,
+    "flatten": _flatten,
+    "max": reductions.max,
+    "mean": reductions.mean,
+    "min": reductions.min,
+    "nonzero": selection.nonzero,
+    "prod": reductions.prod,
+    "ptp": reductions.ptp,
+    "ravel": manipulation.ravel,
+    "repeat": manipulation.repeat,
+    "reshape": _reshape,
+    "round": elementwise.round,
+    "searchsorted": sorting.searchsorted,
+    "sort": sorting.sort,
+    "squeeze": manipulation.squeeze,
+    "std": _std,
+    "sum": reductions.sum,
+    "swapaxes": manipulation.swapaxes,
+    "take": taking.take,
+    "to_device": _to_device,
+    "trace": diagonals.trace,
+    "transpose": _transpose,
+    "var": _var,
+    "view": _view,
+}
+PROPERTIES: dict[str, Callable[[Array], Any]] = {
+    "T": manipulation.transpose,
+    "mT": manipulation.matrix_transpose,
+    "at": At,
+    "flat": manipulation.ravel,
+    "format": _format,
+    "imag": elementwise.imag,
+    "itemsize": _item_size,
+    "nbytes": _bytes,
+    "real": elementwise.real,
+}
+SPECIAL: dict[str, Any] = {
+    "__array_namespace__": _array_namespace,
+    "__contains__": _contains,
+    "__copy__": _copy,
+    "__deepcopy__": _deep_copy,
+    "__getitem__": _getitem,
+    "__iter__": _iterate,
+    "__len__": _length,
+    "__reversed__": _reversed,
+    "__round__": _round,
+    "__setitem__": _setitem,
+}
+
+
+def install() -> None:
+    """Put the operators and methods on `Array`."""
+    for name, function in _BINARY.items():
+        setattr(Array, f"__{name}__", _binary(function))
+        setattr(Array, f"__r{name}__", _reflected(function))
+    Array.__pow__ = _power  # type: ignore[attr-defined]
+    for name, function in _COMPARISONS.items():
+        setattr(Array, f"__{name}__", _binary(function))
+    for name, unary in _UNARY.items():
+        setattr(Array, f"__{name}__", _unary(unary))
+    for name, method in (METHODS | SPECIAL).items():
+        setattr(Array, name, method)
+    for name, getter in PROPERTIES.items():
+        setattr(Array, name, property(getter, doc=getter.__doc__))

@@ -1,0 +1,40 @@
+"""Arrays in files and as text, through NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.numpy.creation import asarray
+from weft.trace.array import Array
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """What `save` or `savez` wrote: an array, or NumPy's archive of several."""
+    made = np.load(file, *args, **kwargs)
+    return asarray(made) if isinstance(made, np.ndarray) else made
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """Write an array to a file in NumPy's format."""
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
+    """Write several arrays to one file in NumPy's format."""
+    np.savez(file, *map(np.asarray, args), **{name: np.asarray(x) for name, x in kwds.items()})
+
+
+def array_repr(
+    arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """The text by which an array shows what it is."""
+    return repr(arr) if isinstance(arr, Array) else np.array_repr(arr, max_line_width, precision, suppress_small)
+
+
+def array_str(
+    a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """The numbers of an array as text."""
+    return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)

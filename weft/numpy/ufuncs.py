@@ -1,0 +1,258 @@
+"""Universal functions: elementwise functions that also reduce, accumulate, combine all pairs, and update elements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.errors import ImmutableArrayError
+from weft.base.source import user_line
+from weft.numpy import elementwise, logic, reductions
+from weft.numpy.creation import asarray, converted, filled
+from weft.numpy.manipulation import ravel
+from weft.numpy.selection import where as choose_where
+from weft.numpy.util import (
+    canonicalize_axes,
+    canonicalize_axis,
+    check_arraylike,
+    check_no_out,
+    concrete_or_error,
+    ensure_array,
+    requested,
+)
+from weft.numpy.vectorize import vectorize
+from weft.trace.array import Array
+
+
+class ufunc:
+    """An elementwise function of `nin` arguments and `nout` results, with NumPy's methods of such functions."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        /,
+        nin: int,
+        nout: int,
+        *,
+        name: str | None = None,
+        nargs: int | None = None,
+        identity: Any = None,
+        call: Callable[..., Any] | None = None,
+        reduce: Callable[..., Any] | None = None,
+        accumulate: Callable[..., Any] | None = None,
+        at: Callable[..., Any] | None = None,
+        reduceat: Callable[..., Any] | None = None,
+    ):
+        functools.update_wrapper(self, func)
+        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.nin, self.nout, self.nargs, self.identity = nin, nout, nin if nargs is None else nargs, identity
+        self._call = call or vectorize(func)
+        self._reduce, self._accumulate, self._at, self._reduceat = reduce, accumulate, at, reduceat
+
+    def __repr__(self) -> str:
+        return f"<weft.numpy.ufunc {self.__name__!r}>"
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.__name__, self.nin, self.nout, self._call))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ufunc) and (self.__name__, self.nin, self.nout, self._call) == (
+            other.__name__,
+            other.nin,
+            other.nout,
+            other._call,
+        )
+
+    def __call__(self, *args: Any, out: Any = None, where: Any = None) -> Any:
+        """Apply to each element."""
+        check_no_out(self.__name__, out)
+        if where is not None:
+            raise NotImplementedError(
+                f"{self.__name__}(..., where=) would leave elements undefined; use weft.numpy.where on the result."
+            )
+        if len(args) != self.nin:
+            raise TypeError(f"{self.__name__} takes {self.nin} arguments, got {len(args)}.  at {user_line()}")
+        return self._call(*args)
+
+    def _binary(self, method: str) -> None:
+        if self.nin != 2 or self.nout != 1:
+            raise TypeError(
+                f"{self.__name__}.{method} needs a function of two arguments with one result.  at {user_line()}"
+            )
+
+    def reduce(
+        self,
+        a: Any,
+        axis: int | None = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        """Fold an axis away with the function."""
+        self._binary("reduce")
+        check_arraylike(f"{self.__name__}.reduce", a)
+        check_no_out(f"{self.__name__}.reduce", out)
+        if self.identity is None and where is not None and initial is None:
+            raise ValueError(
+                f"reduction operation {self.__name__!r} does not have an identity, so to use a where mask one has to "
+                f"specify 'initial'.  at {user_line()}"
+            )
+        if self._reduce is not None:
+            return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        return self._fold(ensure_array(a), axis, dtype, keepdims, initial, where)
+
+    def _fold(self, a: Array, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
+        a = a if dtype is None else converted(a, requested(dtype, self.__name__))
+        axes = canonicalize_axes(axis, a.ndim, f"{self.__name__}.reduce")
+        kept = tuple(i for i in range(a.ndim) if i not in axes)
+        first = initial if initial is not None else self.identity
+        if where is not None:
+            a = choose_where(where, a, asarray(first, dtype=a.dtype))
+        rows = lax.transpose(a, (*axes, *kept))
+        count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
+        rows = lax.reshape(rows, (count, *rows.shape[len(axes) :]))
+        if initial is not None or (not count and first is not None):
+            start = filled(rows.shape[1:], first, rows.dtype)
+        elif count:
+            start, rows = rows[0], rows[1:]
+        else:
+            raise ValueError(
+                f"zero-size array to reduction operation {self.__name__} which has no identity.  at {user_line()}"
+            )
+        made = lax.scan(lambda carry, row: (converted(self(carry, row), carry.dtype), None), start, rows)[0]
+        return lax.expand_dims(made, axes) if keepdims else made
+
+    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
+        """The results of folding up to each element of an axis."""
+        self._binary("accumulate")
+        check_arraylike(f"{self.__name__}.accumulate", a)
+        check_no_out(f"{self.__name__}.accumulate", out)
+        a = ensure_array(a)
+        if a.ndim == 0:
+            raise ValueError(f"cannot accumulate on a scalar.  at {user_line()}")
+        place = canonicalize_axis(axis, a.ndim, f"{self.__name__}.accumulate")
+        if self._accumulate is not None:
+            return self._accumulate(a, axis=place, dtype=dtype)
+        a = a if dtype is None else converted(a, requested(dtype, self.__name__))
+        if not a.shape[place]:
+            return a
+        rows = lax.transpose(a, (place, *(i for i in range(a.ndim) if i != place)))
+
+        def step(carry: Any, row: Any) -> tuple[Any, Any]:
+            made = converted(self(carry, row), carry.dtype)
+            return made, made
+
+        rest = lax.scan(step, rows[0], rows[1:])[1]
+        made = lax.concatenate([rows[:1], rest], 0)
+        return lax.transpose(made, (*range(1, place + 1), 0, *range(place + 1, a.ndim)))
+
+    def outer(self, A: Any, B: Any, /) -> Array:
+        """The function of all pairs of elements."""
+        self._binary("outer")
+        check_arraylike(f"{self.__name__}.outer", A, B)
+        first, second = ensure_array(A), ensure_array(B)
+        return self(lax.reshape(first, (*first.shape, *(1,) * second.ndim)), second)
+
+    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
+        """The array in which the elements at some indices are replaced by the function of them (and of `b`)."""
+        if inplace:
+            raise ImmutableArrayError(
+                f"Arrays are immutable, so {self.__name__}.at cannot change one in place.",
+                fix=f"{self.__name__}.at(a, indices, b, inplace=False), which gives a new array",
+                at=user_line(),
+            )
+        check_arraylike(f"{self.__name__}.at", a)
+        a = ensure_array(a)
+        if self._at is not None:
+            return getattr(a.at[indices], self._at)(b) if isinstance(self._at, str) else self._at(a, indices, b)
+        if b is None:
+            return a.at[indices].apply(lambda x: converted(self(x), x.dtype))
+        check_arraylike(f"{self.__name__}.at", b)
+        return self._sequential_at(a, indices, b)
+
+    def _sequential_at(self, a: Array, indices: Any, b: Any) -> Array:
+        """One element after the other, since an index may occur several times."""
+        numbers = lax.reshape(lax.iota(dtypes.default_int_dtype(), a.size), a.shape)[indices]
+        values = ravel(
+            lax.broadcast_in_dim(ensure_array(b), numbers.shape, tuple(range(numbers.ndim - np.ndim(b), numbers.ndim)))
+        )
+
+        def step(flat: Any, pair: tuple[Any, Any]) -> tuple[Any, None]:
+            place, value = pair
+            return flat.at[place].set(converted(self(flat[place], value), flat.dtype)), None
+
+        return lax.reshape(lax.scan(step, ravel(a), (ravel(numbers), values))[0], a.shape)
+
+    def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
+        """For each index, the function folded from there up to the next index."""
+        self._binary("reduceat")
+        check_arraylike(f"{self.__name__}.reduceat", a, indices)
+        check_no_out(f"{self.__name__}.reduceat", out)
+        a = ensure_array(a)
+        if self._reduceat is not None:
+            return self._reduceat(a, indices, axis=axis, dtype=dtype)
+        place = canonicalize_axis(axis, a.ndim, f"{self.__name__}.reduceat")
+        known = concrete_or_error(indices, f"{self.__name__}.reduceat needs known indices.", "NumPy indices")
+        stops = [*known[1:].tolist(), a.shape[place]]
+        parts = []
+        for start, stop in zip(known.tolist(), stops, strict=True):
+            end = stop if stop > start else start + 1
+            part = lax.slice_in_dim(a, start, end, axis=place)
+            parts.append(self.reduce(part, axis=place, dtype=dtype, keepdims=True))
+        return lax.concatenate(parts, place)
+
+
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
+    """A universal function from a function of scalars."""
+    return ufunc(func, nin, nout, identity=identity)
+
+
+def _without_initial(reduction: Callable[..., Any]) -> Callable[..., Any]:
+    """`all` and `any` as reductions that take the arguments of the others."""
+
+    def reduce(a: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
+        made = reduction(a, axis=axis, keepdims=keepdims, where=where)
+        return made if dtype is None else converted(made, requested(dtype, "reduce"))
+
+    return reduce
+
+
+def _with_dtype(reduction: Callable[..., Any]) -> Callable[..., Any]:
+    """`max` and `min` as reductions that take a dtype."""
+
+    def reduce(a: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
+        a = ensure_array(a) if dtype is None else converted(ensure_array(a), requested(dtype, "reduce"))
+        return reduction(a, axis=axis, keepdims=keepdims, initial=initial, where=where)
+
+    return reduce
+
+
+def _made(function: Callable[..., Any], nin: int = 2, **options: Any) -> ufunc:
+    return ufunc(function, nin, 1, name=function.__name__, call=function, **options)
+
+
+def _subtract_at(a: Array, indices: Any, b: Any) -> Array:
+    return a.at[indices].add(lax.neg(ensure_array(b)))
+
+
+add = _made(elementwise.add, identity=0, reduce=reductions.sum, accumulate=reductions.cumsum, at="add")
+multiply = _made(elementwise.multiply, identity=1, reduce=reductions.prod, accumulate=reductions.cumprod, at="multiply")
+subtract = _made(elementwise.subtract, at=_subtract_at)
+maximum = _made(elementwise.maximum, reduce=_with_dtype(reductions.max), at="max")
+minimum = _made(elementwise.minimum, reduce=_with_dtype(reductions.min), at="min")
+negative = _made(elementwise.negative, 1)
+logaddexp = _made(elementwise.logaddexp, identity=-np.inf)
+logaddexp2 = _made(elementwise.logaddexp2, identity=-np.inf)
+logical_and = _made(logic.logical_and, identity=True, reduce=_without_initial(reductions.all))
+logical_or = _made(logic.logical_or, identity=False, reduce=_without_initial(reductions.any))
+logical_xor = _made(logic.logical_xor, identity=False)
+bitwise_and = _made(logic.bitwise_and, identity=-1)
+bitwise_or = _made(logic.bitwise_or, identity=0)
+bitwise_xor = _made(logic.bitwise_xor, identity=0)

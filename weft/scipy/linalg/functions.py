@@ -1,0 +1,317 @@
+"""Functions of matrices: exponential, square root, any function on the spectrum; and what they are made with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.api.differentiate import jvp
+from weft.base import dtypes
+from weft.base.source import user_line
+from weft.lax import linalg as lax_linalg
+from weft.numpy.elementwise import absolute
+from weft.numpy.linalg.inputs import inexact, same_batch, square_matrix
+from weft.numpy.reductions import max as max_
+from weft.numpy.reductions import sum as sum_
+from weft.numpy.util import concrete_or_error, ensure_array
+from weft.ops.linalg_lu import solve
+from weft.ops.matrix import (
+    adjoint,
+    as_columns,
+    as_dtype,
+    as_rows,
+    diagonal,
+    identity_like,
+    matmul,
+    on_diagonal,
+    part,
+    real_dtype,
+    real_part,
+    resized,
+    rows_and_columns,
+    scalar,
+    triangle,
+)
+from weft.trace.array import Array
+
+# Padé approximants of the exponential: coefficients, and the largest 1-norm for which they are exact to rounding.
+_PADE = {
+    4: ((17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0), 3.925724783138660),
+    8: (
+        (
+            64764752532480000.0,
+            32382376266240000.0,
+            7771770303897600.0,
+            1187353796428800.0,
+            129060195264000.0,
+            10559470521600.0,
+            670442572800.0,
+            33522128640.0,
+            1323241920.0,
+            40840800.0,
+            960960.0,
+            16380.0,
+            182.0,
+            1.0,
+        ),
+        5.371920351148152,
+    ),
+}
+
+
+def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
+    """The matrix exponential, by a Padé approximant of the scaled matrix and repeated squaring.
+
+    A matrix whose norm needs more than `max_squarings` squarings gives NaN.
+    """
+    x = square_matrix("expm", A)
+    real = real_dtype(x.dtype)
+    coefficients, limit = _PADE[real.itemsize]
+    size = max_(sum_(absolute(x), axis=-2), axis=-1, initial=0)
+    needed = lax.ceil(
+        lax.div(lax.log(lax.max(lax.div(size, scalar(limit, size)), scalar(1, size))), scalar(math.log(2), size))
+    )
+    # The number of squarings is a step function of the matrix: it has no derivative, and needs none.
+    squarings = lax.convert_element_type(lax.stop_gradient(needed), np.int32)
+    squarings = lax.select_n(lax.is_finite(size), lax.full_like(squarings, max_squarings + 1), squarings)
+    allowed = lax.min(squarings, np.asarray(max_squarings, np.int32))
+    shrink = lax.exp2(lax.neg(lax.convert_element_type(allowed, real)))
+    scaled = lax.mul(x, as_dtype(_spread(shrink, x.shape), x.dtype))
+    made = _approximant(scaled, coefficients, upper_triangular)
+
+    def square(i: Any, r: Any) -> Any:
+        more = _spread(lax.gt(allowed, i), x.shape)
+        return lax.select_n(more, r, matmul(r, r))
+
+    rounds = max_(allowed, initial=0) if x.ndim > 2 else allowed
+    made = lax.fori_loop(np.int32(0), rounds, square, made)
+    too_large = lax.gt(squarings, np.asarray(max_squarings, np.int32))
+    return lax.select_n(_spread(too_large, x.shape), made, lax.full_like(made, math.nan))
+
+
+def _spread(x: Any, shape: Any) -> Any:
+    """One number for each matrix, repeated over its elements."""
+    return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - 2)))
+
+
+def _approximant(x: Any, coefficients: tuple[float, ...], upper_triangular: bool) -> Any:
+    """p(x) / p(−x), the polynomial p split into even and odd powers."""
+    one, squared = identity_like(x), matmul(x, x)
+    powers = [one, squared]
+    while 2 * len(powers) < len(coefficients):
+        powers.append(matmul(powers[-1], squared))
+    even = odd = None
+    for number, power in enumerate(powers):
+        first, second = (lax.mul(power, scalar(coefficients[2 * number + k], x)) for k in (0, 1))
+        even = first if even is None else lax.add(even, first)
+        odd = second if odd is None else lax.add(odd, second)
+    odd = matmul(x, odd)
+    top, bottom = lax.add(even, odd), lax.sub(even, odd)
+    if upper_triangular:
+        return lax_linalg.triangular_solve(bottom, top, left_side=True)
+    return solve(bottom, top)
+
+
+def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
+    """The exponential of A and its derivative in the direction E; the derivative alone unless `compute_expm`."""
+    a, e = inexact("expm_frechet", A, E)
+    if a.shape != e.shape or a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(
+            f"expm_frechet takes square matrices of one shape, got {a.shape} and {e.shape}.  at {user_line()}"
+        )
+    value, derivative = jvp(expm, (a,), (e,))
+    return (value, derivative) if compute_expm else derivative
+
+
+def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
+    """T and Z with a = Z T Zᴴ, Z unitary, T upper triangular, up to 2x2 blocks of a real matrix with output "real"."""
+    if output not in ("real", "complex"):
+        raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output!r}.  at {user_line()}")
+    x = square_matrix("schur", a)
+    if output == "complex":
+        x = as_dtype(x, dtypes.to_complex_dtype(x.dtype))
+    t, z = lax_linalg.schur(x)
+    return t, z
+
+
+def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
+    """The triangular complex Schur form from a real one with 2x2 blocks."""
+    t, z = inexact("rsf2csf", T, Z)
+    triangular, turn = schur(t, output="complex")
+    return triangular, matmul(as_dtype(z, turn.dtype), turn)
+
+
+def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) -> Any:
+    """An upper triangular function of the upper triangular t, from its diagonal `values`, one superdiagonal at a time.
+
+    `element(t, strict)` gives all elements from what is known above the diagonal so far.
+    """
+    rows, columns = rows_and_columns(t.shape)
+    distance = lax.sub(columns, rows)
+
+    def step(number: Any, strict: Any) -> Any:
+        return lax.select_n(lax.eq(distance, lax.convert_element_type(number, np.int32)), strict, element(t, strict))
+
+    strict = lax.fori_loop(np.int32(1), np.int32(max(t.shape[-1], 1)), step, lax.full_like(t, 0))
+    return lax.select_n(on_diagonal(t.shape), strict, as_columns(values, t.shape))
+
+
+def sqrtm(A: Any, blocksize: int = 1) -> Array:
+    """The principal square root of a square matrix, complex, by its Schur form."""
+    if blocksize != 1:
+        raise ValueError(f"sqrtm got blocksize={blocksize!r}; only 1 is used.  at {user_line()}")
+    t, z = schur(A, output="complex")
+    roots = lax.sqrt(diagonal(t))
+    sums = lax.add(as_columns(roots, t.shape), as_rows(roots, t.shape))
+    root = _by_superdiagonals(t, roots, lambda t, s: lax.div(lax.sub(t, matmul(s, s)), sums))
+    return matmul(matmul(z, root), adjoint(z))
+
+
+def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
+    """The function `func` of a matrix with distinct eigenvalues; with disp=False also an estimate of the error."""
+    t, z = schur(A, output="complex")
+    values = func(diagonal(t))
+    eigenvalues = diagonal(t)
+    gaps = lax.sub(as_rows(eigenvalues, t.shape), as_columns(eigenvalues, t.shape))
+    steps = lax.sub(as_rows(values, t.shape), as_columns(values, t.shape))
+    above = triangle(t, lower=False, offset=1)
+
+    def element(t: Any, s: Any) -> Any:
+        return lax.div(lax.add(lax.mul(t, steps), lax.sub(matmul(above, s), matmul(s, above))), gaps)
+
+    found = _by_superdiagonals(t, values, element)
+    result = matmul(matmul(z, found), adjoint(z))
+    if disp:
+        return result
+    smallest = lax.abs(_off_diagonal_minimum(gaps))
+    eps = float(np.finfo(real_dtype(t.dtype)).eps)
+    size = max_(sum_(absolute(above), axis=-2), axis=-1, initial=0)
+    error = lax.min(scalar(1, size), lax.max(scalar(eps, size), lax.mul(lax.div(scalar(eps, size), smallest), size)))
+    return result, error
+
+
+def _off_diagonal_minimum(gaps: Any) -> Any:
+    large = lax.select_n(on_diagonal(gaps.shape), lax.abs(gaps), lax.full_like(lax.abs(gaps), math.inf))
+    return lax.neg(max_(lax.neg(large), axis=(-2, -1), initial=-math.inf))
+
+
+def polar(
+    a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
+) -> tuple[Array, Array]:
+    """U with orthonormal columns (or rows) and positive semidefinite P: a = U P for side "right", a = P U for "left".
+
+    Both come from the singular value decomposition, whatever `method`, `eps` and `max_iterations` say.
+    """
+    if side not in ("right", "left"):
+        raise ValueError(f"The argument `side` must be either 'right' or 'left', got {side!r}.  at {user_line()}")
+    if method not in ("qdwh", "svd"):
+        raise ValueError(f"Unknown polar decomposition method {method!r}; it is 'qdwh' or 'svd'.  at {user_line()}")
+    (x,) = inexact("polar", a)
+    u, s, v = lax_linalg.svd(x, full_matrices=False)
+    values = as_dtype(s, x.dtype)
+    basis = adjoint(v) if side == "right" else u
+    factor = matmul(lax.mul(basis, as_rows(values, basis.shape)), adjoint(basis))
+    return matmul(u, v), factor
+
+
+def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
+    """The X with A X + X B = C, by the Schur forms of A and B whatever `method` and `tol` say."""
+    if method not in ("schur", "eigen"):
+        raise ValueError(f"Unrecognized method {method!r}; it is 'schur' or 'eigen'.  at {user_line()}")
+    a, b, c = inexact("solve_sylvester", A, B, C)
+    if a.shape[-1] != a.shape[-2] or b.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-1], b.shape[-1]):
+        raise ValueError(
+            f"solve_sylvester takes (m, m), (n, n) and (m, n), got {a.shape}, {b.shape}, {c.shape}.  at {user_line()}"
+        )
+    a, b, c = same_batch("solve_sylvester", a, b, c)
+    (r, u), (s, v) = schur(a, output="complex"), schur(b, output="complex")
+    f = matmul(matmul(adjoint(u), as_dtype(c, u.dtype)), v)
+    one = identity_like(r)
+    _, columns = rows_and_columns(s.shape[-2:])
+
+    def step(number: Any, y: Any) -> Any:
+        picked = lax.eq(part(columns, (0, 1), -2), lax.convert_element_type(number, np.int32))
+        unit = lax.broadcast_in_dim(
+            as_dtype(picked, s.dtype), (*s.shape[:-2], 1, s.shape[-1]), (s.ndim - 2, s.ndim - 1)
+        )
+        column = matmul(lax.sub(f, matmul(y, s)), lax.transpose(unit, (*range(s.ndim - 2), s.ndim - 1, s.ndim - 2)))
+        shift = sum_(lax.mul(diagonal(s), lax.reshape(unit, (*s.shape[:-2], s.shape[-1]))), axis=-1)
+        system = lax.add(r, lax.mul(one, _spread(shift, r.shape)))
+        return lax.add(y, matmul(lax_linalg.triangular_solve(system, column, left_side=True), unit))
+
+    y = lax.fori_loop(np.int32(0), np.int32(s.shape[-1]), step, lax.full_like(f, 0))
+    x = matmul(matmul(u, y), adjoint(v))
+    return x if dtypes.kind(c.dtype) == "c" else real_part(x)
+
+
+def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """H, zero below its first subdiagonal, similar to a; with `calc_q` also the unitary Q with a = Q H Qᴴ."""
+    x = square_matrix("hessenberg", a)
+    size = x.shape[-1]
+    if not size:
+        return (x, x) if calc_q else x
+    packed, taus = lax_linalg.hessenberg(x)
+    h = triangle(packed, lower=False, offset=-1)
+    if not calc_q:
+        return h
+    whole = identity_like(x)
+    if size == 1:
+        return h, whole
+    inner = lax_linalg.householder_product(resized(part(packed, (1, size), -2), size - 1, size - 1), taus)
+    q = lax.pad(inner, np.zeros((), x.dtype), [(0, 0, 0)] * (x.ndim - 2) + [(1, 0, 0), (1, 0, 0)])
+    rows, _ = rows_and_columns(x.shape)
+    return h, lax.select_n(lax.eq(rows, np.asarray(0, np.int32)), q, whole)
+
+
+def eigh_tridiagonal(
+    d: Any,
+    e: Any,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: Any = None,
+) -> Any:
+    """Eigenvalues (and vectors) of the Hermitian matrix with `d` on its diagonal and `e` beside it.
+
+    select: "a" for all, "i" for those numbered from select_range[0] to select_range[1] inclusive, "v" for those in the
+    half-open interval (select_range[0], select_range[1]], which needs numbers known when tracing. `tol` and `key`
+    belong to iterative methods and are not used.
+    """
+    d, e = inexact("eigh_tridiagonal", d, e)
+    if d.ndim != 1 or e.shape != (d.shape[0] - 1,):
+        raise ValueError(
+            f"eigh_tridiagonal takes vectors of size n and n-1, got {d.shape} and {e.shape}.  at {user_line()}"
+        )
+    if select not in ("a", "i", "v") or (select != "a" and select_range is None):
+        raise ValueError(
+            f"eigh_tridiagonal got select={select!r} with select_range={select_range!r}.  at {user_line()}"
+        )
+    size = d.shape[0]
+    middle = lax.mul(as_rows(d, (size, size)), identity_like(lax.full((size, size), 0, d.dtype)))
+    below = lax.pad(e, np.zeros((), e.dtype), [(0, 1, 0)])
+    beside = lax.mul(as_rows(below, (size, size)), _shifted_identity(size, e.dtype))
+    v, w = lax_linalg.eigh(lax.add(lax.add(middle, beside), adjoint(beside)), symmetrize_input=False)
+    if select == "i":
+        assert select_range is not None
+        bounds = (int(select_range[0]), int(select_range[1]) + 1)
+        w, v = part(w, bounds, -1), part(v, bounds, -1)
+    elif select == "v":
+        assert select_range is not None
+        numbers = concrete_or_error(
+            w, "eigh_tridiagonal with select='v' gives as many values as lie in the interval.", "use select='i' or 'a'"
+        )
+        inside = np.flatnonzero((numbers > select_range[0]) & (numbers <= select_range[1]))
+        bounds = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
+        w, v = part(w, bounds, -1), part(v, bounds, -1)
+    return w if eigvals_only else (w, v)
+
+
+def _shifted_identity(size: int, dtype: Any) -> Any:
+    """Ones below the diagonal."""
+    return ensure_array(np.eye(size, k=-1, dtype=dtype))
