@@ -23,9 +23,7 @@ ILL_TYPED = {
     "wrong result type": "{ lambda ; a:f32[3]. let b:f32[4] = sin a in (b,) }",
     "wrong result dtype": "{ lambda ; a:f32[3]. let b:f32[3] = lt a 0.0:f32[] in (b,) }",
     "operands that do not fit": "{ lambda ; a:f32[3] b:f32[4]. let c:f32[3] = add a b in (c,) }",
-    "too many operands": "{ lambda ; a:f32[3]. let b:f32[] = reduce_sum[axes=(0,)] a a in (b,) }",
     "too many results": "{ lambda ; a:f32[3]. let b:f32[3] c:f32[3] = sin a in (b,) }",
-    "unknown parameter": "{ lambda ; a:f32[3]. let b:f32[] = reduce_sum[dims=(0,)] a in (b,) }",
     "inside a carried program": (
         "{ lambda ; a:f32[3]. let\n"
         "    b:f32[3] = jit[name=f jaxpr={ lambda ; c:f32[3]. let d:f32[3] = lt c 0.0:f32[] in (d,) }] a\n"
@@ -41,6 +39,12 @@ def test_ill_typed_programs_are_refused(golden: Callable[[str, str], None]) -> N
             verify(parse(text))
         parts.append(f"# {name}\n{text}\n---\n{caught.value}\n")
     golden("ill_typed_programs.txt", "\n".join(parts))
+
+
+@pytest.mark.parametrize("call", ["reduce_sum[axes=(0,)] a a", "reduce_sum[dims=(0,)] a", "reduce_sum[axes=(0,)]"])
+def test_what_the_type_rule_cannot_take(call: str) -> None:
+    with pytest.raises(JaxprTypeError, match="The type rule of reduce_sum refuses the operands"):
+        verify(parse(f"{{ lambda ; a:f32[3]. let b:f32[] = {call} in (b,) }}"))
 
 
 def simple() -> Jaxpr:

@@ -111,7 +111,7 @@ def test_glu_halves_an_axis() -> None:
         nn.glu(wnp.ones(3))
 
 
-# ---------------------------------------------------------------------------------------------------------- over an axis
+# -------------------------------------------------------------------------------------------------------- over an axis
 
 M = np.array([[1.0, -2.0, 3.0, 0.5], [-1.0, 2.5, 0.3, 4.0]], np.float32)
 
@@ -180,7 +180,7 @@ def test_one_hot() -> None:
     assert nn.one_hot(1, 3, dtype=bool).dtype == np.bool_ and nn.one_hot(1, 3).dtype == np.float32
 
 
-# ------------------------------------------------------------------------------------------------------------- attention
+# ----------------------------------------------------------------------------------------------------------- attention
 
 
 def attention(q, k, v, allowed=None, bias=0.0, scale=None):
@@ -284,7 +284,7 @@ def test_scaled_dot_general_is_near_the_product(mode: str, error: float, rng) ->
     np.testing.assert_allclose(gradient, np.broadcast_to(np.asarray(right).sum(0), (3, 64)), atol=1.5 * error * 5)
 
 
-# ---------------------------------------------------------------------------------------------------------- initializers
+# -------------------------------------------------------------------------------------------------------- initializers
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_orthogonal_initializers() -> None:
     np.testing.assert_allclose(q.T @ q, 4 * np.eye(5), atol=1e-5)
     rows = np.asarray(initializers.orthogonal(column_axis=0)(key, (3, 5)))
     np.testing.assert_allclose(rows @ rows.T, np.eye(3), atol=1e-5)
-    kernel = np.asarray(initializers.delta_orthogonal()(key, (3, 3, 2, 4)))
+    kernel = np.array(initializers.delta_orthogonal()(key, (3, 3, 2, 4)))
     np.testing.assert_allclose(kernel[1, 1] @ kernel[1, 1].T, np.eye(2), atol=1e-5)
     kernel[1, 1] = 0
     assert (kernel == 0).all()

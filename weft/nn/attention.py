@@ -32,14 +32,15 @@ def dot_product_attention(
 ) -> Any:
     """softmax(query keyᵀ scale + bias) value for each head, softmax and logits in float32 at least.
 
-    Shapes (B is optional): query (B, T, N, H), key and value (B, S, K, H), where the N query heads are a multiple of the K
-    others (each of which then serves N / K of them); bias and mask broadcast to (B, N, T, S), a false mask meaning that
-    the pair is left out. A window (left, right) limits how far a query looks to either side. With `return_residual` the
-    logsumexp of the logits, of shape (B, T, N), comes too.
+    Shapes (B is optional): query (B, T, N, H), key and value (B, S, K, H), where the N query heads are a multiple of
+    the K others (each of which then serves N / K of them); bias and mask broadcast to (B, N, T, S), a false mask
+    meaning that the pair is left out. A window (left, right) limits how far a query looks to either side. With
+    `return_residual` the logsumexp of the logits, of shape (B, T, N), comes too.
     """
     if implementation not in (None, "xla"):
         raise ValueError(
-            f"dot_product_attention got implementation={implementation!r}; leave it out, or give 'xla', which is the same (at {user_line()})."
+            f"dot_product_attention got implementation={implementation!r} (at {user_line()}); leave it out, "
+            "or give 'xla', which is the same."
         )
     check_arraylike("dot_product_attention", query, key, value)
     shape = np.shape(query) if not isinstance(query, Array) else query.shape
@@ -83,7 +84,8 @@ def _check(query: Array, key: Array, value: Array) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 4:
             raise ValueError(
-                f"dot_product_attention needs {name} of 3 or 4 dimensions (batch, length, heads, size), got shape {x.shape} (at {user_line()})."
+                f"dot_product_attention needs {name} of 3 or 4 dimensions (batch, length, heads, size), "
+                f"got shape {x.shape} (at {user_line()})."
             )
         if x.dtype != query.dtype:
             raise ValueError(
@@ -93,12 +95,14 @@ def _check(query: Array, key: Array, value: Array) -> None:
     batch, _, heads, size = query.shape
     if key.shape[0] != batch or key.shape[3] != size or value.shape[:3] != key.shape[:3]:
         raise ValueError(
-            f"dot_product_attention got shapes that do not fit: query {query.shape}, key {key.shape}, value {value.shape} "
-            f"(at {user_line()}). Batch and head size must be equal, and key and value must agree in length and heads."
+            f"dot_product_attention got shapes that do not fit: query {query.shape}, key {key.shape}, "
+            f"value {value.shape} (at {user_line()}). Batch and head size must be equal, and key and value must agree "
+            "in length and heads."
         )
     if heads % key.shape[2]:
         raise ValueError(
-            f"dot_product_attention got {heads} query heads, which is no multiple of the {key.shape[2]} key heads (at {user_line()})."
+            f"dot_product_attention got {heads} query heads, which is no multiple of the {key.shape[2]} key heads "
+            f"(at {user_line()})."
         )
 
 
@@ -129,7 +133,8 @@ def _allowed(
         grouped = _by_group("mask", mask, shape, heads)
         if dtypes.kind(grouped.dtype) != "b":
             raise ValueError(
-                f"dot_product_attention needs a mask of booleans, got {dtypes.name(grouped.dtype)} (at {user_line()}). Numbers to add are a bias."
+                f"dot_product_attention needs a mask of booleans, got {dtypes.name(grouped.dtype)} "
+                f"(at {user_line()}). Numbers to add are a bias."
             )
         parts.append(grouped)
     row, column = (lax.broadcasted_iota(dtypes.int32, (queries, keys), axis) for axis in range(2))
@@ -153,6 +158,7 @@ def _lengths(name: str, lengths: Any, batch: Any, size: Any) -> Array:
     lengths = wnp.asarray(lengths)
     if lengths.shape != (batch,):
         raise ValueError(
-            f"dot_product_attention needs {name} of shape {(batch,)}, one length a sequence, got {lengths.shape} (at {user_line()})."
+            f"dot_product_attention needs {name} of shape {(batch,)}, one length a sequence, "
+            f"got {lengths.shape} (at {user_line()})."
         )
     return lax.broadcasted_iota(dtypes.int32, (1, size), 1) < lengths[:, None]

@@ -26,7 +26,9 @@ class Initializer(Protocol):
 def _dtype(dtype: Any, default: Any) -> np.dtype[Any]:
     """The dtype asked for in the call, else that of the initializer, else the default float."""
     chosen = dtype if dtype is not None else default
-    return dtypes.requested_dtype(float if chosen is None else chosen, "initializer")
+    found = dtypes.requested_dtype(float if chosen is None else chosen, "initializer")
+    assert isinstance(found, np.dtype)
+    return found
 
 
 def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
@@ -78,7 +80,7 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
     return init
 
 
-# ------------------------------------------------------------------------------------------------- by the size of layers
+# ----------------------------------------------------------------------------------------------- by the size of layers
 
 
 def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
@@ -86,10 +88,11 @@ def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
-    """How many inputs each output has and how many outputs each input; other axes are a receptive field, batch aside."""
+    """How many inputs each output has and how many outputs each input; axes besides are a receptive field."""
     if len(shape) <= 1:
         raise ValueError(
-            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} (at {user_line()})."
+            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} "
+            f"(at {user_line()})."
         )
     inputs, outputs, batches = (_axes(axis, len(shape)) for axis in (in_axis, out_axis, batch_axis))
     fan_in, fan_out, batch = (math.prod(shape[a] for a in axes) for axes in (inputs, outputs, batches))
@@ -106,8 +109,11 @@ def variance_scaling(
     batch_axis: int | Sequence[int] = (),
     dtype: Any = None,
 ) -> Initializer:
-    """Numbers of variance scale / n, where n counts inputs ('fan_in'), outputs ('fan_out') or their arithmetic ('fan_avg')
-    or geometric ('fan_geo_avg') mean; the distribution is 'truncated_normal', 'normal' or 'uniform'."""
+    """Numbers of variance scale / n from the distribution 'truncated_normal', 'normal' or 'uniform'.
+
+    The mode says what n counts: inputs ('fan_in'), outputs ('fan_out'), or their arithmetic ('fan_avg') or geometric
+    ('fan_geo_avg') mean.
+    """
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
@@ -149,7 +155,8 @@ def _drawn(distribution: str, key: Any, shape: tuple[int, ...], variance: np.nda
             return _uniform_disc(key, shape, dtype) * np.sqrt(variance)
         return random.uniform(key, shape, dtype, -1) * np.sqrt(np.array(3, dtype) * variance).astype(dtype)
     raise ValueError(
-        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected (at {user_line()})."
+        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected "
+        f"(at {user_line()})."
     )
 
 
@@ -206,7 +213,7 @@ xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
-# ------------------------------------------------------------------------------------------------------------ orthogonal
+# ---------------------------------------------------------------------------------------------------------- orthogonal
 
 
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
@@ -226,7 +233,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 
 
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Convolution kernels that are an orthogonal matrix at the centre and 0 elsewhere; shapes of 3, 4 or 5 dimensions."""
+    """Convolution kernels, of 3, 4 or 5 dimensions, that are an orthogonal matrix at the centre and 0 elsewhere."""
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
@@ -234,7 +241,8 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
             raise ValueError(f"delta_orthogonal needs a shape of 3, 4 or 5 dimensions, got {sizes} (at {user_line()}).")
         if sizes[-1] < sizes[-2]:
             raise ValueError(
-                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes} (at {user_line()})."
+                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes} "
+                f"(at {user_line()})."
             )
         matrix = orthogonal(scale=scale, column_axis=column_axis, dtype=found)(key, sizes[-2:])
         centre = tuple((size - 1) // 2 for size in sizes[:-2])

@@ -26,7 +26,7 @@ from weft.trace.array import Array
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """exp(x) / sum(exp(x)) along axes; where `where` is false, elements count for nothing and the result is 0."""
-    shifted, exponentials, total = _exponentials("softmax", x, axis, where)
+    _, exponentials, total = _exponentials("softmax", x, axis, where)
     made = exponentials / total
     return made if where is None else wnp.where(where, made, wnp.zeros_like(made))
 
@@ -34,7 +34,7 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 @functools.partial(jit, static_argnames=("axis",))
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """log(softmax(x)), computed without leaving the logarithm; -inf where `where` is false."""
-    shifted, exponentials, total = _exponentials("log_softmax", x, axis, where)
+    shifted, _, total = _exponentials("log_softmax", x, axis, where)
     made = shifted - wnp.log(total)
     return made if where is None else wnp.where(where, made, np.array(-np.inf, made.dtype))
 
@@ -53,7 +53,7 @@ def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Arra
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
-    """log(sum(b * exp(a))) over axes, without overflow; with `return_sign` also the sign of the sum, for negative `b`."""
+    """log(sum(b * exp(a))) over axes, without overflow; with `return_sign` also the sign of a sum with negative `b`."""
     if b is not None:
         check_arraylike("logsumexp", a, b)
         values, factors = (ensure_array(x) for x in promote_args_inexact("logsumexp", a, b))

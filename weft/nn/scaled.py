@@ -33,7 +33,7 @@ class BlockScaleConfig:
 
 
 def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
-    """The quantization 'mxfp8' (blocks of 32, scales that are powers of two) or 'nvfp4' (blocks of 16, a global scale)."""
+    """The quantization 'mxfp8' (blocks of 32, powers of two as scales) or 'nvfp4' (blocks of 16, a global scale)."""
     if mode == "mxfp8":
         if global_scale is not None:
             raise ValueError(f"The mode 'mxfp8' has no global scale, got {global_scale!r} (at {user_line()}).")
@@ -59,8 +59,8 @@ def scaled_matmul(
     fits = fits and left_scales.shape[:2] == left.shape[:2] and right_scales.shape[:2] == right.shape[:2]
     if not fits or not left_scales.shape[2] or left.shape[2] % left_scales.shape[2]:
         raise ValueError(
-            "scaled_matmul needs shapes (B, M, K), (B, N, K), (B, M, blocks) and (B, N, blocks), where blocks divides K; "
-            f"got {shapes} (at {user_line()})."
+            "scaled_matmul needs shapes (B, M, K), (B, N, K), (B, M, blocks) and (B, N, blocks), where blocks divides "
+            f"K; got {shapes} (at {user_line()})."
         )
     dtype = dtypes.requested_dtype(preferred_element_type, "scaled_matmul")
     wide = [_expand(x, scales) for x, scales in ((left, left_scales), (right, right_scales))]
@@ -82,13 +82,14 @@ def scaled_dot_general(
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: str | None = None,
 ) -> Array:
-    """`lax.dot_general` of operands quantized by `configs[0]` and `configs[1]`; without configs it is the plain product.
+    """`lax.dot_general` of operands quantized by `configs[0]` and `configs[1]`; without configs, the plain product.
 
     The derivative passes straight through the quantization: that of the product at the quantized operands.
     """
     if implementation is not None:
         raise ValueError(
-            f"scaled_dot_general got implementation={implementation!r}; there is one implementation, leave it out (at {user_line()})."
+            f"scaled_dot_general got implementation={implementation!r}; there is only one, so leave it out "
+            f"(at {user_line()})."
         )
     check_arraylike("scaled_dot_general", lhs, rhs)
     left, right = ensure_array(lhs), ensure_array(rhs)
@@ -108,8 +109,8 @@ def _rounded(x: Array, axes: tuple[int, ...], config: BlockScaleConfig) -> Array
     size = math.prod(x.shape[axis] for axis in axes)
     if size % config.block_size:
         raise ValueError(
-            f"scaled_dot_general in mode {config.mode!r} needs a contracted size that is a multiple of {config.block_size}, "
-            f"got {size} (at {user_line()})."
+            f"scaled_dot_general in mode {config.mode!r} needs a contracted size that is a multiple of "
+            f"{config.block_size}, got {size} (at {user_line()})."
         )
     blocks = wnp.reshape(ordered, (-1, config.block_size))
     rounded = _round_blocks(lax.stop_gradient(blocks), config)
@@ -135,7 +136,7 @@ def _next_power_of_two(x: Array) -> Array:
     """The least power of two, from 2**-127 on, that is not below x."""
     bits = lax.bitcast_convert_type(x, dtypes.uint32)
     exponent, mantissa = bits >> np.uint32(23), bits & np.uint32(0x7FFFFF)
-    # A mantissa moves up to the next exponent; denormals up to 2**-127 have it already, and past the last there is none.
+    # A mantissa moves up to the next exponent, unless that is past the last; denormals up to 2**-127 become that.
     moves = (mantissa > 0) & (exponent != 254) & ~((exponent == 0) & (mantissa <= 0x400000))
     exponent = wnp.where(moves, exponent + np.uint32(1), exponent)
     power = lax.bitcast_convert_type(exponent << np.uint32(23), dtypes.float32)

@@ -33,8 +33,7 @@ from weft.trace.array import Array
 
 
 def _part(a: Array, start: int, stop: int, axis: int) -> Array:
-    length = a.shape[axis]
-    return lax.slice_in_dim(a, start if start >= 0 else length + start, stop if stop > 0 else length + stop, axis=axis)
+    return lax.slice_in_dim(a, start, stop, axis=axis)
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
@@ -235,8 +234,6 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
         padding = [(0, 0)]
     elif mode == "same":
         padding = [(size // 2, size - size // 2 - 1)]
-        if name == "correlate" and backward:
-            padding = [(size - size // 2 - 1, size // 2)]
     elif mode == "full":
         padding = [(size - 1, size - 1)]
     else:

@@ -189,7 +189,8 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
     adjust = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.sign(x2), lax.sign(rest)))
     rest = choose(adjust, lax.add(rest, x2), rest)
     quotient = choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
-    return lax.round(quotient), rest
+    # Nothing remains defined of a division by zero, but the quotient is infinite.
+    return choose(lax.eq(x2, zero), lax.div(x1, x2), lax.round(quotient)), rest
 
 
 def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
@@ -282,7 +283,7 @@ def power(x1: Any, x2: Any, /) -> Array:
             (x1,) = promote_args_numeric("power", x1)
         return lax.integer_pow(x1, x2)
     base, exponent = (ensure_array(x) if np.ndim(x) or isinstance(x, Array) else x for x in (x1, x2))
-    if kind_of(base) in "fc" and kind_of(exponent) in "iu" and not dtypes.is_weakly_typed(base):
+    if kind_of(base) in "fc" and kind_of(exponent) in "iu":
         base, exponent = broadcast_operands(
             "power", [cast(base, dtypes.dtype(base, canonicalize=True)), ensure_array(exponent)]
         )
@@ -340,8 +341,9 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     divisor = choose(lax.eq(large, zero), number_like(large, 1), large)
     ratio = lax.div(small, divisor)
     length = lax.mul(large, lax.sqrt(lax.add(one, lax.mul(ratio, ratio))))
-    infinite = lax.eq(large, number_like(x1, math.inf))
-    return choose(lax.bitwise_or(infinite, lax.eq(large, zero)), large, length)
+    infinity = number_like(x1, math.inf)
+    infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))  # wins over not-a-number
+    return choose(infinite, infinity, choose(lax.eq(large, zero), large, length))
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:

@@ -673,17 +673,12 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     if positions.ndim > 1:
         raise ValueError(f"insert takes positions of rank 0 or 1, got shape {positions.shape}.  at {user_line()}")
     dtype = dtypes.default_int_dtype()
-    single = positions.size == 1
-    if single and new.ndim > 0 and positions.ndim == 0 and new.ndim == a.ndim:
-        new = moveaxis(new, 0, place)
     new = converted(new, a.dtype)
-    if single:
-        flat = lax.reshape(positions, (1,))
-        count = new.shape[place] if new.ndim == a.ndim else 1
-        if a.ndim == 1 and new.ndim <= 1:
-            count = new.size
-            new = lax.reshape(new, (count,))
-        flat = expand_to(flat, (count,))
+    if positions.size == 1:
+        new = lax.reshape(new, (1,) * (a.ndim - new.ndim) + new.shape)
+        new = moveaxis(new, 0, place) if positions.ndim == 0 else new
+        count = new.shape[place]
+        flat = expand_to(lax.reshape(positions, (1,)), (count,))
     else:
         flat, count = lax.reshape(positions, (positions.size,)), positions.size
     sizes = (*a.shape[:place], count, *a.shape[place + 1 :])

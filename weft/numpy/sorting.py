@@ -195,8 +195,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
         return filled(ensure_array(x).shape, 0, dtype)
     side, method = ("right" if not right else "left"), method or "scan"
     upward = searchsorted(edges, x, side, method=method)
-    other = "left" if side == "right" else "right"
-    downward = lax.sub(cast(count, dtype), searchsorted(lax.rev(edges, (0,)), x, other, method=method))
+    downward = lax.sub(cast(count, dtype), searchsorted(lax.rev(edges, (0,)), x, side, method=method))
     increasing = lax.ge(edges[-1], edges[0])
     return choose_where(increasing, upward, downward)
 

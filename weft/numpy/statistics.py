@@ -186,8 +186,7 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
     elif method == "higher":
         made = where(lax.eq(weight, cast(0, compute)), below, above)
     elif method == "nearest":
-        nearest = lax.round(position, lax.RoundingMethod.TO_NEAREST_EVEN)
-        made = where(lax.eq(nearest, low), below, above)
+        made = where(lax.le(weight, cast(0.5, compute)), below, above)
     else:
         made = where(lax.eq(weight, cast(0, compute)), below, multiply(add(below, above), 0.5))
     if ignore_nan:

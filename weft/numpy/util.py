@@ -131,7 +131,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
             return _constant(convert_element_type.eval(x._value, new_dtype=dtype), weak)
         return convert_element_type(x, new_dtype=dtype, weak_type=weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
-        return _constant(dtypes.coerce_value(x, dtype), weak)
+        return _constant(scalar_value(x, dtype), weak)
     if isinstance(x, (np.ndarray, np.generic)):
         value = dtypes.canonical_array(x)
         if value.dtype != dtype:
@@ -159,45 +159,53 @@ def strong(x: Array) -> Array:
     return convert_element_type(x, new_dtype=x.dtype, weak_type=False)
 
 
+def scalar_value(value: Any, dtype: Any) -> np.ndarray:
+    """A Python number as a rank-0 array of a dtype, quickly where it fits for certain."""
+    kind = type(value)
+    if kind is float:
+        if dtype is dtypes.float32 and (_LEAST < value < _GREATEST or -_GREATEST < value < -_LEAST or value == 0.0):
+            return np.array(value, dtype)
+    elif kind is int and -128 <= value <= 127 and dtype in _NUMBERS and (value >= 0 or dtype not in _UNSIGNED):
+        return np.array(value, dtype)
+    return dtypes.coerce_value(value, dtype)
+
+
+_LEAST, _GREATEST = 1.2e-38, 3.4e38
+_UNSIGNED = frozenset(dtypes.as_dtype(name) for name in ("uint8", "uint16", "uint32", "uint64"))
+_NUMBERS = _UNSIGNED | frozenset(
+    dtypes.as_dtype(name)
+    for name in ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16", "complex64")
+)
+
+
 def promote_dtypes(*args: Any) -> list[Any]:
     """The arguments in the dtype they promote to."""
     if len(args) == 2:
         x, y = args
         if isinstance(x, Array):
-            first: ArrayType = x.aval
-            kind = type(y)
             if isinstance(y, Array):
-                second: ArrayType = y.aval
-                if first.dtype is second.dtype:
+                if x.aval.dtype is y.aval.dtype:  # type: ignore[attr-defined]
                     return [x, y]
-            elif kind is float:
-                if not first.weak_type and first.dtype is dtypes.float32:
-                    return [x, np.array(y, dtypes.float32)]
-            elif kind is int and not first.weak_type and first.dtype in _NUMBERS:
-                return [x, dtypes.coerce_value(y, first.dtype)]
+            elif _takes(x.aval, type(y)):
+                return [x, scalar_value(y, x.aval.dtype)]
+        elif isinstance(y, Array) and _takes(y.aval, type(x)):
+            return [scalar_value(x, y.aval.dtype), y]
     if len(args) == 1:
         return [args[0] if isinstance(args[0], Array) else cast(args[0], *_result_type(args))]
     dtype, weak = _result_type(args)
     return [cast(x, dtype, weak) for x in args]
 
 
-_NUMBERS = frozenset(
-    dtypes.as_dtype(name)
-    for name in (
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "bfloat16",
-    )
-)
+def _takes(aval: ArrayType, kind: type) -> bool:
+    """Whether a Python number of a kind takes the dtype of an array that it meets."""
+    if aval.weak_type:
+        return False
+    if kind is int:
+        return aval.dtype in _NUMBERS
+    return kind is float and aval.dtype in _FLOATS
+
+
+_FLOATS = frozenset(dtypes.as_dtype(name) for name in ("float16", "float32", "float64", "bfloat16", "complex64"))
 
 
 def _result_type(args: Sequence[Any]) -> tuple[Any, bool]:
@@ -239,6 +247,8 @@ def promote_args(name: str, *args: Any) -> list[Any]:
     for x in args:
         if not isinstance(x, _ARRAYLIKE):
             check_arraylike(name, *args)
+    if len(args) == 2 and getattr(args[0], "aval", name) is getattr(args[1], "aval", None):
+        return list(args)
     try:
         promoted = promote_dtypes(*args)
     except ValueError as error:

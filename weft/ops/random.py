@@ -24,14 +24,21 @@ from weft.ops.shape import broadcast_in_dim, move_axis, reshape
 from weft.sharding.factors import AxisFactors, elementwise
 
 WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
-UNSIGNED = {8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32), 64: np.dtype(np.uint64)}
+UNSIGNED: dict[int, np.dtype[Any]] = {
+    8: np.dtype(np.uint8),
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.uint64),
+}
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
+MASK = 0xFFFFFFFF
+FEW = 8
 BLOCK = 1 << 14  # words enciphered at a time, so that the rounds stay in cache
 
 
 class KeyDtype(dtypes.ExtendedDtype):
-    """The dtype of random keys of one generator; `impl` is the name users choose it by, `key_shape` that of its words."""
+    """The dtype of random keys of one generator: `impl` is its name, `key_shape` the shape of a key's words."""
 
     type = dtypes.prng_key
 
@@ -65,7 +72,20 @@ def key_dtype(impl: str) -> KeyDtype:
     return IMPLEMENTATIONS[impl]
 
 
-# ------------------------------------------------------------------------------------------------------------ the cipher
+# ---------------------------------------------------------------------------------------------------------- the cipher
+
+
+def threefry_pair(key_first: int, key_second: int, x: int, y: int) -> tuple[int, int]:
+    """Encipher one pair of words, on Python integers: for a few pairs these are quicker than arrays."""
+    keys = (key_first, key_second, key_first ^ key_second ^ 0x1BD11BDA)
+    x, y = x + key_first & MASK, y + key_second & MASK
+    for stage in range(5):
+        for rotation in ROTATIONS[stage % 2]:
+            x = x + y & MASK
+            y = (y << rotation & MASK | y >> 32 - rotation) ^ x
+        x = x + keys[(stage + 1) % 3] & MASK
+        y = y + keys[(stage + 2) % 3] + stage + 1 & MASK
+    return x, y
 
 
 def threefry(key_first: Any, key_second: Any, first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -100,6 +120,11 @@ def enciphered_counts(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     first, second = (words.reshape(-1, 1) for words in words_of(keys))
     rows = first.shape[0]
     x, y = np.empty((rows, size), np.uint32), np.empty((rows, size), np.uint32)
+    if rows * size <= FEW:
+        for row, (a, b) in enumerate(zip(first[:, 0].tolist(), second[:, 0].tolist(), strict=True)):
+            for column in range(size):
+                x[row, column], y[row, column] = threefry_pair(a, b, 0, column)
+        return x, y
     columns = min(size, BLOCK)
     if not columns:
         return x, y
@@ -140,7 +165,7 @@ def make_keys(first: Any, second: Any, shape: Sequence[int]) -> np.ndarray:
     return keys
 
 
-# -------------------------------------------------------------------------------------------------------- the primitives
+# ------------------------------------------------------------------------------------------------------ the primitives
 
 
 def check_key(name: str, aval: Any) -> KeyDtype:
@@ -317,7 +342,7 @@ class random_bits(KeyOperation):
         return array_type((*keys.shape, *shape), UNSIGNED[bit_width])
 
     def eval(self, keys: Any, *, bit_width: int, shape: Shape) -> Any:
-        size = math.prod(shape)  # type: ignore[arg-type]
+        size = count_of(shape)
         if not config.threefry_partitionable:
             return older_bits(keys, bit_width, size).reshape((*keys.shape, *shape))
         first, second = enciphered_counts(keys, size)
@@ -347,7 +372,7 @@ class random_split(KeyOperation):
         return array_type((*keys.shape, *shape), keys.dtype)
 
     def eval(self, keys: Any, *, shape: Shape) -> Any:
-        size: int = math.prod(shape)  # type: ignore[assignment, arg-type]
+        size = count_of(shape)
         if config.threefry_partitionable:
             first, second = enciphered_counts(keys, size)
         else:
@@ -380,21 +405,16 @@ class random_fold_in(Primitive):
         return array_type(shape, keys.dtype)
 
     def eval(self, keys: Any, data: Any) -> Any:
+        if not keys.shape and not np.shape(data):
+            first, second = keys.item()
+            return make_keys(*threefry_pair(first, second, 0, int(data)), ())
         first, second = words_of(keys)
         return make_keys(*threefry(first, second, np.uint32(0), data), np.broadcast_shapes(keys.shape, np.shape(data)))
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
-        keys, data = (a if d is None else front(a, d) for a, d in zip(args, dims, strict=True))
-        shape = next(tuple(a.shape) for a, d in zip((keys, data), dims, strict=True) if d is not None)
-        rank = max(len(np.shape(a)) - (d is not None) for a, d in zip((keys, data), dims, strict=True))
-        if rank:
-            inner = next(
-                tuple(np.shape(a))[d is not None :]
-                for a, d in zip((keys, data), dims, strict=True)
-                if len(np.shape(a)) - (d is not None)
-            )
-            shape = (shape[0], *inner)
-            keys, data = (lifted(a, d is not None, shape) for a, d in zip((keys, data), dims, strict=True))
+        shapes = [tuple(n for i, n in enumerate(np.shape(a)) if i != d) for a, d in zip(args, dims, strict=True)]
+        full = (axis.size, *max(shapes, key=len))
+        keys, data = (lifted(a, d, full) for a, d in zip(args, dims, strict=True))
         return self(keys, data), 0
 
     def factors(self, keys: ArrayType, data: ArrayType) -> AxisFactors:
@@ -421,13 +441,19 @@ class random_clone(KeyOperation):
         yield Sample(sample_keys(2), differentiable=False)
 
 
-def lifted(x: Any, batched: bool, shape: Shape) -> Any:
+def count_of(shape: Any) -> int:
+    """How many elements a shape has; when numbers are drawn, every size is known."""
+    return math.prod(shape)
+
+
+def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
     """An operand of `random_fold_in` in the full batched shape, unless it is a scalar that fits anyway."""
-    rank = len(np.shape(x)) - batched
-    if not batched and not rank:
+    x = x if dim is None else front(x, dim)
+    rank = len(np.shape(x))
+    if (dim is None and not rank) or rank == len(shape):
         return x
-    placed = (*((0,) if batched else ()), *(range(1, len(shape)) if rank else ()))
-    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(placed))
+    placed = (0,) if dim is not None else tuple(range(1, len(shape)))
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=placed)
 
 
 def check_shape(name: str, shape: Shape) -> None:

@@ -14,7 +14,6 @@ from weft.ops.exponential import FloatFunction, exp
 from weft.ops.scalar import constant_like, float_samples, precise, unit_ramp
 from weft.ops.select import where
 
-
 CENTRAL = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,

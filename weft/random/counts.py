@@ -1,4 +1,4 @@
-"""Counts of events: Poisson, binomial and multinomial numbers, by inversion where they are small and rejection elsewhere."""
+"""Counts of events: Poisson, binomial and multinomial numbers, by inversion where they are small, else by rejection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.random.keys import one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, integer_dtype, parameters, real_dtype, sampler
 from weft.trace.array import Array
 
-# -------------------------------------------------------------------------------------------------------------- poisson
+# ------------------------------------------------------------------------------------------------------------- poisson
 
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -89,7 +89,7 @@ def _poisson_rejection(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
     return lax.convert_element_type(lax.while_loop(more, step, start)[1], dtype)
 
 
-# ------------------------------------------------------------------------------------------------------------- binomial
+# ------------------------------------------------------------------------------------------------------------ binomial
 
 TAILS = tuple(
     math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi)) for k in range(10)
@@ -191,7 +191,7 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
-    """How n trials fall on the outcomes along the last axis of p, as floats; `unroll` is that of the scan over outcomes."""
+    """How n trials fall on the outcomes along the last axis of p, as floats; `unroll` is that of the scan over them."""
     typed, _ = one_key("multinomial", key)
     found = real_dtype("multinomial", dtype)
     n, p = parameters("multinomial", found, n, p)
@@ -201,8 +201,8 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     sizes = (*fitting, shape_of(p)[-1]) if shape is None else as_shape(shape)
     if sizes[-1:] != tuple(shape_of(p)[-1:]) or broadcast_shape("multinomial", sizes[:-1], fitting) != sizes[:-1]:
         raise ValueError(
-            f"multinomial got shape={sizes}, which does not end in what n of shape {shape_of(n)} and p of shape {shape_of(p)} "
-            f"broadcast to, {(*fitting, shape_of(p)[-1])} (at {user_line()})."
+            f"multinomial got shape={sizes}, which does not end in what n of shape {shape_of(n)} and p of shape "
+            f"{shape_of(p)} broadcast to, {(*fitting, shape_of(p)[-1])} (at {user_line()})."
         )
     return _multinomial(typed, n, p, shape=sizes, dtype=found, unroll=unroll)
 

@@ -43,6 +43,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
     if dtypes.kind(found) not in "iu":
         raise TypeError(f"randint draws integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    assert isinstance(found, np.dtype)
     check_arraylike("randint", minval, maxval)
     sizes = draw_shape("randint", as_shape(shape), shape_of(minval), shape_of(maxval))
     limits = dtypes.iinfo(found)
@@ -140,7 +141,7 @@ def _rademacher(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> 
 
 def draw_rademacher(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     """Random signs as numbers of `dtype`."""
-    positive = draw_uniform(key, shape, dtypes.canonicalize_dtype(dtypes.float64)) < 0.5
+    positive = draw_uniform(key, shape, dtypes.default_float_dtype()) < 0.5
     return np.array(2, dtype) * lax.convert_element_type(positive, dtype) - np.array(1, dtype)
 
 
@@ -148,7 +149,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of trials of success probability p up to the first success."""
     typed, _ = one_key("geometric", key)
     found = integer_dtype("geometric", dtype)
-    (p,) = parameters("geometric", dtypes.canonicalize_dtype(dtypes.float64), p)
+    (p,) = parameters("geometric", dtypes.default_float_dtype(), p)
     return _geometric(typed, p, shape=draw_shape("geometric", shape, shape_of(p)), dtype=found)
 
 
@@ -159,7 +160,7 @@ def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
     return lax.convert_element_type(trials, dtype)
 
 
-# ----------------------------------------------------------------------------------------------- choosing and reordering
+# --------------------------------------------------------------------------------------------- choosing and reordering
 
 
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
@@ -232,7 +233,8 @@ def _choose_indices(
     (p,) = parameters("choice", dtypes.to_inexact_dtype(dtype_of(p)), p)
     if shape_of(p) != (population,):
         raise ValueError(
-            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)} (at {user_line()})."
+            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)} "
+            f"(at {user_line()})."
         )
     if not replace:
         # The largest of log p plus Gumbel noise is a draw; the k largest are k draws without replacement.
@@ -266,7 +268,8 @@ def categorical(
     count = math.prod(leading)
     if count > logits.shape[axis]:
         raise ValueError(
-            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement (at {user_line()})."
+            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement "
+            f"(at {user_line()})."
         )
     noisy = wnp.moveaxis(logits + gumbel(typed, logits.shape, logits.dtype, mode=mode), axis, -1)
     _, indices = lax.top_k(noisy, count)

@@ -97,7 +97,7 @@ def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Arr
     return drawn, tangents[1] * (lax.random_gamma_grad(alpha, sample) / sample)
 
 
-# --------------------------------------------------------------------------------------------------------- made of gamma
+# ------------------------------------------------------------------------------------------------------- made of gamma
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:

@@ -1,7 +1,7 @@
 """Random keys: making them from seeds, splitting them, folding numbers into them, and their raw words.
 
-A typed key (`key`) is an array of dtype `key<fry>`; a raw one (`PRNGKey`) is a uint32 array whose last dimension holds the
-key's two words. Every function takes both and gives back the kind that it got.
+A typed key (`key`) is an array of dtype `key<fry>`; a raw one (`PRNGKey`) is a uint32 array whose last dimension holds
+the key's two words. Every function takes both and gives back the kind that it got.
 """
 
 from __future__ import annotations
@@ -192,6 +192,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         raise ValueError(
             f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for (at {user_line()})."
         )
+    assert isinstance(found, np.dtype)
     return draw_bits(typed, as_shape(shape), found)
 
 

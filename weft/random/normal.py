@@ -27,6 +27,7 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
         raise ValueError(
             f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for (at {user_line()})."
         )
+    assert isinstance(found, np.dtype)
     return found
 
 
@@ -92,7 +93,7 @@ def _maxwell(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Maxwell numbers with a random sign, times scale, plus loc; their shape is `shape` followed by that of the parameters."""
+    """Maxwell numbers with a random sign, times scale, plus loc, of shape `shape` and then that of the parameters."""
     typed, _ = one_key("double_sided_maxwell", key)
     found = real_dtype("double_sided_maxwell", dtype)
     loc, scale = parameters("double_sided_maxwell", found, loc, scale)
@@ -128,13 +129,13 @@ def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
     return wnp.where(u <= mean / (mean + x), x, square / x)
 
 
-# ------------------------------------------------------------------------------------------------- vectors and matrices
+# ------------------------------------------------------------------------------------------------ vectors and matrices
 
 
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
-    """Normal vectors with the given mean and covariance, whose factor comes from `method`: 'cholesky', 'eigh' or 'svd'."""
+    """Normal vectors of given mean and covariance, which is factored by `method`: 'cholesky', 'eigh' or 'svd'."""
     typed, _ = one_key("multivariate_normal", key)
     found = real_dtype("multivariate_normal", dtype)
     if method not in ("cholesky", "eigh", "svd"):

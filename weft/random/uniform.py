@@ -30,6 +30,7 @@ def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     found = dtypes.requested_dtype(float if dtype is None else dtype, name)
     if dtypes.kind(found) != "f":
         raise ValueError(f"{name} draws floats, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    assert isinstance(found, np.dtype)
     return found
 
 
@@ -38,6 +39,7 @@ def integer_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     found = dtypes.requested_dtype(int if dtype is None else dtype, name)
     if dtypes.kind(found) not in "iu":
         raise ValueError(f"{name} draws integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+    assert isinstance(found, np.dtype)
     return found
 
 
@@ -54,13 +56,13 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
     found = as_shape(shape)
     if broadcast_shape(name, found, *map(tuple, parameter_shapes)) != found:
         raise ValueError(
-            f"{name} got shape={found}, to which its parameters of shape {', '.join(map(str, parameter_shapes))} do not "
-            f"broadcast (at {user_line()}). Leave shape out, or include the parameters' dimensions in it."
+            f"{name} got shape={found}, to which its parameters of shape {', '.join(map(str, parameter_shapes))} do "
+            f"not broadcast (at {user_line()}). Leave shape out, or include the parameters' dimensions in it."
         )
     return found
 
 
-# -------------------------------------------------------------------------------------------------------------- uniform
+# ------------------------------------------------------------------------------------------------------------- uniform
 
 
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
@@ -130,7 +132,7 @@ def _halves(x: Any) -> tuple[Any, Any]:
     return high, wnp.subtract(x, high)
 
 
-# --------------------------------------------------------------------------------------------- one formula from uniform
+# -------------------------------------------------------------------------------------------- one formula from uniform
 
 
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
@@ -146,7 +148,7 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 
 
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
-    """Standard Gumbel numbers, -log(-log u). With mode 'high' the right tail gets twice the bits; 'low' is the default."""
+    """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low'."""
     typed, _ = one_key("gumbel", key)
     if mode not in (None, "low", "high"):
         raise ValueError(f"gumbel got mode={mode!r}; 'high' or 'low' is expected (at {user_line()}).")

@@ -1,8 +1,8 @@
 """The check that no random key is used twice, over programs and, operation by operation, over concrete arrays.
 
-Drawing from a key or splitting it uses it up; folding a number into it does not, nor does `clone`. Slices use up their part
-of a key array. Reshaped or repeated keys are the same keys. Where an operation picks keys by values that are not known, the
-check lets them pass.
+Drawing from a key or splitting it uses it up; folding a number into it does not, nor does `clone`. Slices use up their
+part of a key array. Reshaped or repeated keys are the same keys. Where an operation picks keys by values that are not
+known, the check lets them pass.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def is_key_type(aval: Any) -> bool:
     return dtypes.issubdtype(getattr(aval, "dtype", np.dtype(bool)), dtypes.prng_key)
 
 
-# ------------------------------------------------------------------------------------------------------------- programs
+# ------------------------------------------------------------------------------------------------------------ programs
 
 
 def check_key_reuse(jaxpr: Jaxpr) -> None:
-    """Raise when the program uses a key twice that it was given or made, in whatever order its branches and loops run."""
+    """Raise when the program uses a key twice that it was given or made, through all of its branches and loops."""
     walk(jaxpr, [fresh(v.aval) for v in jaxpr.invars], None)
 
 
@@ -79,7 +79,7 @@ def fresh(aval: Any) -> Keys | None:
 
 
 def walk(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """Follow keys through a program. `at` is the line that the whole program is charged to, if it is called from one."""
+    """Follow keys through a program. `at` is the line that called it, to which all of its uses are charged."""
     known: dict[Var, Keys | None] = dict(zip(jaxpr.invars, arguments, strict=True))
 
     def look(atom: Any) -> Keys | None:
@@ -158,7 +158,7 @@ def follow_cond(params: Params, operands: Sequence[Keys | None], at: Location | 
 
 
 def follow_scan(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """Two rounds stand for any number: what a round uses up is missed in the next, unless the carry brings a new key."""
+    """Two rounds stand for any number: what one uses up is missed in the next, unless the carry brings a new key."""
     jaxpr, consts, count = params["jaxpr"], params["num_consts"], params["num_carry"]
     carry = list(operands[consts : consts + count])
     rounds = 1 if params["length"] == 1 else 2
@@ -194,7 +194,7 @@ FOLLOW: dict[str, Callable[[Params, Sequence[Keys | None], Location | None], Seq
 }
 
 
-# ------------------------------------------------------------------------------------------------------ concrete arrays
+# ----------------------------------------------------------------------------------------------------- concrete arrays
 
 _tracked: dict[int, tuple[weakref.ref[Any], Keys]] = {}
 
