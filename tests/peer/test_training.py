@@ -8,7 +8,7 @@ import jax
 import jax.nn
 import numpy as np
 import pytest
-from programs import cnn_loss, train, transformer_loss
+from tests.peer.programs import cnn_loss, train, transformer_loss
 
 import weft
 

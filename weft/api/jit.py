@@ -22,6 +22,7 @@ from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ops.call import jit as jit_primitive
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
+from weft.transforms.key_reuse import check_key_reuse
 
 logger = logging.getLogger("weft")
 LIMIT = 4096  # signatures remembered per function
@@ -124,6 +125,8 @@ class JitFunction:
         where = f"{name}, jit at {user_line()}"
         names = argument_paths(self._function, args, kwargs)
         jaxpr, constants = stage(flat_function(function, in_tree, out), types, where=where, names=names, name=name)
+        if config.debug_key_reuse:
+            check_key_reuse(jaxpr)
         program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
         if not any(isinstance(c, Tracer) for c in constants):  # else it belongs to the trace around this call
             self._cache[key] = program

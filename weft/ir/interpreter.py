@@ -11,6 +11,8 @@ from weft.base.settings import config
 from weft.ir.context import context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import check_finite
+from weft.ir.primitive import check_operands
+from weft.ir.types import type_of
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
@@ -54,6 +56,7 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     """The results of a program on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p, x)[0])`."""
+    check_operands("evaluate", [type_of(a) for a in args], jaxpr.in_avals)
     return replay(jaxpr, *args)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from weft.base.errors import MissingRuleError
+from weft.base.errors import JaxprTypeError, MissingRuleError
 from weft.ir.context import context
 from weft.ir.types import Type
 from weft.ir.zeros import Zero
@@ -217,6 +217,18 @@ class HigherOrder(Primitive):
     def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[Any], list[int | None]]:
         """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a carried program at 0."""
         raise MissingRuleError(f"`{self.name}` has no batch rule.")
+
+
+def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -> None:
+    """A program carried by an equation is called with operands of its arguments' types, up to weakness."""
+    if len(types) != len(expected):
+        raise JaxprTypeError(f"`{name}` carries a program of {len(expected)} arguments, but got {len(types)} operands.")
+    for number, (given, wanted) in enumerate(zip(types, expected, strict=True)):
+        if given is not wanted and not given.matches(wanted):
+            raise JaxprTypeError(
+                f"`{name}`: operand {number} does not have the type of the argument it is passed for.",
+                received=f"{given.short()} for {wanted.short()}",
+            )
 
 
 _registry: dict[str, Primitive] = {}

@@ -102,9 +102,11 @@ def axis_index(axis_name: Name) -> Any:
     return index
 
 
-def all_gather(x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying") -> Any:
     """Each leaf of all elements, stacked (or `tiled`: joined) along `axis`."""
     no_groups("all_gather", axis_index_groups)
+    if to != "varying":
+        raise ValueError(f"lax.all_gather over the axis of a vmap gives a value of the batch: to must be 'varying', got {to!r}.")
     names = names_of(axis_name)
 
     def one(leaf: Any) -> Any:

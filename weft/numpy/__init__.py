@@ -2,7 +2,7 @@
 
 import numpy as _numpy
 
-from weft.base.dtypes import finfo, iinfo, issubdtype, promote_types, result_type
+from weft.base.dtypes import finfo, iinfo, promote_types, result_type
 from weft.numpy import fft, linalg
 from weft.numpy.calculus import (
     bartlett,
@@ -189,6 +189,7 @@ from weft.numpy.logic import (
     isreal,
     isrealobj,
     isscalar,
+    issubdtype,
     iterable,
     left_shift,
     less,

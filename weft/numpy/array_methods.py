@@ -241,7 +241,7 @@ def _byteswap(self: Array) -> Array:
 _UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
-def _bits(dtype: Any) -> np.dtype[Any]:
+def _bits(dtype: Any) -> Any:
     if dtypes.kind(dtype) == "c" or dtype.itemsize not in _UNSIGNED:
         raise TypeError(f"Elements of {dtype} cannot be taken apart into bytes.  at {user_line()}")
     return _UNSIGNED[dtype.itemsize]
@@ -303,6 +303,17 @@ def _complex_parts(x: Array) -> Array:
     return lax.reshape(pairs, (*x.shape[:-1], x.shape[-1] * 2) if x.ndim else (2,))
 
 
+class NoMatrixError(ValueError, AttributeError):
+    """An array of rank 0 or 1 has no attribute `mT`, so that `hasattr` answers; and a `ValueError`, as from NumPy."""
+
+
+def _matrix_transpose(self: Array) -> Array:
+    """The last two axes swapped."""
+    if self.ndim < 2:
+        raise NoMatrixError(f"mT needs an array of rank 2 or more, got shape {self.shape}.  at {user_line()}")
+    return manipulation.matrix_transpose(self)
+
+
 class Layout(NamedTuple):
     """The order of axes in memory, the slowest first."""
 
@@ -332,6 +343,11 @@ def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
     """The array on a device."""
     creation.check_device(device)
     return self
+
+
+def _platform(self: Array) -> str:
+    """The kind of device that the array is on, such as "cpu"."""
+    return self.device.platform
 
 
 def _deep_copy(self: Array, memo: Any) -> Array:
@@ -376,6 +392,7 @@ METHODS: dict[str, Any] = {
     "mean": reductions.mean,
     "min": reductions.min,
     "nonzero": selection.nonzero,
+    "platform": _platform,
     "prod": reductions.prod,
     "ptp": reductions.ptp,
     "ravel": manipulation.ravel,
@@ -397,7 +414,7 @@ METHODS: dict[str, Any] = {
 }
 PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "T": manipulation.transpose,
-    "mT": manipulation.matrix_transpose,
+    "mT": _matrix_transpose,
     "at": At,
     "flat": manipulation.ravel,
     "format": _format,
@@ -425,7 +442,7 @@ def install() -> None:
     for name, function in _BINARY.items():
         setattr(Array, f"__{name}__", _binary(function))
         setattr(Array, f"__r{name}__", _reflected(function))
-    Array.__pow__ = _power  # type: ignore[attr-defined]
+    setattr(Array, "__pow__", _power)  # noqa: B010  (a method that the class declares for type checkers only)
     for name, function in _COMPARISONS.items():
         setattr(Array, f"__{name}__", _binary(function))
     for name, unary in _UNARY.items():

@@ -25,6 +25,7 @@ from weft.numpy.util import (
     cast,
     check_arraylike,
     concrete_or_error,
+    converted_value,
     ensure_array,
     expand_to,
     is_arraylike,
@@ -220,7 +221,7 @@ def _to_numpy(value: Any) -> Any:
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
     """An array from the bytes of an object that has the buffer protocol, copied."""
-    return asarray(np.frombuffer(buffer, dtype=dtypes.as_dtype(dtype), count=count, offset=offset))
+    return asarray(np.frombuffer(buffer, dtype=dtypes.storage(dtypes.as_dtype(dtype)), count=count, offset=offset))
 
 
 def fromfile(*args: Any, **kwargs: Any) -> Array:
@@ -235,7 +236,7 @@ def fromiter(*args: Any, **kwargs: Any) -> Array:
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
     """An array from numbers in a text, separated by `sep`."""
-    return asarray(np.fromstring(string, dtype=dtypes.as_dtype(dtype), count=count, sep=sep))
+    return asarray(np.fromstring(string, dtype=dtypes.storage(dtypes.as_dtype(dtype)), count=count, sep=sep))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -363,7 +364,7 @@ def arange(
         return scaled if low == 0 else lax.add(scaled, cast(low, wanted))
     if dtypes.kind(wanted) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
         return from_numpy(dtypes.convert(np.arange(low, high, by), wanted), copy=False)
-    return from_numpy(convert_element_type.eval(np.arange(low, high, by), new_dtype=wanted), copy=False)
+    return from_numpy(converted_value(np.arange(low, high, by), wanted), copy=False)
 
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:

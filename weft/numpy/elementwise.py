@@ -251,7 +251,12 @@ def _signbit(x: Any) -> Array:
     return lax.lt(lax.bitcast_convert_type(x, integer), np.zeros((), integer))
 
 
-_SAME_WIDTH = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_SAME_WIDTH: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.int8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
 
 
 def heaviside(x1: Any, x2: Any, /) -> Array:
@@ -301,7 +306,8 @@ def _static_integer(x: Any) -> Any:
     """A concrete integer scalar as a Python int; anything else unchanged."""
     if is_concrete(x) and not isinstance(x, (float, complex)) and np.ndim(x) == 0:
         try:
-            return operator.index(x if isinstance(x, (int, np.generic)) else np.asarray(x)[()])
+            value: Any = x if isinstance(x, (int, np.generic)) else np.asarray(x)[()]
+            return operator.index(value)
         except TypeError:
             return x
     return x

@@ -358,9 +358,14 @@ _KINDS = {
 }
 
 
-def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether a dtype is another one or, if that is an abstract type such as `floating`, of its kind."""
+    return dtypes.issubdtype(arg1, arg2)
+
+
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """Whether NumPy's casting rules allow a conversion between two dtypes."""
-    return np.can_cast(dtypes.as_dtype(from_), dtypes.as_dtype(to), casting=casting)
+    return np.can_cast(dtypes.storage(dtypes.as_dtype(from_)), dtypes.storage(dtypes.as_dtype(to)), casting=casting)
 
 
 # ------------------------------------------------------------------------------------------------------- bits in bytes

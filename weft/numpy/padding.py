@@ -184,7 +184,7 @@ def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bo
 
 
 def _statistic(part: Array, mode: str, count: int, axis: int) -> Array:
-    function = {"maximum": max, "minimum": min, "mean": mean, "median": median}[mode]
+    function: Any = {"maximum": max, "minimum": min, "mean": mean, "median": median}[mode]
     value = function(part, axis, keepdims=True)
     if kind_of(part) in "iu" and kind_of(value) == "f":
         value = round(value)

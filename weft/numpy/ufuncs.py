@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,8 +47,9 @@ class ufunc:
         at: Callable[..., Any] | None = None,
         reduceat: Callable[..., Any] | None = None,
     ):
-        functools.update_wrapper(self, func)
-        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.__doc__ = func.__doc__
+        self.__module__ = getattr(func, "__module__", __name__)
+        self.__name__: str = name or getattr(func, "__name__", "ufunc")
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin if nargs is None else nargs, identity
         self._call = call or vectorize(func)
         self._reduce, self._accumulate, self._at, self._reduceat = reduce, accumulate, at, reduceat

@@ -128,18 +128,24 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
         if aval.dtype == dtype and (not weak or aval.weak_type):
             return x
         if type(x) is ConcreteArray and not aval.shape and isinstance(dtype, np.dtype):
-            return _constant(convert_element_type.eval(x._value, new_dtype=dtype), weak)
+            return _constant(converted_value(x._value, dtype), weak)
         return convert_element_type(x, new_dtype=dtype, weak_type=weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
         return _constant(scalar_value(x, dtype), weak)
     if isinstance(x, (np.ndarray, np.generic)):
         value = dtypes.canonical_array(x)
         if value.dtype != dtype:
-            value = convert_element_type.eval(value, new_dtype=dtype)
+            value = converted_value(value, dtype)
         if not value.shape:
             return _constant(value.copy() if value is x else value, weak)
         return from_numpy(value, weak_type=weak, copy=value is x)
     return cast(x.__jax_array__(), dtype, weak)
+
+
+def converted_value(value: np.ndarray, dtype: Any) -> np.ndarray:
+    """NumPy values in another dtype, converted as the equation would do it."""
+    equation: Any = convert_element_type
+    return equation.eval(value, new_dtype=dtype)
 
 
 def _constant(value: np.ndarray, weak: bool) -> Any:
@@ -184,7 +190,7 @@ def promote_dtypes(*args: Any) -> list[Any]:
         x, y = args
         if isinstance(x, Array):
             if isinstance(y, Array):
-                if x.aval.dtype is y.aval.dtype:  # type: ignore[attr-defined]
+                if x.aval.dtype is y.aval.dtype:
                     return [x, y]
             elif _takes(x.aval, type(y)):
                 return [x, scalar_value(y, x.aval.dtype)]
@@ -259,6 +265,14 @@ def promote_args(name: str, *args: Any) -> list[Any]:
 
 def promote_args_inexact(name: str, *args: Any) -> list[Any]:
     """As `promote_args`, with integers made floats."""
+    if len(args) == 2:
+        x, y = args
+        for array, other in ((x, y), (y, x)):
+            if isinstance(array, Array) and array.aval.dtype in _FLOATS:
+                aval: ArrayType = array.aval
+                if getattr(other, "aval", None) is aval or _takes(aval, type(other)):
+                    return promote_args(name, x, y)
+                break
     check_arraylike(name, *args)
     _refuse_keys(name, args)
     return broadcast_operands(name, promote_dtypes_inexact(*args))

@@ -8,7 +8,7 @@ from typing import Any
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialProgram, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.ops.shape import move_axis
@@ -18,6 +18,7 @@ class Call(HigherOrder):
     """A call of the program in `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
 
     def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
+        check_operands(self.name, types, jaxpr.in_avals)
         return jaxpr.out_avals
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:

@@ -13,7 +13,7 @@ from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialProgram, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
@@ -29,6 +29,8 @@ class cond(HigherOrder):
     """Results of `branches[index]` on the operands; an index out of range is clamped."""
 
     def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:
+        for branch in branches:
+            check_operands(self.name, types, branch.in_avals)
         return branches[0].out_avals
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:

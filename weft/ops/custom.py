@@ -12,7 +12,7 @@ from typing import Any
 from weft.base.errors import CustomRuleError
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, instantiate, primitive
+from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, check_operands, instantiate, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
@@ -70,6 +70,7 @@ class CustomCall(HigherOrder):
     """What both calls share: outside of differentiation they are the call of `call_jaxpr`."""
 
     def type(self, *types: Type, call_jaxpr: Jaxpr, **params: Any) -> list[Type]:
+        check_operands(self.name, types, call_jaxpr.in_avals)
         return call_jaxpr.out_avals
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:

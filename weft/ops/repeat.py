@@ -10,7 +10,7 @@ import numpy as np
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, instantiate, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type, array_type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import jit as jit_primitive
@@ -33,6 +33,7 @@ class repeat(HigherOrder):
     """
 
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
+        check_operands(self.name, [COUNT, *types], jaxpr.in_avals)
         return jaxpr.out_avals
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:

@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, instantiate, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.loop_programs import fixpoint, merged, others, pick, rearranged
@@ -28,6 +28,10 @@ class scan(HigherOrder):
     """
 
     def type(self, *types: Type, jaxpr: Jaxpr, length: Any, num_carry: int, **params: Any) -> list[Type]:
+        consts, carry, xs = sections(types, params["num_consts"], num_carry)
+        wanted = jaxpr.in_avals
+        first = len(consts) + len(carry)
+        check_operands(self.name, [*consts, *carry, *xs], [*wanted[:first], *(stacked(t, length) for t in wanted[first:])])
         outs = jaxpr.out_avals
         return [*outs[:num_carry], *(stacked(t, length) for t in outs[num_carry:])]
 
@@ -79,7 +83,8 @@ class scan(HigherOrder):
         )  # fmt: skip
         new_carry, new_dcarry, rest = results[:c], results[c : c + dc], results[c + dc :]
         ys, dys = rest[: m - c], rest[m - c :]
-        out_types = self.type(jaxpr=jaxpr, num_carry=num_carry, **params)
+        outs = jaxpr.out_avals
+        out_types = [*outs[:c], *(stacked(t, params["length"]) for t in outs[c:])]
         nonzero = [*carry_nonzero, *ys_nonzero]
         missing = [Zero.of(t) for t in others(out_types, nonzero)]
         return [*new_carry, *ys], merged(nonzero, [*new_dcarry, *dys], missing)

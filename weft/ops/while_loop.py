@@ -14,7 +14,7 @@ import numpy as np
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, instantiate, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, array_type
 from weft.ir.zeros import Zero
 from weft.ops.arithmetic import add
@@ -35,6 +35,9 @@ class while_(HigherOrder):
     name = "while"
 
     def type(self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int) -> list[Type]:
+        cond_consts, body_consts, carry = parts(types, cond_nconsts, body_nconsts)
+        check_operands(self.name, [*cond_consts, *carry], cond_jaxpr.in_avals)
+        check_operands(self.name, [*body_consts, *carry], body_jaxpr.in_avals)
         return body_jaxpr.out_avals
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:

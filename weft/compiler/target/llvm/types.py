@@ -1,0 +1,74 @@
+"""LLVM types, interned: two types are equal when they are the same object, so checks cost one comparison."""
+
+from __future__ import annotations
+
+from weft.base.errors import InternalError
+
+
+class Type:
+    """A scalar type, or a vector of `count` elements of one."""
+
+    __slots__ = ("_vectors", "bits", "count", "element", "kind", "suffix", "text")
+
+    def __init__(self, text: str, kind: str, bits: int, suffix: str, count: int = 1, element: Type | None = None) -> None:
+        self.text = text
+        # "int", "float", "ptr" or "void": of the elements, where it is a vector.
+        self.kind = kind
+        self.bits = bits
+        # How the names of intrinsics spell the type: v16f32.
+        self.suffix = suffix
+        self.count = count
+        self.element: Type = element or self
+        self._vectors: dict[int, Type] = {}
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is a vector type."""
+        return self.element is not self
+
+
+i1 = Type("i1", "int", 1, "i1")
+i8 = Type("i8", "int", 8, "i8")
+i16 = Type("i16", "int", 16, "i16")
+i32 = Type("i32", "int", 32, "i32")
+i64 = Type("i64", "int", 64, "i64")
+i128 = Type("i128", "int", 128, "i128")
+half = Type("half", "float", 16, "f16")
+float_ = Type("float", "float", 32, "f32")
+double = Type("double", "float", 64, "f64")
+ptr = Type("ptr", "ptr", 64, "p0")
+void = Type("void", "void", 0, "")
+
+_INTEGERS = {t.bits: t for t in (i1, i8, i16, i32, i64, i128)}
+_POINTERS = {0: ptr}
+
+
+def integer(bits: int) -> Type:
+    """The integer type of a width."""
+    return _INTEGERS[bits]
+
+
+def pointer(space: int) -> Type:
+    """The type of pointers into an address space; 0 is the ordinary one, GPUs have others."""
+    found = _POINTERS.get(space)
+    if found is None:
+        found = _POINTERS[space] = Type(f"ptr addrspace({space})", "ptr", 64, f"p{space}")
+    return found
+
+
+def vector(element: Type, count: int) -> Type:
+    """`count` elements side by side; a count of 1 is the scalar itself."""
+    if count == 1:
+        return element
+    made = element._vectors.get(count)
+    if made is None:
+        if element.is_vector or element.kind == "void" or count < 1:
+            raise InternalError(f"There is no vector type of {count} x {element}.")
+        made = Type(
+            f"<{count} x {element.text}>", element.kind, element.bits, f"v{count}{element.suffix}", count, element
+        )
+        element._vectors[count] = made
+    return made
