@@ -1,6 +1,6 @@
 """`make bench`: Weft beside JAX in one run. Prints a table and writes the numbers as JSON.
 
-    python benchmarks/run.py [--json FILE] [--quick]
+python benchmarks/run.py [--json FILE] [--quick]
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ try:
     import jax
     import jax.numpy as jnp
 except ImportError:
-    sys.exit("benchmarks/run.py compares with JAX, which is not installed here: run `make bench`, which installs it beside.")
+    sys.exit(
+        "benchmarks/run.py compares with JAX, which is not installed here: run `make bench`, which installs it beside."
+    )
 
 
 def mlp(layers: int, xnp: Any) -> tuple[Any, Any]:
@@ -58,8 +60,12 @@ def tracing_lines() -> list[Line]:
         Line("trace, value_and_grad of 12-layer MLP", fresh(weft, ours, our_args), fresh(jax, theirs, their_args), 1.0),
         Line(
             "trace, vmap of grad of 12-layer MLP",
-            lambda: weft.make_jaxpr(weft.vmap(weft.grad(lambda *a: ours(*a)), (None, 0, 0)))(our_args[0], wnp.ones((8, 32, 64)), wnp.ones((8, 32, 64))),
-            lambda: jax.make_jaxpr(jax.vmap(jax.grad(lambda *a: theirs(*a)), (None, 0, 0)))(their_args[0], jnp.ones((8, 32, 64)), jnp.ones((8, 32, 64))),
+            lambda: weft.make_jaxpr(weft.vmap(weft.grad(lambda *a: ours(*a)), (None, 0, 0)))(
+                our_args[0], wnp.ones((8, 32, 64)), wnp.ones((8, 32, 64))
+            ),
+            lambda: jax.make_jaxpr(jax.vmap(jax.grad(lambda *a: theirs(*a)), (None, 0, 0)))(
+                their_args[0], jnp.ones((8, 32, 64)), jnp.ones((8, 32, 64))
+            ),
         ),
     ]
 
@@ -74,9 +80,17 @@ def calling_lines() -> list[Line]:
         Line("flatten a tree of 40 leaves", lambda: weft.tree.flatten(our_tree), lambda: jax.tree.flatten(their_tree)),
         Line("eager x + 1, 8 floats", lambda: ours + 1, lambda: (theirs + 1).block_until_ready()),
         Line("jit call, one array", lambda: our_jit(ours), lambda: their_jit(theirs).block_until_ready()),
-        Line("jit call, tree of 40 leaves in and out", lambda: our_tree_jit(our_tree), lambda: jax.block_until_ready(their_tree_jit(their_tree))),
-        Line("array from a list of 3", lambda: wnp.array([1.0, 2.0, 3.0]), lambda: jnp.array([1.0, 2.0, 3.0]).block_until_ready()),
-    ]  # fmt: skip
+        Line(
+            "jit call, tree of 40 leaves in and out",
+            lambda: our_tree_jit(our_tree),
+            lambda: jax.block_until_ready(their_tree_jit(their_tree)),
+        ),
+        Line(
+            "array from a list of 3",
+            lambda: wnp.array([1.0, 2.0, 3.0]),
+            lambda: jnp.array([1.0, 2.0, 3.0]).block_until_ready(),
+        ),
+    ]
 
 
 def import_result(repeats: int) -> Result:
@@ -84,7 +98,10 @@ def import_result(repeats: int) -> Result:
 
     def best(module: str) -> float:
         code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-        runs = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(repeats)]
+        runs = [
+            float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+            for _ in range(repeats)
+        ]
         return min(runs)
 
     return Result("import", best("weft"), best("jax"), None)
@@ -121,13 +138,19 @@ def main() -> None:
     if given.quick:
         lines = [Line(x.name, x.ours, x.theirs, x.at_most, 3) for x in lines]
     results = [import_result(2 if given.quick else 5), *(compare(line) for line in lines)]
-    print(f"Weft {weft.__version__} beside JAX {jax.__version__}, Python {platform.python_version()}, {platform.machine()}\n")
+    print(
+        f"Weft {weft.__version__} beside JAX {jax.__version__}, "
+        f"Python {platform.python_version()}, {platform.machine()}\n"
+    )
     print(table(results, "JAX"))
     print()
     for line in budgets():
         print(line)
     if given.json:
-        rows = [{"name": r.name, "weft_s": r.ours, "jax_s": r.theirs, "ratio": r.ratio, "at_most": r.at_most} for r in results]
+        rows = [
+            {"name": r.name, "weft_s": r.ours, "jax_s": r.theirs, "ratio": r.ratio, "at_most": r.at_most}
+            for r in results
+        ]
         with open(given.json, "w") as file:
             json.dump({"weft": weft.__version__, "jax": jax.__version__, "lines": rows}, file, indent=1)
 

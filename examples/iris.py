@@ -1,4 +1,5 @@
-"""Fisher's iris measurements (R. A. Fisher, 1936, public domain): sepal and petal length and width of 150 flowers of three kinds."""
+"""Fisher's iris measurements (R. A. Fisher, 1936, public domain): sepal and petal length and width of 150 flowers of
+three kinds."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ VIRGINICA = """
 
 
 def load(seed: int = 0, unseen: int = 30) -> tuple:
-    """Measurements scaled to mean 0 and deviation 1, and kinds 0 to 2: for training, and `unseen` flowers for testing."""
+    """Measurements scaled to mean 0 and deviation 1, and kinds 0 to 2: for training, and `unseen` flowers for
+    testing."""
     flowers = [(text, kind) for kind, block in enumerate((SETOSA, VERSICOLOR, VIRGINICA)) for text in block.split()]
     x = np.array([[int(text[i : i + 2]) / 10 for i in range(0, 8, 2)] for text, _ in flowers], np.float32)
     y = np.array([kind for _, kind in flowers], np.int32)

@@ -1,4 +1,5 @@
-"""A short tour of Weft on real data: arrays, programs, derivatives, batches, a loop differentiated, and a trained model.
+"""A short tour of Weft on real data: arrays, programs, derivatives, batches, a loop differentiated, and a trained
+model.
 
 Run it with `make demo`. It reads nothing from the network: the data are the iris measurements of Fisher (1936), below.
 """
@@ -77,7 +78,10 @@ def main() -> None:
     for number in range(301):
         value, params = step(params, train_x, train_y)
         if number % 100 == 0:
-            print(f"step {number:3d}  loss {float(value):.4f}  accuracy on {len(test_y)} unseen flowers {accuracy(test_x, test_y):.0%}")
+            print(
+                f"step {number:3d}  loss {float(value):.4f}  "
+                f"accuracy on {len(test_y)} unseen flowers {accuracy(test_x, test_y):.0%}"
+            )
     print(f"301 steps in {time.perf_counter() - start:.2f} s; staged {step.cache_size()} time(s)")
 
     heading("5. What the model pays attention to: per-flower gradients by vmap of grad")

@@ -10,4 +10,12 @@ from weft.api.custom import (
     zero_from_primal,
 )
 
-__all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp", "zero_from_primal"]
+__all__ = [
+    "CustomVJPPrimal",
+    "SymbolicZero",
+    "closure_convert",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_vjp",
+    "zero_from_primal",
+]

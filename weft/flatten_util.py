@@ -23,7 +23,13 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     if not leaves:
         return from_numpy(np.zeros(0, np.float32)), lambda flat: tree.unflatten(treedef, [])
     common = dtypes.result_type(*leaves)
-    flat = concatenate([reshape(convert_element_type(leaf, common), (math.prod(a.shape),)) for leaf, a in zip(leaves, avals, strict=True)], 0)
+    flat = concatenate(
+        [
+            reshape(convert_element_type(leaf, common), (math.prod(a.shape),))
+            for leaf, a in zip(leaves, avals, strict=True)
+        ],
+        0,
+    )
     sizes = [math.prod(a.shape) for a in avals]
 
     def unravel(vector: Any) -> Any:
@@ -31,7 +37,9 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         if given.shape != (sum(sizes),):  # type: ignore[attr-defined]
             raise ValueError(f"unravel takes a vector of shape ({sum(sizes)},), got {given.short()}.")
         if given.dtype != common:  # type: ignore[attr-defined]
-            raise TypeError(f"unravel takes a vector of dtype {dtypes.name(common)}, got {given.short()}; convert it with .astype.")
+            raise TypeError(
+                f"unravel takes a vector of dtype {dtypes.name(common)}, got {given.short()}; convert it with .astype."
+            )
         parts, start = [], 0
         for aval, size in zip(avals, sizes, strict=True):
             part = reshape(slice_in_dim(vector, start, start + size), aval.shape)

@@ -1,6 +1,7 @@
 """Transformations compose: every pair, and a random sample of triples, against slow twins, over small programs.
 
-A transformation here turns a function of a vector into another one. Its twin does the same the long way: jit, checkpoint and
+A transformation here turns a function of a vector into another one. Its twin does the same the long way: jit,
+checkpoint and
 staging do nothing, vmap and scan are Python loops, reverse mode is assembled from forward mode and the other way round.
 """
 
@@ -76,7 +77,8 @@ def indexing(x: Any) -> Any:
 
 PROGRAMS = (smooth, matrix, branching, scanning, looping, custom, indexing)
 
-# -- transformations, each with its twin --------------------------------------------------------------------------------
+# -- transformations, each with its twin
+# --------------------------------------------------------------------------------
 
 
 def jvp(f: Function) -> Function:

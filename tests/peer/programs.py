@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 
-def adam(step: int, params: Any, gradients: Any, state: Any, tree_map: Any, xnp: Any, rate: float = 1e-2) -> tuple[Any, Any]:
+def adam(
+    step: int, params: Any, gradients: Any, state: Any, tree_map: Any, xnp: Any, rate: float = 1e-2
+) -> tuple[Any, Any]:
     """One hand-written Adam step; `state` is the pair of running moments."""
     first, second = state
     first = tree_map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)

@@ -8,9 +8,9 @@ import jax
 import jax.nn
 import numpy as np
 import pytest
-from tests.peer.programs import cnn_loss, train, transformer_loss
 
 import weft
+from tests.peer.programs import cnn_loss, train, transformer_loss
 
 
 def cnn_case() -> tuple[Any, Any, Any]:
@@ -38,14 +38,22 @@ def transformer_case() -> tuple[Any, Any, Any]:
         return (rng.normal(size=shape) * 0.1).astype(np.float32)
 
     block = {
-        "query": (width, heads, size), "key": (width, heads, size), "value": (width, heads, size), "out": (heads, size, width),
-        "up": (width, 64), "down": (64, width),
-    }  # fmt: skip
+        "query": (width, heads, size),
+        "key": (width, heads, size),
+        "value": (width, heads, size),
+        "out": (heads, size, width),
+        "up": (width, 64),
+        "down": (64, width),
+    }
     params = {
         "embed": normal(50, width),
         "position": normal(16, width),
         "blocks": [
-            {**{k: normal(*s) for k, s in block.items()}, "scale1": np.ones(width, np.float32), "scale2": np.ones(width, np.float32)}
+            {
+                **{k: normal(*s) for k, s in block.items()},
+                "scale1": np.ones(width, np.float32),
+                "scale2": np.ones(width, np.float32),
+            }
             for _ in range(2)
         ],
     }

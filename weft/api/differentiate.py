@@ -1,24 +1,37 @@
-"""Differentiation: jvp, vjp, linearize, grad and the Jacobians, on functions of trees."""
+"""Differentiation: jvp, vjp, linearize, linear_transpose and grad, on functions of trees."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from weft.api.flat import OutTree, check_callable, check_leaves, flat_function, name_of, parameter_names
+from weft.api.flat import (
+    OutTree,
+    argument_paths,
+    check_callable,
+    check_leaves,
+    flat_function,
+    name_of,
+    parameter_names,
+    structure_differences,
+)
 from weft.base import dtypes, tree
-from weft.base.errors import IntegerInputGradientError, NonScalarGradientError, TangentMismatchError, TreeMismatchError
-from weft.base.source import user_line
+from weft.base.errors import IntegerInputGradientError, NonScalarGradientError, TangentMismatchError, message
+from weft.base.source import user_line, user_location
+from weft.ir.context import context
 from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
-from weft.ir.types import type_of
+from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Zero
 from weft.ops.convert import convert_element_type
+from weft.runtime.array import wrap
 from weft.trace.stage import stage
-from weft.transforms.jvp import jvp_flat
+from weft.trace.tracer import Tracer
+from weft.transforms.jvp import JVPTrace, jvp_flat
 from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_instantiated
 
@@ -28,50 +41,60 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     check_callable(fun, "jvp")
     for given, word in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, (tuple, list)):
-            raise TypeError(f"jvp takes {word} as a tuple or list with one entry per argument, got {type(given).__name__}.")
+            what = f"jvp takes {word} as a tuple or list with one entry per argument."
+            raise TypeError(message(what, received=type(given).__name__, fix=f"({word},)", at=user_line()))
     flat_primals, in_tree = tree.flatten((tuple(primals), {}))
     flat_tangents, tangent_tree = tree.flatten((tuple(tangents), {}))
+    check_leaves(fun, "jvp", flat_primals, primals, {})
     if in_tree != tangent_tree:
-        raise TreeMismatchError(
-            f"jvp of {name_of(fun)}: primals and tangents must have one structure.",
-            received="; ".join(map(str, tree.equality_errors(tuple(primals), tuple(tangents))[:3])),
+        raise TangentMismatchError(
+            f"jvp of {name_of(fun)}: the tangents must have the structure of the primals.",
+            received=structure_differences(tree.structure(tuple(primals)), tree.structure(tuple(tangents)), argument_names(fun, primals)),
             at=user_line(),
         )
-    check_leaves(fun, "jvp", flat_primals, primals, {})
-    tangents_in = [check_tangent(fun, p, t) for p, t in zip(flat_primals, flat_tangents, strict=True)]
+    check_leaves(fun, "jvp", flat_tangents, tangents, {})
+    what = f"jvp of {name_of(fun)}: a tangent must have the shape and dtype of its primal"
+    paths = argument_paths(fun, primals, {})
+    tangents_in = [fitting(type_of(p), t, what, n) for p, t, n in zip(flat_primals, flat_tangents, paths, strict=True)]
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
-    results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})")
+    results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})", user_location())
     value = tree.unflatten(out.treedef, results)
-    pushed = tree.unflatten(out.treedef, [instantiate(t) for t in out_tangents])
-    return (value, pushed, strip(out.auxiliary)) if has_aux else (value, pushed)
+    pushed = [retyped(instantiate(t), type_of(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
+    return (value, tree.unflatten(out.treedef, pushed), out.auxiliary) if has_aux else (value, tree.unflatten(out.treedef, pushed))
 
 
-def check_tangent(fun: Callable[..., Any], primal: Any, tangent: Any) -> Any:
-    """A tangent must have its primal's shape and tangent dtype."""
-    expected, given = type_of(primal).tangent(), type_of(tangent)
-    if expected.dtype == dtypes.float0:  # type: ignore[attr-defined]
-        if given.dtype != dtypes.float0:  # type: ignore[attr-defined]
-            raise TangentMismatchError(
-                f"jvp of {name_of(fun)}: the tangent of a primal of type {type_of(primal).short()} must have dtype float0.",
-                received=given.short(),
-                fix="np.zeros(shape, weft.dtypes.float0), or convert the primal to a float",
-                at=user_line(),
-            )
+def argument_names(fun: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    return parameter_names(fun, len(args)) or [f"argument {i}" for i in range(len(args))]
+
+
+def fitting(primal: Type, tangent: Any, what: str, path: str) -> Any:
+    """A tangent (or cotangent) of a value of type `primal`, checked; a Python number becomes an array of the dtype."""
+    if type(tangent) is Zero:
+        return tangent
+    expected, given = primal.tangent(), type_of(tangent)
+    if not isinstance(expected, ArrayType) or not isinstance(given, ArrayType):
+        return tangent
+    if expected.dtype == dtypes.float0 and given.dtype == dtypes.float0 and given.shape == expected.shape:
         return Zero(expected)
-    if not expected.matches(given):
-        if given.shape == expected.shape and given.weak_type:  # type: ignore[attr-defined]
-            return dtypes.coerce_value(tangent, expected.dtype) if isinstance(tangent, (int, float, complex)) else convert(tangent, expected)
-        raise TangentMismatchError(
-            f"jvp of {name_of(fun)}: a tangent must have the shape and dtype of its primal.",
-            received=f"primal {type_of(primal).short()} with tangent {given.short()}",
-            fix=f"give a tangent of type {expected.short()}",
-            at=user_line(),
-        )
-    return tangent
+    if expected.matches(given):
+        return tangent
+    if given.weak_type and given.shape == expected.shape and expected.dtype != dtypes.float0:
+        return retyped(tangent, expected)
+    integer = expected.dtype == dtypes.float0
+    raise TangentMismatchError(
+        f"{what}, which for integers is float0." if integer else f"{what}.",
+        received=f"{given.short()} at {path}, for a value of type {primal.short()}",
+        fix="np.zeros(shape, weft.float0), or convert the value to a float" if integer else f"give one of type {expected.short()}",
+        at=user_line(),
+    )
 
 
-def convert(value: Any, aval: Any) -> Any:
+def retyped(value: Any, aval: Type) -> Any:
+    """A value in the dtype and weakness of `aval`, which has its shape."""
+    given = type_of(value)
+    if given == aval or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
+        return value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
@@ -83,118 +106,134 @@ def flat_with_aux(fun: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree
     def first(*args: Any, **kwargs: Any) -> Any:
         result = fun(*args, **kwargs)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise TypeError(
-                f"With has_aux=True, {name_of(fun)} must return a pair (value, auxiliary), got {type(result).__name__}"
-                + (f" of length {len(result)}." if isinstance(result, (tuple, list)) else ".")
-            )
-        out.auxiliary = result[1]
+            what = f"With has_aux=True, {name_of(fun)} must return a pair (value, auxiliary)."
+            received = f"a {type(result).__name__} of length {len(result)}" if isinstance(result, (tuple, list)) else kind_of_result(result)
+            raise TypeError(message(what, received=received, fix="return value, auxiliary", at=user_line()))
+        out.auxiliary = without_tangents(result[1])
         return result[0]
 
     return flat_function(functools.wraps(fun)(first), in_tree, out)
 
 
-def strip(auxiliary: Any) -> Any:
-    """Auxiliary results without the tracers of the differentiation that made them."""
-    return tree.map(lambda x: getattr(x, "primal", x), auxiliary)
+def kind_of_result(result: Any) -> str:
+    return f"an array of type {result.aval.short()}" if isinstance(result, Tracer) else f"a {type(result).__name__}"
 
 
-class Linearized:
-    """What `linearize` and `vjp` share: results, the linear program, and which results depend on it."""
+def without_tangents(auxiliary: Any) -> Any:
+    """Auxiliary results as values of the trace around the differentiation that is running; other objects as they are."""
+    trace = context.trace
+    assert isinstance(trace, JVPTrace)
+    return tree.map(lambda x: trace.split(x)[0] if isinstance(x, Tracer) else x, auxiliary)
 
-    def __init__(self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], has_aux: bool, transformation: str):
-        check_callable(fun, transformation)
-        leaves, self.in_tree = tree.flatten((tuple(args), kwargs))
-        check_leaves(fun, transformation, leaves, args, kwargs)
-        self.fun = fun
-        self.types = [type_of(leaf) for leaf in leaves]
-        self.inexact = [t.tangent().dtype != dtypes.float0 for t in self.types]  # type: ignore[attr-defined]
-        out = OutTree()
-        function = flat_with_aux(fun, self.in_tree, out, has_aux)
-        self.results, self.program, self.live = linearize_flat(function, leaves, self.inexact, f"jvp({name_of(fun)})")
-        self.out_tree = out.treedef
-        self.out_types = [type_of(r) for r in self.results]
-        self.auxiliary = strip(out.auxiliary) if has_aux else None
 
-    def value(self) -> Any:
-        return tree.unflatten(self.out_tree, self.results)
+class Linearization:
+    """The derivative of a function at a point: a linear program, without the residuals that it takes first."""
 
-    def push(self, *tangents: Any) -> Any:
+    __slots__ = ("fun_name", "in_names", "in_tree", "inexact", "live", "out_tree", "out_types", "program", "types")
+
+    program: Jaxpr
+    fun_name: str
+    in_names: list[str]
+    in_tree: tree.PyTreeDef
+    out_tree: tree.PyTreeDef
+    types: list[Type]
+    out_types: list[Type]
+    inexact: list[bool]  # of each argument: whether it has a tangent
+    live: list[bool]  # of each result: whether its tangent is made by the program
+
+    def __repr__(self) -> str:
+        return f"<linear part of {self.fun_name}>"
+
+    def push(self, residuals: Sequence[Any], *tangents: Any) -> Any:
         """Tangents of the results along tangents of the arguments."""
         leaves, in_tree = tree.flatten((tangents, {}))
         if in_tree != self.in_tree:
-            raise TreeMismatchError(
-                f"The linearized {name_of(self.fun)} takes tangents in the structure of its arguments.",
-                received="; ".join(map(str, tree.equality_errors_of_structures(self.in_tree, in_tree)[:3])),
-                at=user_line(),
-            )
-        given = [check_tangent_type(self.fun, t, x) for t, x, n in zip(self.types, leaves, self.inexact, strict=True) if n]
-        made = iter(replay(self.program, *given))
+            self.reject_structure("The linearized {} takes tangents in the structure of its arguments.", self.args_tree(), tree.structure(tangents))
+        what = f"A tangent given to the linearized {self.fun_name} must have the shape and dtype of its argument"
+        checked = [fitting(t, x, what, p) for t, x, p in zip(self.types, leaves, self.in_paths(), strict=True)]
+        given = [x for x, n in zip(checked, self.inexact, strict=True) if n]
+        made = iter(replay(self.program, *residuals, *given))
         outs = [next(made) if n else instantiate(Zero.of(t)) for n, t in zip(self.live, self.out_types, strict=True)]
-        return tree.unflatten(self.out_tree, outs)
+        return tree.unflatten(self.out_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)])
 
-    def pull(self, cotangent: Any) -> list[Any]:
-        """Cotangents of the argument leaves, from a cotangent of the result."""
-        leaves, out_tree = tree.flatten(cotangent)
+    def pull(self, residuals: Sequence[Any], *cotangents: Any) -> Any:
+        """Cotangents of the arguments, from a cotangent of the result."""
+        if len(cotangents) != 1:
+            what = f"The pullback of {self.fun_name} takes one argument, a cotangent in the structure of the result."
+            raise TypeError(message(what, received=f"{len(cotangents)} arguments", fix="pass a tuple for a function that returns one", at=user_line()))
+        leaves, out_tree = tree.flatten(cotangents[0])
         if out_tree != self.out_tree:
-            raise TreeMismatchError(
-                f"The pullback of {name_of(self.fun)} takes a cotangent in the structure of its result.",
-                received="; ".join(map(str, tree.equality_errors_of_structures(self.out_tree, out_tree)[:3])),
-                at=user_line(),
-            )
+            self.reject_structure("The pullback of {} takes a cotangent in the structure of the result.", self.out_tree, out_tree)
+        what = f"A cotangent given to the pullback of {self.fun_name} must have the shape and dtype of the result"
         given = []
-        for ct, aval, live in zip(leaves, self.out_types, self.live, strict=True):
-            checked = check_cotangent(self.fun, aval, ct)
+        for ct, aval, live, path in zip(leaves, self.out_types, self.live, self.out_paths(), strict=True):
+            checked = ct if aval.tangent() != aval else fitting(aval, ct, what, path)
             if live:
                 given.append(checked)
-        found = iter(backward_instantiated(self.program, self.program.consts, given))
-        return [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
+        count = len(residuals)
+        program = self.program.replace(constvars=self.program.invars[:count], invars=self.program.invars[count:], consts=tuple(residuals))
+        found = iter(backward_instantiated(program, program.consts, given))
+        outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
+        return tree.unflatten(self.in_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.types, strict=True)])[0]
+
+    def reject_structure(self, what: str, expected: tree.PyTreeDef, given: tree.PyTreeDef) -> NoReturn:
+        received = structure_differences(expected, given, self.in_names if expected is not self.out_tree else ())
+        raise TangentMismatchError(what.format(self.fun_name), received=received, at=user_line())
+
+    def args_tree(self) -> tree.PyTreeDef:
+        return tree.treedef_children(self.in_tree)[0]
+
+    def in_paths(self) -> list[str]:
+        return paths_of(self.args_tree(), self.in_names)
+
+    def out_paths(self) -> list[str]:
+        return paths_of(self.out_tree, ())
 
 
-def check_tangent_type(fun: Callable[..., Any], aval: Any, tangent: Any) -> Any:
-    if not aval.tangent().matches(type_of(tangent)):
-        if type_of(tangent).weak_type and not type_of(tangent).shape and not aval.shape:  # type: ignore[attr-defined]
-            return convert(tangent, aval.tangent())
-        raise TangentMismatchError(
-            f"The linearized {name_of(fun)} got a tangent that does not fit its argument.",
-            received=f"{type_of(tangent).short()} for {aval.tangent().short()}",
-            at=user_line(),
-        )
-    return tangent
+def paths_of(treedef: tree.PyTreeDef, names: Sequence[str]) -> list[str]:
+    """A name for every leaf: that of its argument and its path there, or its path in the result."""
+    paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(treedef, range(treedef.num_leaves)))]
+    return [names[p[0].idx] + tree.keystr(p[1:]) if names else f"result{tree.keystr(p)}" for p in paths]
 
 
-def check_cotangent(fun: Callable[..., Any], aval: Any, cotangent: Any) -> Any:
-    if type(cotangent) is Zero:
-        return cotangent
-    expected, given = aval.tangent(), type_of(cotangent)
-    if expected.dtype == dtypes.float0:
-        return Zero(expected)
-    if not expected.matches(given):
-        if given.shape == expected.shape and given.weak_type:  # type: ignore[attr-defined]
-            return convert(cotangent, expected)
-        raise TangentMismatchError(
-            f"The pullback of {name_of(fun)} got a cotangent that does not fit the result.",
-            received=f"{given.short()} for a result of type {aval.short()}",
-            fix=f"give a cotangent of type {expected.short()}",
-            at=user_line(),
-        )
-    return cotangent
+def linearized(
+    fun: Callable[..., Any], args: Sequence[Any], has_aux: bool, transformation: str, name: str = "jvp"
+) -> tuple[list[Any], Linearization, list[Any], Any]:
+    """Result leaves of `fun(*args)`, its linearization there, the residuals that this takes, and the auxiliary result."""
+    check_callable(fun, transformation)
+    leaves, in_tree = tree.flatten((tuple(args), {}))
+    check_leaves(fun, transformation, leaves, args, {})
+    made = Linearization()
+    made.fun_name, made.in_names, made.in_tree = name_of(fun), argument_names(fun, args), in_tree
+    made.types = [type_of(leaf) for leaf in leaves]
+    made.inexact = [t.tangent().dtype != dtypes.float0 for t in made.types]  # type: ignore[attr-defined]
+    out = OutTree()
+    function = flat_with_aux(fun, in_tree, out, has_aux)
+    scope = f"{name}({name_of(fun)})"
+    results, program, made.live = linearize_flat(function, leaves, made.inexact, scope, user_location())
+    made.out_tree = out.treedef
+    made.out_types = [type_of(r) for r in results]
+    made.program = constants_to_arguments(program)
+    return results, made, list(program.consts), out.auxiliary if has_aux else None
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """`fun(*primals)` and a function of tangents that is its derivative there; `fun` runs once."""
-    linear = Linearized(fun, primals, {}, has_aux, "linearize")
-    return (linear.value(), linear.push, linear.auxiliary) if has_aux else (linear.value(), linear.push)
+    results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "linearize")
+    value = tree.unflatten(linear.out_tree, results)
+    push = tree.Partial(linear.push, residuals)
+    return (value, push, auxiliary) if has_aux else (value, push)
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
-    """`fun(*primals)` and its pullback, from a cotangent of the result to cotangents of the arguments."""
-    linear = Linearized(fun, primals, {}, has_aux, "vjp")
+    """`fun(*primals)` and its pullback, from a cotangent of the result to cotangents of the arguments.
 
-    def pullback(cotangent: Any) -> Any:
-        return tree.unflatten(linear.in_tree, linear.pull(cotangent))[0]
-
-    pull = tree.Partial(pullback)
-    return (linear.value(), pull, linear.auxiliary) if has_aux else (linear.value(), pull)
+    The pullback is a tree whose leaves are the residuals, so it can be returned from jitted functions.
+    """
+    results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "vjp")
+    value = tree.unflatten(linear.out_tree, results)
+    pull = tree.Partial(linear.pull, residuals)
+    return (value, pull, auxiliary) if has_aux else (value, pull)
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable[[Any], Any]:
@@ -204,6 +243,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     """
     check_callable(fun, "linear_transpose")
     leaves, in_tree = tree.flatten((primals, {}))
+    check_leaves(fun, "linear_transpose", leaves, primals, {})
     types = [type_of(leaf) for leaf in leaves]
     out = OutTree()
     program, _ = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
@@ -211,18 +251,43 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     def transposed(cotangent: Any) -> Any:
         flat, out_tree = tree.flatten(cotangent)
         if out_tree != out.treedef:
-            raise TreeMismatchError(
+            raise TangentMismatchError(
                 f"The transpose of {name_of(fun)} takes a cotangent in the structure of its result.",
-                received=f"{out_tree} for {out.treedef}",
+                received=structure_differences(out.treedef, out_tree, ()),
                 at=user_line(),
             )
-        given = [check_cotangent(fun, v.aval, ct) for v, ct in zip(program.outvars, flat, strict=True)]
-        return tree.unflatten(in_tree, backward_instantiated(program, program.consts, given))[0]
+        given = [fitting_linear(fun, v.aval, ct) for v, ct in zip(program.outvars, flat, strict=True)]
+        found = backward_instantiated(program, program.consts, given)
+        return tree.unflatten(in_tree, [retyped(ct, t.tangent()) for ct, t in zip(found, types, strict=True)])[0]
 
     return transposed
 
 
+def fitting_linear(fun: Callable[..., Any], aval: Type, cotangent: Any) -> Any:
+    """A cotangent for a result of type `aval`; unlike in differentiation, integers are transposed as integers."""
+    given = type_of(cotangent)
+    if aval.matches(given):
+        return cotangent
+    if isinstance(given, ArrayType) and isinstance(aval, ArrayType) and given.weak_type and given.shape == aval.shape:
+        return retyped(cotangent, aval)
+    raise TangentMismatchError(
+        f"A cotangent given to the transpose of {name_of(fun)} must have the shape and dtype of the result.",
+        received=f"{given.short()} for a result of type {aval.short()}",
+        at=user_line(),
+    )
+
+
 # -- gradients --------------------------------------------------------------------------------------------------------
+
+
+def argument_numbers(argnums: Any, transformation: str) -> tuple[int, ...]:
+    """`argnums` as a tuple."""
+    numbers = (argnums,) if not isinstance(argnums, (tuple, list)) else tuple(argnums)
+    for n in numbers:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+            what = f"argnums of {transformation} must be an int or a tuple of ints."
+            raise TypeError(message(what, received=f"{argnums!r} of type {type(argnums).__name__}", at=user_line()))
+    return numbers
 
 
 def value_and_grad(
@@ -235,20 +300,22 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`."""
     check_callable(fun, "value_and_grad")
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = argument_numbers(argnums, "value_and_grad")
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = hold_others(fun, numbers, args, kwargs, "grad")
-        for leaf_path, leaf in chosen_leaves(fun, numbers, args):
+        for leaf_path, leaf in chosen_leaves(fun, numbers, args, "grad"):
             check_gradient_input(fun, leaf_path, leaf, holomorphic, allow_int)
-        linear = Linearized(partial, chosen, {}, has_aux, "grad")
-        value = linear.value()
-        check_scalar(fun, value, linear.results, holomorphic)
-        seed = np.ones((), linear.out_types[0].dtype)  # type: ignore[attr-defined]
-        gradients = tree.unflatten(linear.in_tree, linear.pull(tree.unflatten(linear.out_tree, [seed])))[0]
-        result = gradients[0] if isinstance(argnums, int) else gradients
-        return ((value, linear.auxiliary), result) if has_aux else (value, result)
+        results, linear, residuals, auxiliary = linearized(partial, chosen, has_aux, "grad")
+        value = tree.unflatten(linear.out_tree, results)
+        check_scalar(fun, value, results, holomorphic)
+        aval = linear.out_types[0]
+        assert isinstance(aval, ArrayType)
+        seed = wrap(np.ones((), dtypes.storage(aval.dtype)), aval)
+        gradients = linear.pull(residuals, tree.unflatten(linear.out_tree, [seed]))
+        result = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
+        return ((value, auxiliary), result) if has_aux else (value, result)
 
     return wrapped
 
@@ -262,6 +329,7 @@ def grad(
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
     """A function that returns the gradient of the scalar function `fun` with respect to the arguments `argnums`."""
+    check_callable(fun, "grad")
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
     @functools.wraps(fun)
@@ -275,12 +343,20 @@ def grad(
 def hold_others(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], transformation: str) -> tuple[Any, tuple[Any, ...]]:
     """`fun` as a function of the arguments `numbers` alone, and those arguments."""
     for n in numbers:
-        if not isinstance(n, (int, np.integer)) or not -len(args) <= n < len(args):
-            raise ValueError(
-                f"{transformation} of {name_of(fun)}: argnums {n} needs at least {n + 1 if n >= 0 else -n} positional arguments, "
-                f"got {len(args)}. Arguments to differentiate are passed by position."
+        if not -len(args) <= n < len(args):
+            what = f"{transformation} of {name_of(fun)}: argnums={n} needs at least {n + 1 if n >= 0 else -n} positional arguments."
+            by_name = f" and by name {', '.join(kwargs)}" if kwargs else ""
+            raise TypeError(
+                message(
+                    what,
+                    received=f"{len(args)} by position{by_name}",
+                    fix="pass the arguments to differentiate by position",
+                    at=user_line(),
+                )
             )
     places = [n % len(args) for n in numbers]
+    if len(set(places)) != len(places):
+        raise ValueError(message(f"{transformation} of {name_of(fun)}: argnums names an argument twice.", received=f"argnums={tuple(numbers)}", at=user_line()))
 
     @functools.wraps(fun)
     def partial(*chosen: Any) -> Any:
@@ -289,29 +365,30 @@ def hold_others(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[
             full[place] = value
         return fun(*full, **kwargs)
 
+    partial.__signature__ = chosen_signature(fun, places, len(args))  # type: ignore[attr-defined]
     return partial, tuple(args[p] for p in places)
 
 
-def chosen_leaves(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any]) -> list[tuple[str, Any]]:
-    names = parameter_names(fun, len(args))
-    return [
-        ((names[n % len(args)] if names else f"argument {n}") + tree.keystr(path), leaf)
-        for n in numbers
-        for path, leaf in tree.leaves_with_path(args[n])
-    ]
+def chosen_leaves(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], transformation: str) -> list[tuple[str, Any]]:
+    """The leaves of the arguments `numbers`, each with its path; all of them arrays or numbers."""
+    names = argument_names(fun, args)
+    check_leaves(fun, transformation, tree.leaves(tuple(args[n] for n in numbers)), [args[n] for n in numbers], {}, [names[n] for n in numbers])
+    return [(names[n] + tree.keystr(path), leaf) for n in numbers for path, leaf in tree.leaves_with_path(args[n])]
 
 
-def check_gradient_input(fun: Callable[..., Any], path: str, leaf: Any, holomorphic: bool, allow_int: bool) -> None:
+def check_gradient_input(fun: Callable[..., Any], path: str, leaf: Any, holomorphic: bool, allow_int: bool, transformation: str = "grad") -> None:
     aval = type_of(leaf)
     kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
     if holomorphic:
         if kind != "c":
-            raise TypeError(f"grad of {name_of(fun)} with holomorphic=True needs complex arguments, got {aval.short()} at {path}.")
+            what = f"{transformation} of {name_of(fun)} with holomorphic=True needs complex arguments."
+            raise TypeError(message(what, received=f"{aval.short()} at {path}", fix=f"convert {path}, or leave holomorphic=True out", at=user_line()))
     elif kind not in "fc" and not allow_int:
+        other = "; allow_int=True gives float0 gradients" if transformation in ("grad", "jacrev") else ""
         raise IntegerInputGradientError(
-            f"grad of {name_of(fun)} needs floating-point arguments; {path} is not.",
+            f"{transformation} of {name_of(fun)} needs floating-point arguments; {path} is not.",
             received=aval.short(),
-            fix=f"pass {path}.astype(float), or choose other argnums; allow_int=True gives float0 gradients",
+            fix=f"pass {path} as a float (1.0 instead of 1, x.astype(float)), or choose other argnums{other}",
             at=user_line(),
         )
 
@@ -337,4 +414,3 @@ def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], ho
         need = "complex with holomorphic=True" if holomorphic else "a real floating-point number"
         hint = " (for a holomorphic function pass holomorphic=True)" if kind == "c" else ""
         raise NonScalarGradientError(f"grad needs {name_of(fun)} to return {need}{hint}.", received=aval.short(), at=user_line())
-

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base import tree
-from weft.base.errors import InvalidInputTypeError
+from weft.base.errors import InvalidInputTypeError, message
 from weft.base.source import user_line
 from weft.ir.types import is_value, type_of
 
@@ -31,7 +31,8 @@ def name_of(function: Any) -> str:
 
 def check_callable(function: Any, transformation: str) -> None:
     if not callable(function):
-        raise TypeError(f"{transformation} takes a function, got {function!r} of type {type(function).__name__}.")
+        received = f"{function!r} of type {type(function).__name__}"
+        raise TypeError(message(f"{transformation} takes a function.", received=received, at=user_line()))
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -109,6 +110,27 @@ def check_leaves(function: Callable[..., Any], transformation: str, leaves: Sequ
                 fix="pass arrays or numbers; for jit, mark other arguments with static_argnums or static_argnames",
                 at=user_line(),
             )
+
+
+def structure_differences(expected: tree.PyTreeDef, given: tree.PyTreeDef, names: Sequence[str]) -> str:
+    """Where two structures differ, in words: `names[i]` stands for the first step of a path."""
+    found = tree.equality_errors_of_structures(expected, given)
+    lines = []
+    for difference in found[:3]:
+        path = difference.path
+        place = path_name(path, names)
+        lines.append(f"{difference.second} for {difference.first}{' at ' + place if place else ''}")
+    return "\n".join(lines) or f"{given} for {expected}"
+
+
+def path_name(path: Sequence[Any], names: Sequence[str]) -> str:
+    """A path whose first step is the number of an argument, with the argument's name."""
+    if not path:
+        return ""
+    number = getattr(path[0], "idx", None)
+    if number is not None and number < len(names):
+        return names[number] + tree.keystr(path[1:])
+    return tree.keystr(path).lstrip(".")
 
 
 def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from weft.api.flat import name_of
 from weft.base.settings import states
-from weft.ir.context import EVALUATION, active, named
+from weft.ir.context import EVALUATION, Trace, active, context, named
+from weft.ir.primitive import Primitive
+from weft.trace.tracer import Tracer
 
 
 @contextmanager
@@ -33,10 +35,23 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     return wrapped
 
 
+class KnownTrace(Trace):
+    """Runs operations on known values at once and hands those on traced values to the trace around."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, outer: Trace):
+        self.outer = outer
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        traced = any(isinstance(a, Tracer) for a in args) or primitive.named_axes(params)
+        return (self.outer if traced else EVALUATION).process(primitive, args, params)
+
+
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Run operations inside at once, on known values, even while a function is being traced."""
-    with active(EVALUATION):
+    """Run operations inside at once where their operands are known, even while a function is being traced."""
+    with active(KnownTrace(context.trace)):
         yield
 
 

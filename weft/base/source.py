@@ -1,4 +1,5 @@
-"""Where in the user's code an operation was asked for: captured for next to nothing, resolved when somebody reads it."""
+"""Where in the user's code an operation was asked for: captured for next to nothing, resolved when somebody reads
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Run a program: by binding its equations under the active trace, or directly on NumPy arrays by each primitive's meaning."""
+"""Run a program: by binding its equations under the active trace, or directly on NumPy arrays by each primitive's
+meaning."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
-    """The results of a program on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p, x)[0])`."""
+    """The results of a program on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p,
+    x)[0])`."""
     check_operands("evaluate", [type_of(a) for a in args], jaxpr.in_avals)
     return replay(jaxpr, *args)
 

@@ -70,7 +70,8 @@ class Equation:
 
 
 class Jaxpr:
-    """A program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the results.
+    """A program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the
+    results.
 
     Programs are immutable once built; `cached` remembers what transformations made of them.
     """
@@ -132,7 +133,7 @@ class Jaxpr:
 
 ClosedJaxpr = Jaxpr
 
-_printer: Callable[[Jaxpr], str] = lambda program: f"<jaxpr of {len(program.eqns)} equations>"  # noqa: E731
+_printer: Callable[[Jaxpr], str] = lambda program: f"<jaxpr of {len(program.eqns)} equations>"
 
 
 def set_printer(function: Callable[[Jaxpr], str]) -> None:
@@ -182,7 +183,9 @@ def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
     )
 
 
-def drop_dead(jaxpr: Jaxpr, live_results: Sequence[bool], keep_inputs: bool | Sequence[bool] = True) -> tuple[Jaxpr, list[bool]]:
+def drop_dead(
+    jaxpr: Jaxpr, live_results: Sequence[bool], keep_inputs: bool | Sequence[bool] = True
+) -> tuple[Jaxpr, list[bool]]:
     """Remove what no live result and no effect needs. Returns the program and which arguments remain.
 
     Arguments are dropped only where `keep_inputs` is false. Constants that nobody reads are always dropped.

@@ -1,4 +1,5 @@
-"""`debug_nans` and `debug_infs`: look at results as they are made and name the operation and the line of the first bad one."""
+"""`debug_nans` and `debug_infs`: look at results as they are made and name the operation and the line of the first
+bad one."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def check_finite(primitive: Primitive, results: Sequence[Any], location: Locatio
             if bad.any():
                 place = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
                 raise NonFiniteValueError(
-                    f"{word} in result {number} of `{primitive.name}`, {int(bad.sum())} of {max(bad.size, 1)} elements, "
-                    f"the first at index {place}.",
+                    f"{word} in result {number} of `{primitive.name}`, {int(bad.sum())} of {max(bad.size, 1)} "
+                    f"elements, the first at index {place}.",
                     at=location.describe() if location is not None else None,
                 )

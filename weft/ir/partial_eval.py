@@ -14,7 +14,8 @@ from weft.ir.types import Type
 
 @dataclass(frozen=True)
 class PartialProgram:
-    """`known`: known arguments -> known results, then residuals. `unknown`: residuals, then unknown arguments -> unknown results."""
+    """`known`: known arguments -> known results, then residuals. `unknown`: residuals, then unknown arguments ->
+    unknown results."""
 
     known: Jaxpr
     unknown: Jaxpr
@@ -29,8 +30,10 @@ def partial_eval(
     instantiate: bool | Sequence[bool] = False,
     saveable: Callable[[Equation], bool] | None = None,
 ) -> PartialProgram:
-    """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side needs
-    becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown side."""
+    """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side
+    needs
+    becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
+    side."""
     force = [instantiate] * len(jaxpr.outvars) if isinstance(instantiate, bool) else list(instantiate)
     unknown: set[Atom] = {v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u}
     known_equations: list[Equation] = []
@@ -44,7 +47,9 @@ def partial_eval(
 
     unknown_out = tuple(v in unknown or f for v, f in zip(jaxpr.outvars, force, strict=True))
     unknown_outvars = [v for v, u in zip(jaxpr.outvars, unknown_out, strict=True) if u]
-    defined = {v for e in unknown_equations for v in e.outvars} | {v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u}
+    defined = {v for e in unknown_equations for v in e.outvars} | {
+        v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u
+    }
     reads: list[Atom] = [v for e in unknown_equations for v in e.invars]
     needed: dict[Var, None] = {v: None for v in (*reads, *unknown_outvars) if type(v) is Var and v not in defined}
 
@@ -66,7 +71,9 @@ def partial_eval(
 
     known_outvars = [v for v, u in zip(jaxpr.outvars, unknown_out, strict=True) if not u]
     known_invars = [v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if not u]
-    known = Jaxpr(jaxpr.constvars, known_invars, [*known_outvars, *residuals], known_equations, jaxpr.consts, jaxpr.name)
+    known = Jaxpr(
+        jaxpr.constvars, known_invars, [*known_outvars, *residuals], known_equations, jaxpr.consts, jaxpr.name
+    )
     known, _ = drop_dead(known, [True] * len(known.outvars))
     unknown_invars = [v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u]
     rest = Jaxpr(

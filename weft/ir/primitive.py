@@ -1,8 +1,11 @@
 """The card of a primitive: everything the system knows about one operation, in one class.
 
-Each stage reads exactly one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward mode
-`jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding `factors`, dead code
-elimination `live_operands`, tests `samples`. A rule that cannot exist is a `No("reason")`, and the reason is the user's error.
+Each stage reads exactly one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward
+mode
+`jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding `factors`,
+dead code
+elimination `live_operands`, tests `samples`. A rule that cannot exist is a `No("reason")`, and the reason is the
+user's error.
 `docs/design/primitive.md` explains the card with examples.
 """
 
@@ -59,8 +62,10 @@ class Axis:
 class Split:
     """One equation split by partial evaluation into a known and an unknown one.
 
-    `known` (primitive, params) takes the operands numbered `known_in` and returns the known results followed by residuals.
-    `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: a number >= 0 is an operand of the
+    `known` (primitive, params) takes the operands numbered `known_in` and returns the known results followed by
+    residuals.
+    `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: a number >= 0 is an
+    operand of the
     equation, `~k` is residual k.
     """
 
@@ -138,20 +143,24 @@ class Primitive:
         """The contribution of one operand's tangent to the tangent of the result."""
         if self.multilinear and (self.linear == "all" or number in self.linear):
             return self(*args[:number], tangent, *args[number + 1 :], **params)
-        raise MissingRuleError(f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule.")
+        raise MissingRuleError(
+            f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule."
+        )
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""
         return None
 
     def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Sequence[Any]:
-        """Cotangents of the operands that are `Linear`, None for the others; the operation is linear in those operands."""
+        """Cotangents of the operands that are `Linear`, None for the others; the operation is linear in those
+        operands."""
         raise MissingRuleError(f"`{self.name}` has no transpose rule: it is not linear in the operands given.")
 
     # -- vectorise -------------------------------------------------------------------------------------------------
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        """The operation over operands with an extra dimension at `dims` (None: not batched), and where results have it."""
+        """The operation over operands with an extra dimension at `dims` (None: not batched), and where results have
+        it."""
         raise MissingRuleError(f"`{self.name}` has no batch rule, so it does not work under vmap.")
 
     def named_axes(self, params: Params) -> tuple[Any, ...]:
@@ -168,7 +177,9 @@ class Primitive:
         """Parameters for a shard whose results have the types `local_results`."""
         return params
 
-    def live_operands(self, live_results: Sequence[bool], params: Params) -> tuple[list[bool], Params, list[bool]] | None:
+    def live_operands(
+        self, live_results: Sequence[bool], params: Params
+    ) -> tuple[list[bool], Params, list[bool]] | None:
         """Dead code inside: (operands still needed, new params, results still made), or None when nothing can go."""
         return None
 
@@ -187,7 +198,8 @@ class Primitive:
 
 @dataclass
 class Sample:
-    """Operands (NumPy arrays) and parameters for the laws. `linear_only`/`differentiable` narrow what is checked on it."""
+    """Operands (NumPy arrays) and parameters for the laws. `linear_only`/`differentiable` narrow what is checked on
+    it."""
 
     args: tuple[Any, ...]
     params: Params
@@ -200,22 +212,31 @@ class Sample:
 
 
 class HigherOrder(Primitive):
-    """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply it
+    """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply
+    it
     to the programs they carry; so `ops` never imports `transforms`."""
 
     multiple_results = True
     higher_order = True
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    def jvp_through(
+        self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+    ) -> tuple[list[Any], list[Any]]:
         """Results and their tangents; `through(jaxpr, nonzero, instantiate)` gives the jvp of a carried program."""
         raise MissingRuleError(f"`{self.name}` has no jvp rule.")
 
-    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], **params: Any) -> Sequence[Any]:
-        """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a carried program."""
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], **params: Any
+    ) -> Sequence[Any]:
+        """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a carried
+        program."""
         raise MissingRuleError(f"`{self.name}` has no transpose rule.")
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[Any], list[int | None]]:
-        """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a carried program at 0."""
+    def batch_through(
+        self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any
+    ) -> tuple[list[Any], list[int | None]]:
+        """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a carried program
+        at 0."""
         raise MissingRuleError(f"`{self.name}` has no batch rule.")
 
 
@@ -283,5 +304,6 @@ def accumulate(x: Any, y: Any) -> Any:
 
 
 def batched_program(jaxpr: Any, axis: Axis, batched: Sequence[bool]) -> Any:
-    """A carried program over arguments whose first dimension, where `batched`, is `axis`; all its results have it too."""
+    """A carried program over arguments whose first dimension, where `batched`, is `axis`; all its results have it
+    too."""
     return _needs["batch"](jaxpr, axis, batched, True)[0]

@@ -1,6 +1,7 @@
 """Types of values in a program: an open union of array, tape and token types.
 
-Array types are interned: the same shape, dtype and weak type give the same object, so signatures compare by identity first.
+Array types are interned: the same shape, dtype and weak type give the same object, so signatures compare by identity
+first.
 A dimension is an int or a symbolic expression.
 """
 
@@ -47,7 +48,18 @@ class Type:
 class ArrayType(Type):
     """Shape, dtype, weak type, and the slots that sharding and memory placement fill."""
 
-    __slots__ = ("_hash", "_short", "_strong", "_tangent", "dtype", "memory_space", "shape", "sharding", "varying", "weak_type")
+    __slots__ = (
+        "_hash",
+        "_short",
+        "_strong",
+        "_tangent",
+        "dtype",
+        "memory_space",
+        "shape",
+        "sharding",
+        "varying",
+        "weak_type",
+    )
 
     shape: Shape
     dtype: Any
@@ -154,7 +166,8 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
 
 
 class TapeType(Type):
-    """An unbounded sequence of values of one element type, zero where nothing was written: what a loop of unknown length records.
+    """An unbounded sequence of values of one element type, zero where nothing was written: what a loop of unknown
+    length records.
 
     The element may be a tape itself, for a loop in a loop.
     """

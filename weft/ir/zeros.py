@@ -8,7 +8,8 @@ from weft.ir.types import Type
 
 
 class Zero:
-    """A tangent or cotangent known to be zero, of tangent type `aval`; it costs nothing until somebody needs its numbers."""
+    """A tangent or cotangent known to be zero, of tangent type `aval`; it costs nothing until somebody needs its
+    numbers."""
 
     __slots__ = ("aval",)
 

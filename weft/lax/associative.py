@@ -16,7 +16,8 @@ __all__ = ["associative_scan"]
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """All prefixes of `elems` along `axis` combined with an associative `fn`, in a number of steps logarithmic in the length."""
+    """All prefixes of `elems` along `axis` combined with an associative `fn`, in a number of steps logarithmic in the
+    length."""
     if not callable(fn):
         raise TypeError("lax.associative_scan takes a function of two arguments first.")
     leaves, treedef = leaves_of(elems, "lax.associative_scan", "elems")
@@ -47,7 +48,10 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
             inner = combine(part(odd, 0, size // 2 - 1), part(values, 2, size, 2)) if size > 2 else part(values, 2, 2)
         else:
             inner = combine(odd, part(values, 2, size, 2))
-        even = [concatenate(slice_along(x, a, 0, 1), e, dimension=a) if size > 2 else slice_along(x, a, 0, 1) for x, e, a in zip(values, inner, axes, strict=True)]
+        even = [
+            concatenate(slice_along(x, a, 0, 1), e, dimension=a) if size > 2 else slice_along(x, a, 0, 1)
+            for x, e, a in zip(values, inner, axes, strict=True)
+        ]
         return [interleave(e, o, a) for e, o, a in zip(even, odd, axes, strict=True)]
 
     flipped = [rev(x, dimensions=(a,)) for x, a in zip(leaves, axes, strict=True)] if reverse else leaves
@@ -61,7 +65,9 @@ def slice_along(x: Any, axis: int, start: int, stop: int, stride: int = 1) -> An
     shape = type_of(x).shape  # type: ignore[attr-defined]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[axis], limits[axis], strides[axis] = start, stop, stride
-    return slice_primitive(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=tuple(strides) if stride != 1 else None)
+    return slice_primitive(
+        x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=tuple(strides) if stride != 1 else None
+    )
 
 
 def interleave(even: Any, odd: Any, axis: int) -> Any:
@@ -73,7 +79,9 @@ def interleave(even: Any, odd: Any, axis: int) -> Any:
         for x in (slice_along(even, axis, 0, count), odd)
     ]
     mixed = reshape(
-        concatenate(*paired, dimension=axis + 1), new_sizes=(*shape[:axis], 2 * count, *shape[axis + 1 :]), dimensions=None
+        concatenate(*paired, dimension=axis + 1),
+        new_sizes=(*shape[:axis], 2 * count, *shape[axis + 1 :]),
+        dimensions=None,
     )
     if even.shape[axis] == count:
         return mixed

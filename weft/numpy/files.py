@@ -22,9 +22,9 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
 
 
 def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Write several arrays to one file in NumPy's format."""
+    """Write several arrays to one file in NumPy's format. Numbers are never pickled, whatever `allow_pickle` says."""
     named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
-    np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle, **named)
+    np.savez(file, *map(np.asarray, args), **named)
 
 
 def array_repr(

@@ -49,7 +49,7 @@ class ufunc:
     ):
         self.__doc__ = func.__doc__
         self.__module__ = getattr(func, "__module__", __name__)
-        self.__name__: str = name or getattr(func, "__name__", "ufunc")
+        self.__name__: str = name if name is not None else str(getattr(func, "__name__", "ufunc"))
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin if nargs is None else nargs, identity
         self._call = call or vectorize(func)
         self._reduce, self._accumulate, self._at, self._reduceat = reduce, accumulate, at, reduceat

@@ -1,4 +1,5 @@
-"""The elementwise family: applied to each element, so typing, batching, sharding and emission follow from the scalar meaning."""
+"""The elementwise family: applied to each element, so typing, batching, sharding and emission follow from the scalar
+meaning."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float"
 
 
 class Elementwise(Primitive):
-    """Applied to each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says else."""
+    """Applied to each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says
+    else."""
 
     # Dtype kinds accepted: b(ool) i(nt) u(nsigned) f(loat) c(omplex) k(ey).
     kinds: ClassVar[str] = "iufc"
@@ -46,7 +48,10 @@ class Elementwise(Primitive):
     def _result(self, shape: Any, dtype: Any, weak: bool, same: ArrayType | None, params: dict[str, Any]) -> ArrayType:
         if dtypes.kind(dtype) not in self.kinds:
             accepted = ", ".join(KIND_NAMES[k] for k in self.kinds)
-            raise TypeError(f"{self.name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); it takes {accepted} arrays.")
+            raise TypeError(
+                f"{self.name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); "
+                f"it takes {accepted} arrays."
+            )
         made = self.result_dtype(dtype, **params)
         if made == dtype and same is not None:
             return same
@@ -99,7 +104,7 @@ def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tupl
     ranks = [len(x.shape) - (d is not None) if hasattr(x, "shape") else 0 for x, d in zip(args, dims, strict=True)]
     rank = max(ranks)
     dim = next(d for d in dims if d is not None)
-    if all(d == dim and r == rank or d is None and not r for d, r in zip(dims, ranks, strict=True)):
+    if all((d == dim and r == rank) or (d is None and not r) for d, r in zip(dims, ranks, strict=True)):
         return list(args), dim
     shape: tuple[Any, ...] = ()
     for x, d, r in zip(args, dims, ranks, strict=True):

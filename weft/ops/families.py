@@ -18,7 +18,17 @@ from weft.ir.primitive import Axis, Primitive, primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
 
-__all__ = ["Composite", "Indexing", "Reduction", "check_axes", "fail", "inverse_permutation", "kept_axes", "primitive", "shifted"]
+__all__ = [
+    "Composite",
+    "Indexing",
+    "Reduction",
+    "check_axes",
+    "fail",
+    "inverse_permutation",
+    "kept_axes",
+    "primitive",
+    "shifted",
+]
 
 
 def fail(message: str, received: str | None = None, fix: str | None = None) -> ShapeMismatchError:
@@ -46,7 +56,9 @@ def shifted(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
 def check_axes(name: str, axes: Sequence[int], rank: int) -> None:
     """Axes must be distinct and within the rank."""
     if len(set(axes)) != len(axes) or any(not 0 <= a < rank for a in axes):
-        raise fail(f"{name} got axes {tuple(axes)} for an operand of rank {rank}.", fix="give distinct axes in range(rank)")
+        raise fail(
+            f"{name} got axes {tuple(axes)} for an operand of rank {rank}.", fix="give distinct axes in range(rank)"
+        )
 
 
 class Indexing(Primitive):
@@ -55,7 +67,8 @@ class Indexing(Primitive):
     linear = "all"
 
     def sources(self, *types: ArrayType, **params: Any) -> list[tuple[int, IndexMap]]:
-        """For each operand that contributes, the map from a result index to the operand's index (with its conditions)."""
+        """For each operand that contributes, the map from a result index to the operand's index (with its
+        conditions)."""
         raise NotImplementedError(f"{self.name} has no index map")
 
 
@@ -66,7 +79,9 @@ class Reduction(Primitive):
         check_axes(self.name, axes, x.ndim)
         return x.without(axes)
 
-    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, axes: tuple[int, ...]) -> tuple[Any, int]:
+    def batch(
+        self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, axes: tuple[int, ...]
+    ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         assert dim is not None
         lifted = shifted(axes, dim)
@@ -90,7 +105,8 @@ class Reduction(Primitive):
 
 
 class Composite(Primitive):
-    """Defined by other primitives. Transformations see through it: a rule it does not give is that of its definition."""
+    """Defined by other primitives. Transformations see through it: a rule it does not give is that of its
+    definition."""
 
     def decompose(self, *args: Any, **params: Any) -> Any:
         """The definition, written with other operations on arrays."""

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DonatedArrayError, ImmutableArrayError
+from weft.base.errors import DonatedArrayError, ImmutableArrayError, message
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.device import CPU, Device, SingleDeviceSharding
 from weft.trace.array import Array
+from weft.trace.tracer import ambiguous
 
 
 class ConcreteArray(Array):
@@ -149,9 +150,7 @@ class ConcreteArray(Array):
     def __bool__(self) -> bool:
         value = self._value
         if value.size != 1:
-            raise ValueError(
-                f"The truth value of an array of shape {value.shape} is ambiguous; use .any() or .all().  at {user_line()}"
-            )
+            raise ValueError(message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
         return bool(value)
 
     def __int__(self) -> int:
@@ -166,12 +165,12 @@ class ConcreteArray(Array):
     def __index__(self) -> int:
         value = self._value
         if value.ndim or dtypes.kind(self.aval.dtype) not in "iu":
-            raise TypeError(f"Only an integer scalar array can be an index, got {self.aval.short()}.  at {user_line()}")
+            raise TypeError(message("Only an integer array without dimensions can be an index.", received=self.aval.short(), at=user_line()))
         return int(value)
 
     def _scalar(self, kind: str) -> Any:
         if self.aval.shape:
-            raise TypeError(f"{kind}() takes an array without dimensions, got {self.aval.short()}.  at {user_line()}")
+            raise TypeError(message(f"{kind}() takes an array without dimensions.", received=self.aval.short(), at=user_line()))
         return self._value
 
     def __reduce__(self) -> Any:

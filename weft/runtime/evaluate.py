@@ -9,11 +9,11 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
-from weft.base.errors import UnexpectedTracerError
+from weft.base.errors import DonatedArrayError, InvalidInputTypeError, UnexpectedTracerError
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
 from weft.ir.primitive import Primitive
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
 from weft.ir.nans import check_finite
 from weft.trace.tracer import Tracer
@@ -24,11 +24,16 @@ def storage(value: Any, aval: Type) -> Any:
     """The NumPy array (or tape) behind a concrete value."""
     if type(value) is ConcreteArray:
         return value._value
-    if isinstance(aval, ArrayType) and not isinstance(value, np.ndarray):
-        return np.asarray(value, dtypes.storage(aval.dtype))
-    if isinstance(value, np.ndarray) and isinstance(aval, ArrayType) and value.dtype != dtypes.storage(aval.dtype):
-        return dtypes.canonical_array(value)
-    return value
+    if not isinstance(aval, ArrayType) or isinstance(value, np.ndarray) and value.dtype == dtypes.storage(aval.dtype):
+        return value
+    if isinstance(value, ShapeDtypeStruct):
+        raise InvalidInputTypeError(
+            "A ShapeDtypeStruct has a type but no numbers, so nothing can be computed from it.",
+            received=repr(value),
+            fix="pass an array; to look at types only, use eval_shape, make_jaxpr or jit(f).lower",
+            at=user_line(),
+        )
+    return dtypes.canonical_array(value)
 
 
 def wrap_result(value: Any, aval: Type) -> Any:
@@ -43,6 +48,9 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
             raise_stray(a)
         types.append(type_of(a))
     made = primitive.type(*types, **params)
+    donated = params.get("donated")
+    if donated:
+        check_donated_once(args, donated)
     arrays = [storage(a, t) for a, t in zip(args, types, strict=True)]
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     before, context.trace = context.trace, EVALUATION
@@ -57,7 +65,6 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         results = [detached(r, args) for r in results]
     if config.debug_nans or config.debug_infs:
         check_finite(primitive, results, user_location())
-    donated = params.get("donated")
     if donated:
         donate(args, donated)
     wrapped = [wrap_result(r, t) for r, t in zip(results, made, strict=True)]
@@ -74,6 +81,19 @@ def detached(result: Any, args: Sequence[Any]) -> Any:
     return result
 
 
+def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
+    """An array that is donated must not be another argument of the same call: its buffer may be overwritten any time."""
+    given = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, ConcreteArray)]
+    for a in given:
+        if sum(a is other for other in args) > 1:
+            raise DonatedArrayError(
+                "An array is donated in a call that has it as another argument too.",
+                received=a.aval.short(),
+                fix="pass a copy (x.copy()), or take the argument out of donate_argnums",
+                at=user_line(),
+            )
+
+
 def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:
     """Take the buffers of donated arguments away from their arrays."""
     location = user_location()
@@ -84,11 +104,8 @@ def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:
 
 def raise_stray(tracer: Tracer) -> None:
     """A tracer reached the bottom: the trace it belongs to is not active any more."""
-    made = getattr(tracer, "source", None)
     raise UnexpectedTracerError(
-        "A traced value is used outside of the function that was being traced"
-        + (f"; it was made at {made.describe()}" if made is not None else "")
-        + ".",
+        "A traced value is used outside of the function that was being traced.",
         received=f"{tracer.aval.short()}, {tracer.origin()}",
         fix="return the value from the traced function instead of storing it in a variable outside of it",
         at=user_line(),

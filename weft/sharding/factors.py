@@ -1,7 +1,9 @@
 """Axis factors: how the dimensions of an operation's operands and results correspond.
 
-`i j, j k -> i k; j sum` says that a matrix product may be split over i and k freely, and over j if the pieces are summed.
-From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives that are owed.
+`i j, j k -> i k; j sum` says that a matrix product may be split over i and k freely, and over j if the pieces are
+summed.
+From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives that are
+owed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ Names = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class AxisFactors:
-    """A factor name per dimension of each operand and result (None: must be whole), and how owed factors are combined."""
+    """A factor name per dimension of each operand and result (None: must be whole), and how owed factors are
+    combined."""
 
     operands: tuple[Names, ...]
     results: tuple[Names, ...]
@@ -42,7 +45,11 @@ def parse(text: str) -> AxisFactors:
     left, right = body.split("->")
 
     def side(part: str) -> tuple[Names, ...]:
-        return tuple(tuple(None if n == "." else n for n in group.split()) for group in part.split(",")) if part.strip() else ((),)
+        return (
+            tuple(tuple(None if n == "." else n for n in group.split()) for group in part.split(","))
+            if part.strip()
+            else ((),)
+        )
 
     combine = dict(item.split() for item in owed)
     return AxisFactors(side(left), side(right), {name: how for name, how in combine.items()})

@@ -12,7 +12,7 @@ from weft.ir.types import ArrayType
 
 
 class Array:
-    """An immutable array of one dtype. Make one with `weft.numpy`; `isinstance(x, weft.Array)` holds for traced values too."""
+    """An immutable array of one dtype. `isinstance(x, weft.Array)` holds for traced values too."""
 
     __slots__ = ("__weakref__",)
     __array_priority__ = 1000  # NumPy defers its binary operators to ours

@@ -6,6 +6,7 @@ import gc
 from typing import Any
 
 from weft.base import errors
+from weft.base.source import user_line
 from weft.trace.tracer import Tracer
 
 
@@ -22,4 +23,5 @@ def report_leaks(trace: Any) -> None:
     raise errors.UnexpectedTracerError(
         f"{len(held)} traced value(s) leaked from {trace.where}: " + "; ".join(lines[:5]) + ".",
         fix="return values from the traced function instead of storing them outside of it",
+        at=user_line(),
     )

@@ -36,9 +36,7 @@ class Tracer(Array):
         if value is not None:
             return bool(value)
         if self.aval.shape:  # type: ignore[attr-defined]
-            raise ValueError(
-                f"The truth value of an array of shape {self.shape} is ambiguous; use .any() or .all().  at {user_line()}"
-            )
+            raise ValueError(errors.message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
         self._raise(
             errors.TracerBoolConversionError,
             "`if`, `while`, `and` or `bool()` needs a known True or False, but the value is traced.",
@@ -47,18 +45,24 @@ class Tracer(Array):
         )
 
     def __int__(self) -> int:
-        return int(self._scalar("int()"))
+        value = self.known()
+        if value is not None:  # an integer has no derivative, so none is lost
+            return int(value)
+        self._not_a_number("int()")
 
     def __float__(self) -> float:
-        return float(self._scalar("float()"))
+        self._not_a_number("float()")
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("complex()"))
+        self._not_a_number("complex()")
 
-    def _scalar(self, caller: str) -> Any:
-        value = self.known()
-        if value is not None:
-            return value
+    def _not_a_number(self, caller: str) -> NoReturn:
+        if self.known() is not None:
+            self._raise(
+                errors.ConcretizationTypeError,
+                f"`{caller}` of a value that is being differentiated would lose its derivative.",
+                "keep it an array (x.astype(...)), or say that the derivative is not wanted: lax.stop_gradient(x)",
+            )
         self._raise(
             errors.ConcretizationTypeError,
             f"`{caller}` needs a known number, but the value is traced.",
@@ -101,6 +105,10 @@ class Tracer(Array):
 
     def __format__(self, spec: str) -> str:
         return repr(self)
+
+
+def ambiguous(aval: Any) -> str:
+    return f"The truth value of an array with more than one element is ambiguous: {aval.short()}."
 
 
 def check_leak(tracer: Tracer, made_at: Location | None, finished: bool, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.base.source import Location
 from weft.ir.context import Trace, active, context, lifted, named, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
@@ -31,14 +32,18 @@ class BatchTracer(Tracer):
 class BatchTrace(Trace):
     """Applies batch rules to operations that touch a batched value; hands all others to the parent."""
 
-    __slots__ = ("axis", "parent")
+    __slots__ = ("at", "axis", "name", "parent")
 
-    def __init__(self, parent: Trace, axis: Axis):
+    def __init__(self, parent: Trace, axis: Axis, name: str = "vmap", at: Location | None = None):
         self.parent = parent
         self.axis = axis
+        self.name = name
+        self.at = at
 
     def describe(self) -> str:
-        return f"one element of a vmap over {self.axis.size}" + (f" named {self.axis.name!r}" if self.axis.name else "")
+        named = f" named {self.axis.name!r}" if self.axis.name is not None else ""
+        at = f", called at {self.at.describe()}" if self.at is not None else ""
+        return f"one element of {self.axis.size} in {self.name}{named}{at}"
 
     def split(self, value: Any) -> tuple[Any, int | None]:
         if type(value) is BatchTracer and value._trace is self:
@@ -99,10 +104,15 @@ def batched_type(aval: Type, size: Any) -> Type:
 
 
 def batch_flat(
-    function: Callable[..., Sequence[Any]], axis: Axis, values: Sequence[Any], dims: Sequence[int | None], name: str = "vmap"
+    function: Callable[..., Sequence[Any]],
+    axis: Axis,
+    values: Sequence[Any],
+    dims: Sequence[int | None],
+    name: str = "vmap",
+    at: Location | None = None,
 ) -> tuple[list[Any], list[int | None]]:
     """Results of a flat function over batched arguments, and where each result has its batch dimension."""
-    trace = BatchTrace(context.trace, axis)
+    trace = BatchTrace(context.trace, axis, name, at)
     arguments = [trace.join(lifted(v), d) for v, d in zip(values, dims, strict=True)]
     with active(trace), named(name):
         if axis.name is None:

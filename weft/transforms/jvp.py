@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.base.source import Location
 from weft.ir.context import Trace, active, context, lifted, named
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
@@ -34,13 +35,15 @@ class JVPTracer(Tracer):
 class JVPTrace(Trace):
     """Runs each operation on primals under the parent trace, and its jvp rule where a tangent is not zero."""
 
-    __slots__ = ("parent",)
+    __slots__ = ("at", "name", "parent")
 
-    def __init__(self, parent: Trace):
+    def __init__(self, parent: Trace, name: str = "jvp", at: Location | None = None):
         self.parent = parent
+        self.name = name
+        self.at = at
 
     def describe(self) -> str:
-        return "a value being differentiated"
+        return f"a value being differentiated by {self.name}" + (f", called at {self.at.describe()}" if self.at is not None else "")
 
     def split(self, value: Any) -> tuple[Any, Any]:
         if type(value) is JVPTracer and value._trace is self:
@@ -87,10 +90,14 @@ def as_list(x: Any) -> list[Any]:
 
 
 def jvp_flat(
-    function: Callable[..., Sequence[Any]], primals: Sequence[Any], tangents: Sequence[Any], name: str = "jvp"
+    function: Callable[..., Sequence[Any]],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    name: str = "jvp",
+    at: Location | None = None,
 ) -> tuple[list[Any], list[Any]]:
     """Results and tangents (some `Zero`) of a flat function."""
-    trace = JVPTrace(context.trace)
+    trace = JVPTrace(context.trace, name, at)
     with active(trace), named(name):
         results = function(*(trace.join(lifted(p), t) for p, t in zip(primals, tangents, strict=True)))
     pairs = [trace.split(r) for r in results]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.base.source import Location
 from weft.ir.context import Trace, active, context, lifted, named
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.primitive import Primitive
@@ -48,12 +49,18 @@ class TangentTrace(Trace):
         return [next(later) if u else next(ready) for u in split.unknown_out]
 
 
-def linearize_flat(function: Callable[..., Sequence[Any]], primals: Sequence[Any], nonzero: Sequence[bool] | None = None, name: str = "jvp") -> tuple[list[Any], Jaxpr, list[bool]]:
+def linearize_flat(
+    function: Callable[..., Sequence[Any]],
+    primals: Sequence[Any],
+    nonzero: Sequence[bool] | None = None,
+    name: str = "jvp",
+    at: Location | None = None,
+) -> tuple[list[Any], Jaxpr, list[bool]]:
     """Results, the linear program (nonzero tangents in, nonzero tangents out, residuals as constants), and which results
     have a tangent that is not zero."""
     parent = context.trace
     tangent_trace = TangentTrace(parent)
-    trace = JVPTrace(tangent_trace)
+    trace = JVPTrace(tangent_trace, name, at)
     mask = [True] * len(primals) if nonzero is None else list(nonzero)
     arguments = []
     inputs = []

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from weft.base.errors import InternalError
-from weft.compiler.target.llvm.types import Type
+from weft.compiler.target.llvm.types import Type, vector
 
 
 class Value:
@@ -22,32 +22,49 @@ class Value:
         return f"{self.type.text} {self.text}"
 
 
-_constants: dict[tuple[Type, object, int], Value] = {}
+_made: dict[tuple[Type, bool | int | float], Value] = {}
+_MOST_KEPT = 4096
 
 
 def constant(value: bool | int | float, type: Type) -> Value:
     """A number of a scalar type, or a vector of equal ones. Floats are rounded to the type once."""
-    # The sign of a zero is no part of equality, and 1 == 1.0 == True: the text decides.
+    # Zeros of both signs are equal, and nan is not equal to itself, so neither can be looked up.
+    if not value or value != value:
+        return _constant(value, type)
+    found = _made.get((type, value))
+    if found is None:
+        if len(_made) >= _MOST_KEPT:
+            _made.clear()
+        found = _made[type, value] = _constant(value, type)
+    return found
+
+
+def _constant(value: bool | int | float, type: Type) -> Value:
     if type.kind == "float":
         text = float_text(float(value), type.element)
     elif type.kind == "int" and value == int(value):
         text = integer_text(int(value), type)
-    elif type.kind == "ptr" and value == 0:
-        text = "null"
     else:
         raise InternalError(f"A constant {value!r} does not exist in the type {type}.")
     return Value(f"splat ({type.element.text} {text})" if type.is_vector else text, type)
 
 
-def constant_vector(values: Sequence[int | float], type: Type) -> Value:
-    """A vector of given numbers; `type` is that of the elements."""
-    from_element = [f"{type.text} {constant(v, type).text}" for v in values]
-    return Value(f"<{', '.join(from_element)}>", vector_of(type, len(values)))
+def constant_vector(values: Sequence[int | float], element: Type) -> Value:
+    """A vector of given numbers."""
+    texts = [f"{element.text} {constant(v, element).text}" for v in values]
+    return Value(f"<{', '.join(texts)}>", vector(element, len(values)))
 
 
 def zero(type: Type) -> Value:
-    """All bits zero."""
-    return Value("zeroinitializer" if type.is_vector else "null" if type.kind == "ptr" else constant(0, type).text, type)
+    """All bits zero; of a pointer, null."""
+    if type.is_vector:
+        return Value("zeroinitializer", type)
+    return Value("null", type) if type.kind == "ptr" else constant(0, type)
+
+
+def poison(type: Type) -> Value:
+    """A value that is never looked at."""
+    return Value("poison", type)
 
 
 def integer_text(value: int, type: Type) -> str:
@@ -64,16 +81,17 @@ def integer_text(value: int, type: Type) -> str:
 
 def float_text(value: float, type: Type) -> str:
     """A float by its bits, so that nothing is lost in decimal: those of a half, or of the double with its value."""
+    if type.bits == 64:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    short = rounded(value, "f" if type.bits == 32 else "e")
     if type.bits == 16:
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-    if type.bits == 32:
-        value = round_to_single(value)
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+        return f"0xH{struct.unpack('<H', struct.pack('<e', short))[0]:04X}"
+    return f"0x{struct.unpack('<Q', struct.pack('<d', short))[0]:016X}"
 
 
-def round_to_single(value: float) -> float:
-    """The float32 nearest to a float64; what is too large becomes infinite."""
+def rounded(value: float, format: str) -> float:
+    """The nearest number of a shorter format ("f" or "e" of `struct`); what is too large becomes infinite."""
     try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
+        return struct.unpack(f"<{format}", struct.pack(f"<{format}", value))[0]
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")

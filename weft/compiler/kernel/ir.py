@@ -1,0 +1,190 @@
+"""The kernel language. A kernel is a block of statements over buffers; values are defined once.
+
+An index is affine in loop variables and integer values. Inside a loop over lanes every value is a vector, one lane an
+iteration;
+whether a load is contiguous, uniform or a gather follows from the coefficient of the lane variable in its index. The
+tail of a loop
+over lanes is masked by the loop itself: a store there writes only lanes below the bound, and a fold counts only those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A flat array of `size` elements of a (storage) dtype that the kernel reads or writes."""
+
+    name: str
+    dtype: Any
+    size: int
+    written: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A loop variable, an integer."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A scalar (a vector inside a loop over lanes) of a dtype."""
+
+    dtype: Any
+
+
+Term = Variable | Value
+
+
+@dataclass(frozen=True)
+class Index:
+    """constant + sum of coefficient * term: a position in a buffer or along an axis."""
+
+    constant: int = 0
+    terms: tuple[tuple[Term, int], ...] = ()
+
+    @staticmethod
+    def of(thing: Index | Term | int) -> Index:
+        if isinstance(thing, Index):
+            return thing
+        return Index(thing) if isinstance(thing, int) else Index(0, ((thing, 1),))
+
+    def coefficient(self, term: Term) -> int:
+        return next((c for t, c in self.terms if t is term), 0)
+
+    def __add__(self, other: Index | Term | int) -> Index:
+        other = Index.of(other)
+        joined: dict[Term, int] = dict(self.terms)
+        for term, coefficient in other.terms:
+            joined[term] = joined.get(term, 0) + coefficient
+        return Index(self.constant + other.constant, tuple((t, c) for t, c in joined.items() if c))
+
+    def __mul__(self, factor: int) -> Index:
+        return Index(self.constant * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
+
+    def __sub__(self, other: Index | Term | int) -> Index:
+        return self + Index.of(other) * -1
+
+
+class Kind(Enum):
+    """How the iterations of a loop are bound."""
+
+    SERIAL = "serial"
+    LANES = "lanes"
+    THREADS = "threads"
+
+
+class Statement:
+    """One step of a kernel."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Statement):
+    """`result = number` of its dtype, the same in all lanes."""
+
+    result: Value
+    number: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Position(Statement):
+    """`result = index`, as an integer value (int64)."""
+
+    result: Value
+    index: Index
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Statement):
+    """`result = buffer[index]`. With a condition, lanes where it does not hold give `otherwise` and do not touch
+    memory."""
+
+    result: Value
+    buffer: Buffer
+    index: Index
+    condition: Value | None = None
+    otherwise: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Statement):
+    """`buffer[index] = value`, in lanes where the condition holds."""
+
+    buffer: Buffer
+    index: Index
+    value: Value
+    condition: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Compute(Statement):
+    """`result = op(operands)`: an elementwise primitive by name, with its parameters."""
+
+    result: Value
+    op: str
+    operands: tuple[Value, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """An accumulator of a loop: starts as `initial`, is `inside` in the body, becomes `final` of each iteration, ends
+    as `result`."""
+
+    initial: Value
+    inside: Value
+    final: Value
+    result: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Loop(Statement):
+    """For `variable` from `start` in steps of `step` below `stop`. A loop over lanes takes `width` iterations at a
+    time.
+
+    A carry of a loop over lanes has one accumulator a lane; its result is a vector still, to be folded by `Fold`.
+    """
+
+    variable: Variable
+    start: int
+    stop: int
+    body: tuple[Statement, ...]
+    kind: Kind = Kind.SERIAL
+    step: int = 1
+    width: int = 1
+    carries: tuple[Carry, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Fold(Statement):
+    """`result` = all lanes of `vector` combined by the binary op, in a fixed tree (halves onto each other)."""
+
+    result: Value
+    op: str
+    vector: Value
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class If(Statement):
+    """Run the body where a scalar condition holds; only outside of loops over lanes."""
+
+    condition: Value
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A named block over buffers. `parallel` says that the outermost loop is over threads."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]

@@ -1,0 +1,283 @@
+"""A function being written: blocks, loops and branches as context managers, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from weft.compiler.target.llvm.instructions import Instructions
+from weft.compiler.target.llvm.types import Type, i1, i32, ptr, vector, void
+from weft.compiler.target.llvm.values import Value, constant, zero
+
+if TYPE_CHECKING:
+    from weft.compiler.target.llvm.module import Module, Parameter
+
+
+class Region:
+    """Code that may not run, or run again: what it hands on, and what that is afterwards."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self.values = tuple(values)
+        self.results: tuple[Value, ...] = ()
+        self._given: tuple[Value, ...] | None = None
+        self._again: Value | None = None
+
+    def give(self, *values: Value) -> None:
+        """What the region leaves behind (of a loop: what the next turn starts from)."""
+        self._given = values
+
+    def again(self, condition: Value, *values: Value) -> None:
+        """Of a `repeat`: whether there is another turn, and what it starts from."""
+        self._again, self._given = condition, values
+
+
+class Loop(Value, Region):  # type: ignore[misc]
+    """The index of a counted loop, which also knows the values carried from turn to turn."""
+
+    __slots__ = ("_again", "_given", "results", "values")
+
+    def __init__(self, text: str, type: Type, values: Sequence[Value]) -> None:
+        Value.__init__(self, text, type)
+        Region.__init__(self, values)
+
+
+class Function(Instructions):
+    """The body of one function. Instructions go to the end of the current block."""
+
+    def __init__(self, module: Module, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = "") -> None:
+        super().__init__()
+        self.module = module
+        self.name = name
+        self.returns = returns
+        self.parameters = tuple(parameters)
+        self.linkage = linkage
+        self.arguments = tuple(Value(f"%{p.name}", p.type) for p in parameters)
+        self.block = "entry"
+        self._labels = 0
+        self._allocations: list[str] = []
+        self._ended = False
+
+    def text(self) -> str:
+        """The definition as LLVM reads it."""
+        if not self._ended:
+            self._fail("define", self.name, why=f"block {self.block} has no end")
+        taken = ", ".join(p.text() for p in self.parameters)
+        linkage = f"{self.linkage} " if self.linkage else ""
+        head = f"define {linkage}{self.returns.text} @{self.name}({taken}) #0 {{"
+        return "\n".join([head, "entry:", *self._allocations, *self.lines, "}"])
+
+    # -- blocks ----------------------------------------------------------------------------------------------------
+
+    def label(self, name: str) -> str:
+        """A new name for a block."""
+        self._labels += 1
+        return f"{name}{self._labels}"
+
+    def start(self, label: str) -> None:
+        """Begin a block; the one before must have ended."""
+        if not self._ended:
+            self._fail("label", label, why=f"block {self.block} has no end")
+        self.lines.append(f"{label}:")
+        self.block = label
+        self._ended = False
+
+    def _end(self, text: str) -> None:
+        if self._ended:
+            self._fail(text, why=f"block {self.block} has ended")
+        self.lines.append(f"  {text}")
+        self._ended = True
+
+    def branch(self, label: str) -> None:
+        """Go on in another block."""
+        self._end(f"br label %{label}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str, unlikely: bool = False) -> None:
+        """Go on in one of two blocks; `unlikely` says that the first is rare, so it is moved out of the way."""
+        if condition.type is not i1:
+            self._fail("br", condition, why="it needs i1")
+        rare = f", !prof {self.module.metadata('branch_weights', 1, 4000)}" if unlikely else ""
+        self._end(f"br i1 {condition.text}, label %{then}, label %{otherwise}{rare}")
+
+    def ret(self, value: Value | None = None) -> None:
+        """Leave the function."""
+        if (void if value is None else value.type) is not self.returns:
+            self._fail("ret", value, why=f"@{self.name} returns {self.returns}")
+        self._end("ret void" if value is None else f"ret {value}")
+
+    def unreachable(self) -> None:
+        """End a block that control never reaches the end of."""
+        self._end("unreachable")
+
+    def phi(self, type: Type, *incoming: tuple[Value, str]) -> Value:
+        """The value that belongs to the block control came from. Stands at the start of a block."""
+        for value, _ in incoming:
+            if value.type is not type:
+                self._fail("phi", *(v for v, _ in incoming), why=f"it needs values of {type}")
+        return self._emit(_phi_text(type, incoming), type)
+
+    # -- structured control flow -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(
+        self, start: Value | int, stop: Value | int, step: Value | int = 1, carried: Sequence[Value] = (), flags: str = "nsw"
+    ) -> Iterator[Loop]:
+        """A counted loop, `for index in range(start, stop, step)` with a positive step.
+
+        The value of the `with` is the index. Its `values` are those carried, as the turn finds them; the turn hands
+        on their successors with `give`, and `results` has the last ones after the loop.
+        """
+        given = [b for b in (start, stop, step) if isinstance(b, Value)]
+        if not given:
+            self._fail("loop", start, stop, step, why="one bound must be a value, so that the type is known")
+        type = given[0].type
+        bounds = [b if isinstance(b, Value) else constant(b, type) for b in (start, stop, step)]
+        if any(b.type is not type for b in bounds) or type.kind != "int" or type.is_vector:
+            self._fail("loop", *bounds, why="it needs integers of one type")
+        first, last, step_value = bounds
+        before, body, after = self.block, self.label("loop"), self.label("after")
+        self.branch_if(self.icmp("slt", first, last), body, after)
+        self.start(body)
+        held = self._reserve(type, *(v.type for v in carried))
+        index = Loop(held[0][1].text, type, [v for _, v in held[1:]])
+        yield index
+        handed = self._handed("loop", index._given, carried)
+        following = self.add(index, step_value, flags)
+        again = self.icmp("slt", following, last)
+        latch = self.block
+        self.branch_if(again, body, after)
+        for (line, register), initial, final in zip(held, (first, *carried), (following, *handed), strict=True):
+            self.lines[line] = f"  {register.text} = {_phi_text(register.type, [(initial, before), (final, latch)])}"
+        self.start(after)
+        index.results = tuple(
+            self.phi(a.type, (a, before), (b, latch)) for a, b in zip(carried, handed, strict=True)
+        )
+
+    @contextmanager
+    def repeat(self, *carried: Value) -> Iterator[Region]:
+        """A loop that runs at least once; its body ends with `again(condition, *values)`."""
+        before, body, after = self.block, self.label("repeat"), self.label("after")
+        self.branch(body)
+        self.start(body)
+        held = self._reserve(*(v.type for v in carried))
+        region = Region([v for _, v in held])
+        yield region
+        handed = self._handed("repeat", region._given, carried)
+        if region._again is None:
+            self._fail("repeat", why="its body does not say whether to go on")
+        latch = self.block
+        self.branch_if(region._again, body, after)
+        for (line, register), initial, final in zip(held, carried, handed, strict=True):
+            self.lines[line] = f"  {register.text} = {_phi_text(register.type, [(initial, before), (final, latch)])}"
+        self.start(after)
+        region.results = handed
+
+    @contextmanager
+    def when(self, condition: Value, *otherwise: Value, unlikely: bool = False) -> Iterator[Region]:
+        """Code that runs if a scalar condition holds; it gives values that else are `otherwise`."""
+        before, inside, after = self.block, self.label("when"), self.label("after")
+        self.branch_if(condition, inside, after, unlikely)
+        self.start(inside)
+        region = Region(otherwise)
+        yield region
+        handed = self._handed("when", region._given, otherwise)
+        latch = self.block
+        self.branch(after)
+        self.start(after)
+        region.results = tuple(
+            self.phi(a.type, (a, before), (b, latch)) for a, b in zip(otherwise, handed, strict=True)
+        )
+
+    def _reserve(self, *types: Type) -> list[tuple[int, Value]]:
+        """Lines for phis whose operands are known only after the body."""
+        made = []
+        for type in types:
+            made.append((len(self.lines), self._emit("", type)))
+        return made
+
+    def _handed(self, what: str, given: tuple[Value, ...] | None, carried: Sequence[Value]) -> tuple[Value, ...]:
+        handed = given or ()
+        if [v.type for v in handed] != [v.type for v in carried]:
+            self._fail(what, *handed, why=f"it must hand on {[v.type for v in carried]}")
+        return handed
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:
+        """Room on the stack, made when the function is entered."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self._allocations.append(f"  {name} = alloca {type.text}, i32 {count}, align {align}")
+        return Value(name, ptr)
+
+    def offset(self, pointer: Value, element: Type, index: Value | int, inbounds: bool = True) -> Value:
+        """The address of element number `index` of an array; a vector of indices gives a vector of addresses."""
+        position = constant(index, i32) if isinstance(index, int) else index
+        if pointer.type.kind != "ptr" or position.type.kind != "int":
+            self._fail("getelementptr", pointer, position, why="it needs a pointer and an integer")
+        count = max(pointer.type.count, position.type.count)
+        mark = "inbounds " if inbounds else ""
+        return self._emit(
+            f"getelementptr {mark}{element.text}, {pointer}, {position}", vector(pointer.type.element, count)
+        )
+
+    def load(
+        self, type: Type, pointer: Value, align: int, nontemporal: bool = False, invariant: bool = False, volatile: bool = False
+    ) -> Value:
+        """Read a value; `invariant` memory is never written while the function runs."""
+        if pointer.type.kind != "ptr" or pointer.type.is_vector:
+            self._fail("load", pointer, why="it needs a pointer")
+        marks = self._marks(nontemporal)
+        if invariant:
+            marks += f", !invariant.load {self.module.metadata()}"
+        return self._emit(f"load {'volatile ' if volatile else ''}{type.text}, {pointer}, align {align}{marks}", type)
+
+    def store(self, value: Value, pointer: Value, align: int, nontemporal: bool = False) -> None:
+        """Write a value; a nontemporal store goes past the caches and needs its natural alignment to do so."""
+        if pointer.type.kind != "ptr" or pointer.type.is_vector:
+            self._fail("store", value, pointer, why="it needs a pointer")
+        self.lines.append(f"  store {value}, {pointer}, align {align}{self._marks(nontemporal)}")
+
+    def _marks(self, nontemporal: bool) -> str:
+        return f", !nontemporal {self.module.metadata(1)}" if nontemporal else ""
+
+    def masked_load(self, type: Type, pointer: Value, mask: Value, align: int, otherwise: Value | None = None) -> Value:
+        """Read the elements whose mask is set; the others are `otherwise` (zero), and are not touched in memory."""
+        rest = zero(type) if otherwise is None else otherwise
+        self._check_mask("llvm.masked.load", type, pointer, mask)
+        if rest.type is not type:
+            self._fail("llvm.masked.load", rest, why=f"elements not read must be {type}")
+        return self.intrinsic(
+            "masked.load", type, pointer, constant(align, i32), mask, rest, overload=(type, pointer.type)
+        )
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value, align: int) -> None:
+        """Write the elements whose mask is set."""
+        self._check_mask("llvm.masked.store", value.type, pointer, mask)
+        self.intrinsic(
+            "masked.store", void, value, pointer, constant(align, i32), mask, overload=(value.type, pointer.type)
+        )
+
+    def gather(self, type: Type, pointers: Value, mask: Value, align: int, otherwise: Value | None = None) -> Value:
+        """Read from an address for each element whose mask is set."""
+        rest = zero(type) if otherwise is None else otherwise
+        self._check_mask("llvm.masked.gather", type, pointers, mask, pointers.type.count)
+        return self.intrinsic(
+            "masked.gather", type, pointers, constant(align, i32), mask, rest, overload=(type, pointers.type)
+        )
+
+    def scatter(self, value: Value, pointers: Value, mask: Value, align: int) -> None:
+        """Write to an address for each element whose mask is set, in the order of the elements."""
+        self._check_mask("llvm.masked.scatter", value.type, pointers, mask, pointers.type.count)
+        self.intrinsic(
+            "masked.scatter", void, value, pointers, constant(align, i32), mask, overload=(value.type, pointers.type)
+        )
+
+    def _check_mask(self, name: str, type: Type, pointer: Value, mask: Value, pointers: int = 1) -> None:
+        fits = type.is_vector and mask.type is vector(i1, type.count) and pointer.type.kind == "ptr"
+        if not fits or pointers not in (1, type.count) or (pointers == 1) == pointer.type.is_vector:
+            self._fail(name, pointer, mask, why=f"it needs an address and a mask that fit {type}")
+
+
+def _phi_text(type: Type, incoming: Sequence[tuple[Value, str]]) -> str:
+    return f"phi {type.text} " + ", ".join(f"[ {value.text}, %{label} ]" for value, label in incoming)

@@ -1,0 +1,91 @@
+"""A module: functions, the declarations and tables they use, and attributes common to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft.base.errors import InternalError
+from weft.compiler.target.llvm.function import Function
+from weft.compiler.target.llvm.types import Type, ptr, void
+from weft.compiler.target.llvm.values import Value, constant
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function, with LLVM's attributes such as `noalias`, `readonly`, `align 64`."""
+
+    name: str
+    type: Type
+    attributes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """As it stands in the definition."""
+        return " ".join([self.type.text, *self.attributes, f"%{self.name}"])
+
+
+class Module:
+    """Collects functions and what they need; `text` puts it together."""
+
+    def __init__(self, triple: str = "", layout: str = "", vector_bits: int = 512) -> None:
+        self.triple = triple
+        self.layout = layout
+        self.vector_bits = vector_bits
+        self.functions: dict[str, Function] = {}
+        self._declared: dict[str, tuple[Type, tuple[Type, ...], str]] = {}
+        self._globals: dict[str, str] = {}
+        self._metadata: dict[str, int] = {}
+
+    def function(self, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = "") -> Function:
+        """Begin a function."""
+        if name in self.functions:
+            raise InternalError(f"The module has two functions @{name}.")
+        made = self.functions[name] = Function(self, name, returns, parameters, linkage)
+        return made
+
+    def helper(self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None]) -> str:
+        """A function that several others call, written when it is first asked for; returns nothing, seen only here."""
+        if name not in self.functions:
+            write(self.function(name, void, parameters, linkage="internal"))
+        return name
+
+    def signature(self, name: str) -> tuple[Type, tuple[Type, ...]] | None:
+        """What a function returns and takes, if it is known."""
+        if name in self.functions:
+            found = self.functions[name]
+            return found.returns, tuple(p.type for p in found.parameters)
+        declared = self._declared.get(name)
+        return None if declared is None else (declared[0], declared[1])
+
+    def declare(self, name: str, returns: Type, types: Sequence[Type], attributes: str = "") -> None:
+        """Make a function from elsewhere callable."""
+        self._declared[name] = (returns, tuple(types), attributes)
+
+    def table(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
+        """An array of constants; asking again for a name gives the same one."""
+        if name not in self._globals:
+            items = ", ".join(f"{element.text} {constant(v, element).text}" for v in values)
+            self._globals[name] = f"@{name} = internal constant [{len(values)} x {element.text}] [{items}], align {align}"
+        return Value(f"@{name}", ptr)
+
+    def metadata(self, *items: str | int) -> str:
+        """A node of metadata, as `!3`; equal ones are one."""
+        text = ", ".join(f'!"{item}"' if isinstance(item, str) else f"i32 {item}" for item in items)
+        return f"!{self._metadata.setdefault(text, len(self._metadata))}"
+
+    def text(self) -> str:
+        """The whole module as LLVM reads it."""
+        lines = []
+        if self.layout:
+            lines.append(f'target datalayout = "{self.layout}"')
+        if self.triple:
+            lines.append(f'target triple = "{self.triple}"')
+        lines += self._globals.values()
+        lines += [function.text() for function in self.functions.values()]
+        for name, (returns, types, attributes) in self._declared.items():
+            if name not in self.functions:
+                taken = ", ".join(t.text for t in types)
+                lines.append(f"declare {returns.text} @{name}({taken}){' ' + attributes if attributes else ''}")
+        lines.append(f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.vector_bits}" }}')
+        lines += [f"!{number} = !{{{text}}}" for text, number in self._metadata.items()]
+        return "\n".join(lines) + "\n"
