@@ -19,13 +19,19 @@ from weft.api.flat import (
     structure_differences,
 )
 from weft.base import dtypes, tree
-from weft.base.errors import IntegerInputGradientError, NonScalarGradientError, TangentMismatchError, message
+from weft.base.errors import (
+    IntegerInputGradientError,
+    InvalidInputTypeError,
+    NonScalarGradientError,
+    TangentMismatchError,
+    message,
+)
 from weft.base.source import user_line, user_location
 from weft.ir.context import context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, Type, is_value, type_of
 from weft.ir.zeros import Zero
 from weft.ops.convert import convert_element_type
 from weft.runtime.array import wrap
@@ -49,26 +55,39 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     if in_tree != tangent_tree:
         raise TangentMismatchError(
             f"jvp of {name_of(fun)}: the tangents must have the structure of the primals.",
-            received=structure_differences(tree.structure(tuple(primals)), tree.structure(tuple(tangents)), argument_names(fun, primals)),
+            received=structure_differences(
+                tree.structure(tuple(primals)), tree.structure(tuple(tangents)), argument_names(fun, primals)
+            ),
             at=user_line(),
         )
     check_leaves(fun, "jvp", flat_tangents, tangents, {})
     what = f"jvp of {name_of(fun)}: a tangent must have the shape and dtype of its primal"
-    paths = argument_paths(fun, primals, {})
-    tangents_in = [fitting(type_of(p), t, what, n) for p, t, n in zip(flat_primals, flat_tangents, paths, strict=True)]
+    types = [type_of(p) for p in flat_primals]
+    tangents_in = all_fitting(types, flat_tangents, what, lambda: argument_paths(fun, primals, {}))
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
     results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})", user_location())
     value = tree.unflatten(out.treedef, results)
     pushed = [retyped(instantiate(t), type_of(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
-    return (value, tree.unflatten(out.treedef, pushed), out.auxiliary) if has_aux else (value, tree.unflatten(out.treedef, pushed))
+    return (
+        (value, tree.unflatten(out.treedef, pushed), out.auxiliary)
+        if has_aux
+        else (value, tree.unflatten(out.treedef, pushed))
+    )
 
 
 def argument_names(fun: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     return parameter_names(fun, len(args)) or [f"argument {i}" for i in range(len(args))]
 
 
-def fitting(primal: Type, tangent: Any, what: str, path: str) -> Any:
+def all_fitting(
+    types: Sequence[Type], tangents: Sequence[Any], what: str, paths: Callable[[], Sequence[str]]
+) -> list[Any]:
+    """Tangents of values of the given types, each checked; `paths` names the values, should one be wrong."""
+    return [fitting(t, x, what, lambda i=i: paths()[i]) for i, (t, x) in enumerate(zip(types, tangents, strict=True))]  # type: ignore[misc]
+
+
+def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> Any:
     """A tangent (or cotangent) of a value of type `primal`, checked; a Python number becomes an array of the dtype."""
     if type(tangent) is Zero:
         return tangent
@@ -84,8 +103,10 @@ def fitting(primal: Type, tangent: Any, what: str, path: str) -> Any:
     integer = expected.dtype == dtypes.float0
     raise TangentMismatchError(
         f"{what}, which for integers is float0." if integer else f"{what}.",
-        received=f"{given.short()} at {path}, for a value of type {primal.short()}",
-        fix="np.zeros(shape, weft.float0), or convert the value to a float" if integer else f"give one of type {expected.short()}",
+        received=f"{given.short()} at {path()}, for a value of type {primal.short()}",
+        fix="np.zeros(shape, weft.float0), or convert the value to a float"
+        if integer
+        else f"give one of type {expected.short()}",
         at=user_line(),
     )
 
@@ -98,7 +119,9 @@ def retyped(value: Any, aval: Type) -> Any:
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
-def flat_with_aux(fun: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree, has_aux: bool) -> Callable[..., list[Any]]:
+def flat_with_aux(
+    fun: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree, has_aux: bool
+) -> Callable[..., list[Any]]:
     """The flat function of `fun`; with `has_aux`, of the first part of its result, the second left in `out.auxiliary`."""
     if not has_aux:
         return flat_function(fun, in_tree, out)
@@ -107,7 +130,11 @@ def flat_with_aux(fun: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree
         result = fun(*args, **kwargs)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             what = f"With has_aux=True, {name_of(fun)} must return a pair (value, auxiliary)."
-            received = f"a {type(result).__name__} of length {len(result)}" if isinstance(result, (tuple, list)) else kind_of_result(result)
+            received = (
+                f"a {type(result).__name__} of length {len(result)}"
+                if isinstance(result, (tuple, list))
+                else kind_of_result(result)
+            )
             raise TypeError(message(what, received=received, fix="return value, auxiliary", at=user_line()))
         out.auxiliary = without_tangents(result[1])
         return result[0]
@@ -129,11 +156,11 @@ def without_tangents(auxiliary: Any) -> Any:
 class Linearization:
     """The derivative of a function at a point: a linear program, without the residuals that it takes first."""
 
-    __slots__ = ("fun_name", "in_names", "in_tree", "inexact", "live", "out_tree", "out_types", "program", "types")
+    __slots__ = ("fun_name", "in_tree", "names", "inexact", "live", "out_tree", "out_types", "program", "types")
 
     program: Jaxpr
     fun_name: str
-    in_names: list[str]
+    names: Callable[[], Sequence[str]]  # of the arguments
     in_tree: tree.PyTreeDef
     out_tree: tree.PyTreeDef
     types: list[Type]
@@ -148,43 +175,59 @@ class Linearization:
         """Tangents of the results along tangents of the arguments."""
         leaves, in_tree = tree.flatten((tangents, {}))
         if in_tree != self.in_tree:
-            self.reject_structure("The linearized {} takes tangents in the structure of its arguments.", self.args_tree(), tree.structure(tangents))
+            self.reject_structure(
+                "The linearized {} takes tangents in the structure of its arguments.",
+                self.args_tree(),
+                tree.structure(tangents),
+            )
         what = f"A tangent given to the linearized {self.fun_name} must have the shape and dtype of its argument"
-        checked = [fitting(t, x, what, p) for t, x, p in zip(self.types, leaves, self.in_paths(), strict=True)]
+        checked = all_fitting(self.types, leaves, what, self.in_paths)
         given = [x for x, n in zip(checked, self.inexact, strict=True) if n]
         made = iter(replay(self.program, *residuals, *given))
         outs = [next(made) if n else instantiate(Zero.of(t)) for n, t in zip(self.live, self.out_types, strict=True)]
-        return tree.unflatten(self.out_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)])
+        return tree.unflatten(
+            self.out_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)]
+        )
 
     def pull(self, residuals: Sequence[Any], *cotangents: Any) -> Any:
         """Cotangents of the arguments, from a cotangent of the result."""
         if len(cotangents) != 1:
             what = f"The pullback of {self.fun_name} takes one argument, a cotangent in the structure of the result."
-            raise TypeError(message(what, received=f"{len(cotangents)} arguments", fix="pass a tuple for a function that returns one", at=user_line()))
+            raise TypeError(
+                message(
+                    what,
+                    received=f"{len(cotangents)} arguments",
+                    fix="pass a tuple for a function that returns one",
+                    at=user_line(),
+                )
+            )
         leaves, out_tree = tree.flatten(cotangents[0])
         if out_tree != self.out_tree:
-            self.reject_structure("The pullback of {} takes a cotangent in the structure of the result.", self.out_tree, out_tree)
+            self.reject_structure(
+                "The pullback of {} takes a cotangent in the structure of the result.", self.out_tree, out_tree
+            )
         what = f"A cotangent given to the pullback of {self.fun_name} must have the shape and dtype of the result"
-        given = []
-        for ct, aval, live, path in zip(leaves, self.out_types, self.live, self.out_paths(), strict=True):
-            checked = ct if aval.tangent() != aval else fitting(aval, ct, what, path)
-            if live:
-                given.append(checked)
+        # The cotangent of an integer says nothing, so whatever is given for one passes.
+        leaves = [ct if t.tangent() == t else Zero(t.tangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
+        checked = all_fitting(self.out_types, leaves, what, self.out_paths)
+        given = [ct for ct, live in zip(checked, self.live, strict=True) if live]
         count = len(residuals)
-        program = self.program.replace(constvars=self.program.invars[:count], invars=self.program.invars[count:], consts=tuple(residuals))
+        program = self.program.replace(
+            constvars=self.program.invars[:count], invars=self.program.invars[count:], consts=tuple(residuals)
+        )
         found = iter(backward_instantiated(program, program.consts, given))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
         return tree.unflatten(self.in_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.types, strict=True)])[0]
 
     def reject_structure(self, what: str, expected: tree.PyTreeDef, given: tree.PyTreeDef) -> NoReturn:
-        received = structure_differences(expected, given, self.in_names if expected is not self.out_tree else ())
+        received = structure_differences(expected, given, () if expected is self.out_tree else self.names())
         raise TangentMismatchError(what.format(self.fun_name), received=received, at=user_line())
 
     def args_tree(self) -> tree.PyTreeDef:
         return tree.treedef_children(self.in_tree)[0]
 
     def in_paths(self) -> list[str]:
-        return paths_of(self.args_tree(), self.in_names)
+        return paths_of(self.args_tree(), self.names())
 
     def out_paths(self) -> list[str]:
         return paths_of(self.out_tree, ())
@@ -197,20 +240,26 @@ def paths_of(treedef: tree.PyTreeDef, names: Sequence[str]) -> list[str]:
 
 
 def linearized(
-    fun: Callable[..., Any], args: Sequence[Any], has_aux: bool, transformation: str, name: str = "jvp"
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    has_aux: bool,
+    transformation: str,
+    names: Callable[[], Sequence[str]] | None = None,
 ) -> tuple[list[Any], Linearization, list[Any], Any]:
     """Result leaves of `fun(*args)`, its linearization there, the residuals that this takes, and the auxiliary result."""
     check_callable(fun, transformation)
     leaves, in_tree = tree.flatten((tuple(args), {}))
     check_leaves(fun, transformation, leaves, args, {})
     made = Linearization()
-    made.fun_name, made.in_names, made.in_tree = name_of(fun), argument_names(fun, args), in_tree
+    made.fun_name, made.in_tree = name_of(fun), in_tree
+    made.names = names or (lambda: argument_names(fun, args))
     made.types = [type_of(leaf) for leaf in leaves]
     made.inexact = [t.tangent().dtype != dtypes.float0 for t in made.types]  # type: ignore[attr-defined]
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
-    scope = f"{name}({name_of(fun)})"
-    results, program, made.live = linearize_flat(function, leaves, made.inexact, scope, user_location())
+    results, program, made.live = linearize_flat(
+        function, leaves, made.inexact, f"jvp({name_of(fun)})", user_location()
+    )
     made.out_tree = out.treedef
     made.out_types = [type_of(r) for r in results]
     made.program = constants_to_arguments(program)
@@ -305,9 +354,9 @@ def value_and_grad(
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = hold_others(fun, numbers, args, kwargs, "grad")
-        for leaf_path, leaf in chosen_leaves(fun, numbers, args, "grad"):
-            check_gradient_input(fun, leaf_path, leaf, holomorphic, allow_int)
-        results, linear, residuals, auxiliary = linearized(partial, chosen, has_aux, "grad")
+        check_gradient_inputs(fun, numbers, args, holomorphic, allow_int, "grad")
+        names = lambda: chosen_names(fun, numbers, args)
+        results, linear, residuals, auxiliary = linearized(partial, chosen, has_aux, "grad", names)
         value = tree.unflatten(linear.out_tree, results)
         check_scalar(fun, value, results, holomorphic)
         aval = linear.out_types[0]
@@ -340,7 +389,9 @@ def grad(
     return wrapped
 
 
-def hold_others(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], transformation: str) -> tuple[Any, tuple[Any, ...]]:
+def hold_others(
+    fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], transformation: str
+) -> tuple[Any, tuple[Any, ...]]:
     """`fun` as a function of the arguments `numbers` alone, and those arguments."""
     for n in numbers:
         if not -len(args) <= n < len(args):
@@ -356,7 +407,13 @@ def hold_others(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[
             )
     places = [n % len(args) for n in numbers]
     if len(set(places)) != len(places):
-        raise ValueError(message(f"{transformation} of {name_of(fun)}: argnums names an argument twice.", received=f"argnums={tuple(numbers)}", at=user_line()))
+        raise ValueError(
+            message(
+                f"{transformation} of {name_of(fun)}: argnums names an argument twice.",
+                received=f"argnums={tuple(numbers)}",
+                at=user_line(),
+            )
+        )
 
     @functools.wraps(fun)
     def partial(*chosen: Any) -> Any:
@@ -365,32 +422,63 @@ def hold_others(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[
             full[place] = value
         return fun(*full, **kwargs)
 
-    partial.__signature__ = chosen_signature(fun, places, len(args))  # type: ignore[attr-defined]
     return partial, tuple(args[p] for p in places)
 
 
-def chosen_leaves(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], transformation: str) -> list[tuple[str, Any]]:
-    """The leaves of the arguments `numbers`, each with its path; all of them arrays or numbers."""
+def chosen_names(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any]) -> list[str]:
+    """The names of the arguments `numbers`."""
     names = argument_names(fun, args)
-    check_leaves(fun, transformation, tree.leaves(tuple(args[n] for n in numbers)), [args[n] for n in numbers], {}, [names[n] for n in numbers])
-    return [(names[n] + tree.keystr(path), leaf) for n in numbers for path, leaf in tree.leaves_with_path(args[n])]
+    return [names[n] for n in numbers]
 
 
-def check_gradient_input(fun: Callable[..., Any], path: str, leaf: Any, holomorphic: bool, allow_int: bool, transformation: str = "grad") -> None:
-    aval = type_of(leaf)
-    kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
-    if holomorphic:
-        if kind != "c":
-            what = f"{transformation} of {name_of(fun)} with holomorphic=True needs complex arguments."
-            raise TypeError(message(what, received=f"{aval.short()} at {path}", fix=f"convert {path}, or leave holomorphic=True out", at=user_line()))
-    elif kind not in "fc" and not allow_int:
-        other = "; allow_int=True gives float0 gradients" if transformation in ("grad", "jacrev") else ""
-        raise IntegerInputGradientError(
-            f"{transformation} of {name_of(fun)} needs floating-point arguments; {path} is not.",
-            received=aval.short(),
-            fix=f"pass {path} as a float (1.0 instead of 1, x.astype(float)), or choose other argnums{other}",
+def check_gradient_inputs(
+    fun: Callable[..., Any],
+    numbers: Sequence[int],
+    args: Sequence[Any],
+    holomorphic: bool,
+    allow_int: bool,
+    transformation: str,
+) -> None:
+    """Every leaf of the arguments `numbers` must be an array of a kind that has a derivative."""
+    for n in numbers:
+        for leaf in tree.leaves(args[n]):
+            kind = dtypes.kind(type_of(leaf).dtype) if is_value(leaf) else None  # type: ignore[attr-defined]
+            if kind == "c" or kind == "f" and not holomorphic or kind is not None and allow_int and not holomorphic:
+                continue
+            path = next(p for p, v in tree.leaves_with_path(args[n]) if v is leaf)
+            reject_gradient_input(
+                fun, chosen_names(fun, [n], args)[0] + tree.keystr(path), leaf, holomorphic, transformation
+            )
+
+
+def reject_gradient_input(
+    fun: Callable[..., Any], path: str, leaf: Any, holomorphic: bool, transformation: str
+) -> NoReturn:
+    if not is_value(leaf):
+        raise InvalidInputTypeError(
+            f"{transformation} of {name_of(fun)} cannot differentiate with respect to a value that is not an array, at {path}.",
+            received=f"{leaf!r} of type {type(leaf).__name__}",
+            fix="choose other argnums, or pass an array",
             at=user_line(),
         )
+    received = type_of(leaf).short()
+    if holomorphic:
+        what = f"{transformation} of {name_of(fun)} with holomorphic=True needs complex arguments."
+        raise TypeError(
+            message(
+                what,
+                received=f"{received} at {path}",
+                fix=f"convert {path}, or leave holomorphic=True out",
+                at=user_line(),
+            )
+        )
+    other = "; allow_int=True gives float0 gradients" if transformation in ("grad", "jacrev") else ""
+    raise IntegerInputGradientError(
+        f"{transformation} of {name_of(fun)} needs floating-point arguments; {path} is not.",
+        received=received,
+        fix=f"pass {path} as a float (1.0 instead of 1, x.astype(float)), or choose other argnums{other}",
+        at=user_line(),
+    )
 
 
 def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], holomorphic: bool) -> None:
@@ -413,4 +501,6 @@ def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], ho
     if kind != ("c" if holomorphic else "f"):
         need = "complex with holomorphic=True" if holomorphic else "a real floating-point number"
         hint = " (for a holomorphic function pass holomorphic=True)" if kind == "c" else ""
-        raise NonScalarGradientError(f"grad needs {name_of(fun)} to return {need}{hint}.", received=aval.short(), at=user_line())
+        raise NonScalarGradientError(
+            f"grad needs {name_of(fun)} to return {need}{hint}.", received=aval.short(), at=user_line()
+        )

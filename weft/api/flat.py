@@ -99,7 +99,13 @@ def parameter_names(function: Callable[..., Any], count: int) -> list[str] | Non
     return names[:count]
 
 
-def check_leaves(function: Callable[..., Any], transformation: str, leaves: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def check_leaves(
+    function: Callable[..., Any],
+    transformation: str,
+    leaves: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> None:
     """Every leaf of the arguments must be an array or a number; the error names the path of the first that is not."""
     for number, leaf in enumerate(leaves):
         if not is_value(leaf):

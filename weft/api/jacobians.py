@@ -9,26 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.differentiate import check_gradient_input, chosen_leaves, hold_others, jvp, vjp
+from weft.api.differentiate import argument_numbers, check_gradient_inputs, hold_others, jvp, vjp
 from weft.api.flat import check_callable, name_of
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
+from weft.base.errors import message
+from weft.base.source import user_line
 from weft.ir.context import EVALUATION
 from weft.ir.types import type_of
 from weft.ops.shape import move_axis, reshape
 from weft.ops.slicing import slice as slice_primitive
 
 
-def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+def jacfwd(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results."""
     check_callable(fun, "jacfwd")
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = argument_numbers(argnums, "jacfwd")
 
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         function, chosen = hold_others(fun, numbers, args, kwargs, "jacfwd")
-        for path, leaf in chosen_leaves(fun, numbers, args):
-            check_gradient_input(fun, path, leaf, holomorphic, False)
+        check_gradient_inputs(fun, numbers, args, holomorphic, False, "jacfwd")
+        if not holomorphic:
+            check_real(fun, chosen, "arguments", "jacfwd")
         if has_aux:
 
             def push(*tangents: Any) -> Any:
@@ -46,24 +51,25 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
 
 
 def jacrev(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Callable[..., Any]:
     """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results."""
     check_callable(fun, "jacrev")
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = argument_numbers(argnums, "jacrev")
 
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         function, chosen = hold_others(fun, numbers, args, kwargs, "jacrev")
-        for path, leaf in chosen_leaves(fun, numbers, args):
-            check_gradient_input(fun, path, leaf, holomorphic, allow_int)
+        check_gradient_inputs(fun, numbers, args, holomorphic, allow_int, "jacrev")
         value, pullback, *auxiliary = vjp(function, *chosen, has_aux=has_aux)
         if holomorphic:
             check_complex(fun, value)
-        for leaf in tree.leaves(value):
-            kind = dtypes.kind(type_of(leaf).dtype)  # type: ignore[attr-defined]
-            if kind != ("c" if holomorphic else "f"):
-                raise TypeError(f"jacrev of {name_of(fun)} needs floating-point results, got {type_of(leaf).short()}.")
+        else:
+            check_real(fun, value, "results", "jacrev")
         rows = vmap(pullback)(basis((value,))[0])
         rows = rows[0] if isinstance(argnums, int) else rows
         leaves, treedef = tree.flatten(rows)
@@ -78,15 +84,32 @@ def jacrev(
 jacobian = jacrev
 
 
-def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+def hessian(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """The matrix of second derivatives of a scalar function, forward over reverse."""
-    return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums, has_aux=has_aux, holomorphic=holomorphic)
+    return jacfwd(
+        jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic),
+        argnums,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+    )
 
 
 def check_complex(fun: Callable[..., Any], value: Any) -> None:
     for leaf in tree.leaves(value):
         if dtypes.kind(type_of(leaf).dtype) != "c":  # type: ignore[attr-defined]
-            raise TypeError(f"holomorphic=True needs {name_of(fun)} to return complex arrays, got {type_of(leaf).short()}.")
+            what = f"holomorphic=True needs {name_of(fun)} to return complex arrays."
+            raise TypeError(message(what, received=type_of(leaf).short(), at=user_line()))
+
+
+def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: str) -> None:
+    for path, leaf in tree.leaves_with_path(value):
+        if dtypes.kind(type_of(leaf).dtype) != "f":  # type: ignore[attr-defined]
+            what = f"{transformation} of {name_of(fun)} needs real floating-point {word}."
+            received = f"{type_of(leaf).short()} at {tree.keystr(path) or 'the result'}"
+            fix = "for a holomorphic function pass holomorphic=True; for others use jvp or vjp directly"
+            raise TypeError(message(what, received=received, fix=fix, at=user_line()))
 
 
 def basis(value: Any) -> Any:
@@ -113,7 +136,9 @@ def split_columns(y: Any, arguments: Any) -> Any:
     for leaf in leaves:
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
         size = math.prod(shape)
-        part = slice_primitive(y, start_indices=(*[0] * len(lead), start), limit_indices=(*lead, start + size), strides=None)
+        part = slice_primitive(
+            y, start_indices=(*[0] * len(lead), start), limit_indices=(*lead, start + size), strides=None
+        )
         parts.append(reshape(part, new_sizes=(*lead, *shape), dimensions=None))
         start += size
     return tree.unflatten(treedef, parts)

@@ -13,7 +13,7 @@ from weft.api.explain import explain_miss
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, signature_of, types_of
 from weft.api.stages import Lowered, Traced
 from weft.base import tree
-from weft.base.errors import UnhashableStaticArgumentError
+from weft.base.errors import UnhashableStaticArgumentError, message
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
@@ -63,6 +63,8 @@ def clear_caches() -> None:
 class JitFunction:
     """A function that is staged on its first call for each signature."""
 
+    _transformation = "jit"
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -79,7 +81,8 @@ class JitFunction:
         self._donate_argnums, self._donate_argnames = resolve(function, donate_argnums, donate_argnames)
         both = set(self._static_argnums) & set(self._donate_argnums) or set(self._static_argnames) & set(self._donate_argnames)
         if both:
-            raise ValueError(f"jit of {name_of(function)}: argument(s) {sorted(map(str, both))} are both static and donated; choose one.")
+            what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
+            raise ValueError(message(what, received=f"argument {', '.join(sorted(map(str, both)))} in both", at=user_line()))
         self._inline = inline
         self._keep_unused = keep_unused
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
@@ -104,7 +107,8 @@ class JitFunction:
         try:
             types = types_of(leaves)
         except TypeError:
-            check_leaves(self._function, "jit", leaves, dynamic, dynamic_kwargs)
+            names = self._dynamic_names(args)
+            check_leaves(self._function, self._transformation, leaves, dynamic, dynamic_kwargs, names)
             raise
         key = (in_tree, types, static, config.key(), tuple(context.axes.items()))
         try:
@@ -118,13 +122,15 @@ class JitFunction:
         return program, leaves
 
     def _stage(self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any) -> Program:
+        names = self._dynamic_names_of(static, len(args))
         if config.explain_cache_misses or config.log_compiles:
-            explain_miss(name_of(self._function), key, list(self._cache), argument_paths(self._function, args, kwargs), user_location())
+            paths = argument_paths(self._function, args, kwargs, names)
+            explain_miss(name_of(self._function), key, list(self._cache), paths, user_location())
         function, name = self._with_static(static), name_of(self._function)
         out = OutTree()
-        where = f"{name}, jit at {user_line()}"
-        names = argument_paths(self._function, args, kwargs)
-        jaxpr, constants = stage(flat_function(function, in_tree, out), types, where=where, names=names, name=name)
+        where = f"{name}, {self._transformation} at {user_line()}"
+        flat = flat_function(function, in_tree, out)
+        jaxpr, constants = stage(flat, types, where=where, names=lambda: argument_paths(self._function, args, kwargs, names), name=name)
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
@@ -163,8 +169,10 @@ class JitFunction:
             try:
                 hash(value)
             except TypeError:
+                name = place if isinstance(place, str) else argument_name(self._function, place, static[0])
                 raise UnhashableStaticArgumentError(
-                    f"jit of {name_of(self._function)}: static argument {place!r} is not hashable, so it cannot be part of the cache key.",
+                    f"{self._transformation} of {name_of(self._function)}: the static argument `{name}` is not hashable, "
+                    "so it cannot be part of the cache key.",
                     received=f"{value!r} of type {kind.__name__}",
                     fix="pass a hashable value (a tuple instead of a list, a frozen dataclass), or make the argument dynamic",
                     at=user_line(),
@@ -188,10 +196,11 @@ class JitFunction:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Stage for these arguments (or `ShapeDtypeStruct`s) without running."""
         program, leaves = self._find(args, kwargs)
-        return Traced(program.jaxpr, program.constants, tree.structure((args, kwargs)), program.out_tree, name_of(self._function), self._static(args, kwargs))
+        dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
+        return Traced(program, tree.structure(dynamic), name_of(self._function), self._dynamic, lambda a, k: argument_paths(self._function, a, k))
 
-    def _static(self, args: Any, kwargs: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
-        return lambda a, k: self._split(a, k)[:2] if not self._simple else (a, k)
+    def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Stage, ready to compile for these arguments."""
@@ -228,10 +237,12 @@ def resolve(function: Callable[..., Any], numbers: tuple[int, ...], names: tuple
     accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name in names:
         if name not in signature.parameters and not accepts_any:
-            raise ValueError(f"jit: {name_of(function)} has no parameter {name!r}; it has {', '.join(signature.parameters)}.")
+            what = f"jit of {name_of(function)}: there is no parameter {name!r}."
+            raise ValueError(message(what, received=f"parameters {', '.join(signature.parameters)}", at=user_line()))
     for number in numbers:
         if not star and not -len(positional) <= number < len(positional):
-            raise ValueError(f"jit: {name_of(function)} has {len(positional)} positional parameters, argument number {number} does not exist.")
+            what = f"jit of {name_of(function)}: there is no positional parameter number {number}."
+            raise ValueError(message(what, received=f"parameters {', '.join(positional) or 'none'}", at=user_line()))
     resolved = {n % len(positional) if n < 0 and positional else n for n in numbers}
     all_numbers = sorted(resolved | {positional.index(n) for n in names if n in positional})
     all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})

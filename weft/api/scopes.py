@@ -63,5 +63,3 @@ def disable_jit(disable: bool = True) -> Any:
 def checking_leaks() -> Any:
     """Look for leaked tracers after every trace inside."""
     return states["check_tracer_leaks"](True)
-
-

@@ -9,7 +9,7 @@ from typing import Any
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
 from weft.base import tree
 from weft.base.errors import AxisSpecError
-from weft.base.source import user_line
+from weft.base.source import user_line, user_location
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, type_of
 from weft.ops.shape import batched_at_front, move_axis
@@ -47,7 +47,7 @@ def vmap(
         dims = [normalized(fun, a, leaf, "in_axes") for a, leaf in zip(axes, leaves, strict=True)]
         out = OutTree()
         axis = Axis(size, axis_name)
-        values, out_dims = batch_flat(flat_function(fun, in_tree, out), axis, leaves, dims, f"vmap({name_of(fun)})")
+        values, out_dims = batch_flat(flat_function(fun, in_tree, out), axis, leaves, dims, f"vmap({name_of(fun)})", user_location())
         wanted = result_axes(fun, out_axes, out.treedef)
         return tree.unflatten(out.treedef, [place(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)])
 

@@ -112,7 +112,7 @@ def join(mode: str, first: Node, second: Node) -> Node | None:
 
 def weak_node(dtype: np.dtype[Any]) -> Node:
     """The node for a weakly typed value of `dtype`; a bool has no weak form."""
-    kind = dtype.kind
+    kind: str = dtype.kind
     if kind == "V":
         kind = "f" if "float" in dtype.name else dtype.name[0]
     return _WEAK_OF_KIND.get(kind, dtype)

@@ -8,7 +8,7 @@ primitive's call reads it; tracing, transformations and the runtime set it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ class EvaluationTrace(Trace):
     concrete array of a NumPy value or a number."""
 
     __slots__ = ("evaluate", "lift")
+
+    evaluate: Callable[[Primitive, Sequence[Any], dict[str, Any]], list[Any]]
+    lift: Callable[[Any], Any]
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         return self.evaluate(primitive, args, params)

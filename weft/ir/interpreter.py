@@ -38,7 +38,7 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     """Bind every equation under the active trace, with the equation's own line and name stack; returns the results."""
     if len(args) != len(jaxpr.invars):
         raise TypeError(f"This program takes {len(jaxpr.invars)} arguments, got {len(args)}.")
-    values: dict[Var, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     values.update(zip(jaxpr.invars, args, strict=True))
     source, stack = context.source, context.stack
     try:
@@ -65,7 +65,7 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
     """Compute the results on NumPy arrays, freeing every intermediate after its last use."""
     watched = config.debug_nans or config.debug_infs
-    values: dict[Var, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
+    values: dict[Any, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]

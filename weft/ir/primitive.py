@@ -69,9 +69,9 @@ class Split:
     equation, `~k` is residual k.
     """
 
-    known: tuple[Primitive, Params] | None
+    known: tuple[Any, Params] | None
     known_in: tuple[int, ...]
-    unknown: tuple[Primitive, Params]
+    unknown: tuple[Any, Params]
     unknown_in: tuple[int, ...]
     unknown_out: tuple[bool, ...]
     residual_types: tuple[Type, ...] = ()

@@ -111,7 +111,7 @@ class ArrayType(Type):
 
     @property
     def size(self) -> Dimension:
-        return math.prod(self.shape)  # type: ignore[arg-type, return-value]
+        return math.prod(self.shape)
 
     def with_shape(self, shape: Any) -> ArrayType:
         return array_type(tuple(shape), self.dtype, self.weak_type)
@@ -222,7 +222,7 @@ class ShapeDtypeStruct:
 
     @property
     def size(self) -> Dimension:
-        return math.prod(self.shape)  # type: ignore[arg-type, return-value]
+        return math.prod(self.shape)
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
         parts = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}

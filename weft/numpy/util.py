@@ -128,7 +128,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
         if aval.dtype == dtype and (not weak or aval.weak_type):
             return x
         if type(x) is ConcreteArray and not aval.shape and isinstance(dtype, np.dtype):
-            return _constant(converted_value(x._value, dtype), weak)
+            return ConcreteArray(converted_value(x._value, dtype), array_type((), dtype, weak))
         return convert_element_type(x, new_dtype=dtype, weak_type=weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
         return _constant(scalar_value(x, dtype), weak)

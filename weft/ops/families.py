@@ -14,9 +14,12 @@ from weft.base import dtypes
 from weft.base.errors import ShapeMismatchError
 from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
+from weft.ir.context import EVALUATION, active
+from weft.ir.interpreter import storage_of
 from weft.ir.primitive import Axis, Primitive, primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
+from weft.trace.stage import stage
 
 __all__ = [
     "Composite",
@@ -105,12 +108,24 @@ class Reduction(Primitive):
 
 
 class Composite(Primitive):
-    """Defined by other primitives. Transformations see through it: a rule it does not give is that of its
-    definition."""
+    """Defined by other primitives. Transformations see through it: a rule it does not give is that of its definition."""
 
     def decompose(self, *args: Any, **params: Any) -> Any:
-        """The definition, written with other operations on arrays."""
+        """The definition, written with other operations on arrays; a list or tuple of arrays for several results."""
         raise NotImplementedError(f"{self.name} has no definition")
+
+    def type(self, *types: Any, **params: Any) -> Any:
+        made = stage(lambda *args: self._results(args, params), types, where=self.name)[0].out_avals
+        return made if self.multiple_results else made[0]
+
+    def eval(self, *arrays: Any, **params: Any) -> Any:
+        with active(EVALUATION):
+            made = [storage_of(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
+        return made if self.multiple_results else made[0]
+
+    def _results(self, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        result = self.decompose(*args, **params)
+        return list(result) if self.multiple_results else [result]
 
 
 def wide(x: np.ndarray) -> np.ndarray:

@@ -20,17 +20,17 @@ from weft.trace.tracer import Tracer, check_leak
 class StagedTracer(Tracer):
     """A variable of the program being recorded."""
 
-    __slots__ = ("source", "var")
+    __slots__ = ("_var", "source")
 
     def __init__(self, trace: StagingTrace, var: Var, source: Location | None = None):
         self._trace = trace
         self.aval = var.aval
-        self.var = var
+        self._var = var
         self.source = source
 
     def origin(self) -> str:
         trace: StagingTrace = self._trace  # type: ignore[assignment]
-        name = trace.argument_names.get(self.var)
+        name = trace.argument_names.get(self._var)
         if name is not None:
             return f"argument {name} of {trace.where}"
         made = f", made at {self.source.describe()}" if self.source is not None else ""
@@ -63,7 +63,7 @@ class StagingTrace(Trace):
         """The variable or literal that stands for a value in this program."""
         if type(value) is StagedTracer:
             if value._trace is self:
-                return value.var
+                return value._var
             trace: StagingTrace = value._trace  # type: ignore[assignment]
             check_leak(value, value.source, trace.finished, trace.where)
         aval = type_of(value)
@@ -77,7 +77,7 @@ class StagingTrace(Trace):
         return known[0]
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        atoms = [a.var if type(a) is StagedTracer and a._trace is self else self.atom(a) for a in args]
+        atoms = [a._var if type(a) is StagedTracer and a._trace is self else self.atom(a) for a in args]
         types = [a.aval for a in atoms]
         made = primitive.type(*types, **params)
         effects = primitive.effects(types, params)
@@ -92,7 +92,7 @@ class StagingTrace(Trace):
         self.finished = True
         variables = [v for v, _ in self.constants.values()]
         values = [c for _, c in self.constants.values()]
-        program = Jaxpr((*variables,), [a.var for a in arguments], outvars, self.equations, values, name)
+        program = Jaxpr((*variables,), [a._var for a in arguments], outvars, self.equations, values, name)
         return program, values
 
 
