@@ -185,7 +185,8 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_import_is_quick(tmp_path: pathlib.Path) -> None:
-    code = "import time; start = time.perf_counter(); import weft; print(time.perf_counter() - start)"
+    # Seconds of the processor, not of the clock: other test processes share the cores.
+    code = "import time; start = time.process_time(); import weft; print(time.process_time() - start)"
     # Warm means with bytecode at hand, whatever the environment of the tests says about writing it.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import code
+import contextlib
 import string
 import sys
 from collections.abc import Callable, Sequence
@@ -10,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import check_leaves, name_of
+from weft.api.flat import check_leaves, name_of, structure_differences
 from weft.base import dtypes, tree
-from weft.base.source import is_internal
+from weft.base.errors import JaxRuntimeError, message
+from weft.base.source import is_internal, user_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
 from weft.ops import callback as primitives
 
@@ -22,7 +24,8 @@ def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:
     types = []
     for leaf in leaves:
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-            raise TypeError(f"result_shape_dtypes must be a tree of ShapeDtypeStruct (or arrays), got {leaf!r} in it.")
+            what = "result_shape_dtypes must be a tree of ShapeDtypeStruct (or arrays)."
+            raise TypeError(message(what, received=f"{leaf!r} in it", at=user_line()))
         types.append(array_type(tuple(leaf.shape), dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)))
     return tuple(types), treedef
 
@@ -37,7 +40,12 @@ def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, wha
             return []
         leaves, found = tree.flatten(result)
         if found != out_tree:
-            raise TypeError(f"{what} of {name_of(callback)}: the function returned {found}, result_shape_dtypes promised {out_tree}.")
+            raise JaxRuntimeError(
+                f"{what} of {name_of(callback)}: the function returned another structure than was promised.",
+                received=structure_differences(out_tree, found, ()),
+                fix="make result_shape_dtypes agree with what the function returns",
+                at=primitives.line(),
+            )
         return leaves
 
     flat.__name__ = name_of(callback)
@@ -45,14 +53,20 @@ def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, wha
 
 
 def pure_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None, vmap_method: str | None = None, **kwargs: Any
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    vmap_method: str | None = None,
+    **kwargs: Any,
 ) -> Any:
     """Call a Python function without side effects on NumPy arrays from inside a program.
 
     `vmap_method` says how to batch it: 'sequential', 'expand_dims', 'broadcast_all' or 'legacy_vectorized'.
     """
     if vmap_method is not None and vmap_method not in primitives.VMAP_METHODS:
-        raise ValueError(f"vmap_method must be one of {', '.join(primitives.VMAP_METHODS)}, got {vmap_method!r}.")
+        what = f"vmap_method must be one of {', '.join(map(repr, primitives.VMAP_METHODS))}."
+        raise ValueError(message(what, received=repr(vmap_method), at=user_line()))
     types, out_tree = result_structure(result_shape_dtypes)
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(callback, "pure_callback", leaves, args, kwargs)
@@ -61,7 +75,14 @@ def pure_callback(
     return tree.unflatten(out_tree, results)
 
 
-def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None, ordered: bool = False, **kwargs: Any) -> Any:
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call a Python function with side effects from inside a program: exactly once where it stands, in order if `ordered`."""
     types, out_tree = result_structure(result_shape_dtypes)
     leaves, in_tree = tree.flatten((args, kwargs))
@@ -71,10 +92,14 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     return tree.unflatten(out_tree, results)
 
 
-def debug_callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any) -> None:
+def debug_callback(
+    callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
+) -> None:
     """Call a Python function for what it shows, with the values of arrays that may be traced; nothing comes back."""
     if not callable(callback):
-        raise TypeError(f"debug.callback takes a function first, got {type(callback).__name__}.")
+        raise TypeError(
+            message("debug.callback takes a function first.", received=type(callback).__name__, at=user_line())
+        )
     values, in_tree = tree.flatten((args, kwargs))
     dynamic = [is_value(v) for v in values]
     held = [v for v, d in zip(values, dynamic, strict=True) if not d]
@@ -96,7 +121,15 @@ class _Check(string.Formatter):
     def check_unused_args(self, used_args: Any, args: Sequence[Any], kwargs: Any) -> None:
         unused = [repr(k) for k in (*range(len(args)), *kwargs) if k not in used_args]
         if unused:
-            raise ValueError(f"debug.print: arguments {', '.join(unused)} do not appear in the format string.")
+            what = "debug.print: an argument does not appear in the format string."
+            raise ValueError(
+                message(
+                    what,
+                    received=f"unused: {', '.join(unused)}",
+                    fix="write {} or {name} where it goes",
+                    at=user_line(),
+                )
+            )
 
 
 class _Anything:
@@ -110,12 +143,25 @@ class _Anything:
         return self
 
 
-def debug_print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False, _use_logging: bool = False, **kwargs: Any) -> None:
+def debug_print(
+    fmt: str,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    _use_logging: bool = False,
+    **kwargs: Any,
+) -> None:
     """Print values from inside a program, formatted as by `str.format`."""
     if not isinstance(fmt, str):
-        raise TypeError(f"debug.print takes a format string first, got {type(fmt).__name__}; write debug.print('{{}}', x).")
+        what = "debug.print takes a format string first."
+        raise TypeError(message(what, received=type(fmt).__name__, fix="debug.print('{}', x)", at=user_line()))
     if not skip_format_check:
-        _Check().format(fmt, *(_Anything() for _ in args), **dict.fromkeys(kwargs, _Anything()))
+        try:
+            _Check().format(fmt, *(_Anything() for _ in args), **dict.fromkeys(kwargs, _Anything()))
+        except LookupError as error:  # one line, since KeyError shows its text quoted
+            what = f"debug.print: the format string uses {error.args[0]!r}, which is not among the arguments"
+            raise type(error)(f"{what} (at {user_line()})") from None
 
     def show(*values: Any, **named: Any) -> None:
         with np.printoptions(precision=8):
@@ -128,7 +174,15 @@ def _shown(value: Any) -> Any:
     return value[()] if isinstance(value, np.ndarray) and not value.shape else value
 
 
-def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None, ordered: bool = False, token: Any = None, **kwargs: Any) -> None:
+def breakpoint(
+    *,
+    backend: str | None = None,
+    filter_frames: bool = True,
+    num_frames: int | None = None,
+    ordered: bool = False,
+    token: Any = None,
+    **kwargs: Any,
+) -> None:
     """Stop here when the program runs, with the local variables at hand (arrays as values): `c` or end of input goes on."""
     frame = sys._getframe(1)
     while filter_frames and frame.f_back is not None and is_internal(frame.f_code.co_filename):
@@ -140,10 +194,9 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
 
     def stop(values: dict[str, Any]) -> None:
         console = _Console({**other, **values})
-        try:
-            console.interact(banner=f"Stopped at {place}. Variables: {', '.join([*values, *other])}. Type c to go on.", exitmsg="")
-        except SystemExit:
-            pass
+        banner = f"Stopped at {place}. Variables: {', '.join([*values, *other])}. Type c to go on."
+        with contextlib.suppress(SystemExit):
+            console.interact(banner=banner, exitmsg="")
 
     debug_callback(stop, traced, ordered=ordered)
 

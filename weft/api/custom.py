@@ -1,81 +1,64 @@
-"""`custom_jvp`, `custom_vjp` and `custom_gradient`: functions whose derivatives the user writes."""
+"""`custom_jvp`, `custom_vjp` and `custom_gradient`: functions whose derivatives the user writes.
+
+On values that are known, the function and its rules run as plain Python, so that they may look at numbers; otherwise the
+function is staged, once per signature, to a program that equations carry.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from weft.api.flat import OutTree, check_leaves, flat_function, name_of, signature_of
+from weft.api.custom_rules import (
+    CustomVJPPrimal,
+    Promise,
+    SymbolicZero,
+    checked_cotangents,
+    checked_jvp,
+    checked_residuals,
+    pair_of,
+    rule_name,
+    zero_from_primal,
+)
+from weft.api.flat import OutTree, check_leaves, flat_function, name_of, parameter_names, signature_of
 from weft.base import tree
-from weft.base.errors import CustomRuleError
+from weft.base.errors import CustomRuleError, UnexpectedTracerError, message
 from weft.base.settings import config
 from weft.base.source import user_line
-from weft.ir.context import context
+from weft.ir.context import EVALUATION, Trace, active, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
 from weft.ir.types import Type, type_of
 from weft.ir.zeros import Zero
-from weft.ops.convert import convert_element_type
-from weft.ops.custom import JvpRule, Mask, VjpRule, custom_jvp_call, custom_vjp_call, inexact
+from weft.ops.custom import JvpRule, Mask, Pullback, VjpRule, custom_jvp_call, custom_vjp_call, inexact
 from weft.trace.closed import stage_closed
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
+from weft.transforms.jvp import JVPTrace, JVPTracer
+from weft.transforms.linearize import TangentTrace
+
+__all__ = [
+    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp", "zero_from_primal",
+]  # fmt: skip
 
 LIMIT = 1024  # signatures remembered per function
-
-
-class SymbolicZero:
-    """Stands for a tangent or cotangent that is zero, in rules that asked for symbolic zeros."""
-
-    def __init__(self, aval: Type):
-        self.aval = aval
-
-    @property
-    def shape(self) -> Any:
-        return self.aval.shape  # type: ignore[attr-defined]
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype  # type: ignore[attr-defined]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def instantiate(self) -> Any:
-        return instantiate(Zero(self.aval))
-
-    @staticmethod
-    def from_primal_value(value: Any) -> SymbolicZero:
-        return SymbolicZero(type_of(value).tangent())
-
-    def __repr__(self) -> str:
-        return f"SymbolicZero({self.aval.short()})"
-
-
-def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
-    """A zero tangent for a value."""
-    zero = SymbolicZero.from_primal_value(value)
-    return zero if symbolic_zeros else zero.instantiate()
-
-
-class CustomVJPPrimal:
-    """What a forward rule with symbolic zeros receives for an argument: its value, and whether it is differentiated."""
-
-    def __init__(self, value: Any, perturbed: bool):
-        self.value, self.perturbed = value, perturbed
-
-    def __repr__(self) -> str:
-        return f"CustomVJPPrimal(value={self.value!r}, perturbed={self.perturbed})"
 
 
 class CustomFunction:
     """What both kinds share: arguments that are not differentiated, and calls staged once per signature."""
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] | int = (), nondiff_argnames: Sequence[str] = ()):
+    primitive: Any
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        nondiff_argnums: Sequence[int] | int = (),
+        nondiff_argnames: Sequence[str] = (),
+    ):
         functools.update_wrapper(self, fun)
         self.fun = fun
         numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
@@ -89,49 +72,71 @@ class CustomFunction:
         signature = signature_of(self.fun)
         if signature is None:
             if kwargs:
-                raise CustomRuleError(f"{name_of(self.fun)} has no signature to read, so pass its arguments by position.")
+                what = f"{name_of(self.fun)} has no signature to read, so its arguments are passed by position."
+                raise CustomRuleError(what, received=f"by name: {', '.join(kwargs)}", at=user_line())
             return args
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         if bound.kwargs:
             raise CustomRuleError(
-                f"{name_of(self.fun)} has keyword-only arguments ({', '.join(bound.kwargs)}), which custom rules cannot take.",
+                f"{name_of(self.fun)} has keyword-only arguments, which custom rules cannot take.",
+                received=", ".join(bound.kwargs),
                 fix="make them positional parameters",
                 at=user_line(),
             )
         return bound.args
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], primitive: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.check_rules()
         args = self.positional(args, kwargs)
         held = tuple(args[i] for i in self.nondiff_argnums if i < len(args))
         chosen = tuple(a for i, a in enumerate(args) if i not in self.nondiff_argnums)
         leaves, in_tree = tree.flatten((chosen, {}))
-        check_leaves(self.fun, type(self).__name__, leaves, chosen, {})
+        check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(args)))
+        if all(known(leaf) for leaf in leaves) and running(context.trace):
+            return self.run(leaves, in_tree, held, len(args))
+        program, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
+        results = self.primitive(*constants, *leaves, call_jaxpr=program, rule=rule, num_consts=len(constants))
+        return tree.unflatten(out_tree, results)
+
+    def chosen_names(self, count: int) -> list[str]:
+        """The names of the differentiated arguments, of `count` in all."""
+        names = parameter_names(self.fun, count) or [f"argument {i}" for i in range(count)]
+        return [n for i, n in enumerate(names) if i not in self.nondiff_argnums]
+
+    def run(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
+        """The function, or its rule where it is differentiated, as plain Python on values that are known."""
+        promise = Promise()
+        rule = self.make_rule(in_tree, [type_of(leaf) for leaf in leaves], held, count, promise)
+        out = OutTree()
+        results = run_under(
+            context.trace, flat_function(self.with_held(self.fun, held, count), in_tree, out), rule, leaves
+        )
+        return tree.unflatten(out.treedef if promise.treedef is None else promise.treedef, results)
+
+    def staged(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
+        """The function's program, its constants, its result tree and its rule; remembered by signature."""
         types = tuple(type_of(leaf) for leaf in leaves)
         key = self.cache_key(in_tree, types, held)
         found = self._cache.get(key) if key is not None else None
         if found is None:
-            found = self.prepare(in_tree, types, held, len(args))
+            found = self.prepare(in_tree, types, held, count)
             if key is not None and not any(isinstance(c, Tracer) for c in found[1]):
                 self._cache[key] = found
                 if len(self._cache) > LIMIT:
                     self._cache.popitem(last=False)
-        program, constants, out_tree, rule = found
-        results = primitive(*constants, *leaves, call_jaxpr=program, rule=rule, num_consts=len(constants))
-        return tree.unflatten(out_tree, results)
+        return found
 
     def cache_key(self, in_tree: Any, types: Any, held: tuple[Any, ...]) -> Any:
         if any(isinstance(leaf, Tracer) for leaf in tree.leaves(held)):
             return None
-        key = (in_tree, types, tuple((type(h), h) for h in held), config.key(), tuple(context.axes.items()), self.rules())
+        statics = tuple((type(h), h) for h in held)
+        key = (in_tree, types, statics, config.key(), tuple(context.axes.items()), self.rules())
         try:
             hash(key)
         except TypeError:
             return None
         return key
-
-    def rules(self) -> tuple[Any, ...]:
-        raise NotImplementedError
 
     def with_held(self, function: Callable[..., Any], held: tuple[Any, ...], count: int) -> Callable[..., Any]:
         """`function` of the differentiated arguments alone."""
@@ -147,23 +152,80 @@ class CustomFunction:
     def prepare(self, in_tree: Any, types: tuple[Type, ...], held: tuple[Any, ...], count: int) -> Any:
         out = OutTree()
         function = flat_function(self.with_held(self.fun, held, count), in_tree, out)
-        program, constants = stage(function, types, where=name_of(self.fun), name=name_of(self.fun))
-        rule = self.make_rule(in_tree, types, held, count, out.treedef, program)
+        where = f"{name_of(self.fun)}, {type(self).__name__} at {user_line()}"
+        program, constants = stage(function, types, where=where, name=name_of(self.fun))
+        rule = self.make_rule(in_tree, types, held, count, Promise(out.treedef, program.out_avals))
         return constants_to_arguments(program), constants, out.treedef, rule
 
-    def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, out_tree: Any, program: Jaxpr) -> Any:
-        raise NotImplementedError
+    def rules(self) -> tuple[Any, ...]:
+        """The user's rules, as part of a cache key."""
+        raise NotImplementedError("a custom function is a custom_jvp or a custom_vjp")
+
+    def check_rules(self) -> None:
+        """Raise when the rules are not set yet."""
+        raise NotImplementedError("a custom function is a custom_jvp or a custom_vjp")
+
+    def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> Any:
+        """The rule for arguments of this structure and these types, as the primitive takes it."""
+        raise NotImplementedError("a custom function is a custom_jvp or a custom_vjp")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
 
+def known(value: Any) -> bool:
+    """Whether the numbers behind a value are there, below any differentiation."""
+    while type(value) is JVPTracer:
+        value = value.primal
+    return not isinstance(value, Tracer)
+
+
+def running(trace: Trace) -> bool:
+    """Whether operations under this trace run at once, differentiated or not."""
+    while isinstance(trace, (JVPTrace, TangentTrace)):
+        trace = trace.parent
+    return trace is EVALUATION
+
+
+def run_under(trace: Trace, function: Callable[..., list[Any]], rule: Any, values: Sequence[Any]) -> list[Any]:
+    """Results of a flat function on known values, by its rule where `trace` differentiates it."""
+    if trace is EVALUATION:
+        return function(*values)
+    assert isinstance(trace, (JVPTrace, TangentTrace))
+    with active(trace.parent):
+        if isinstance(trace, TangentTrace):
+            return run_under(trace.parent, function, rule, values)
+        pairs = [trace.split(v) for v in values]
+        primals = [p for p, _ in pairs]
+        if all(type(t) is Zero for _, t in pairs):
+            with naming_closure(rule):
+                return run_under(trace.parent, function, rule, primals)
+        with naming_closure(rule):
+            results, tangents = rule.push(primals, [t for _, t in pairs])
+    return [trace.join(r, t) for r, t in zip(results, tangents, strict=True)]
+
+
+@contextmanager
+def naming_closure(rule: Any) -> Iterator[None]:
+    """A traced value that a function with rules meets without its being an argument: say what to do about it."""
+    try:
+        yield
+    except UnexpectedTracerError as error:
+        raise CustomRuleError(
+            f"{rule} uses a value that is being differentiated but is not one of its arguments.",
+            received=error.received,
+            fix="pass the value as an argument of the function, or wrap it in lax.stop_gradient",
+            at=error.at,
+        ) from error
+
+
 class custom_jvp(CustomFunction):
     """A function with its own forward-mode rule: set it with `defjvp` or, per argument, `defjvps`.
 
-    The rule takes `(primals, tangents)`, after the arguments in `nondiff_argnums`, and returns the results and their tangents.
+    The rule takes `(primals, tangents)`, after the arguments in `nondiff_argnums`, and returns results and tangents.
     """
 
+    primitive = custom_jvp_call
     jvp: Callable[..., Any] | None = None
     symbolic_zeros = False
 
@@ -173,9 +235,9 @@ class custom_jvp(CustomFunction):
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set one rule per argument: `rule(tangent, result, *arguments)` gives its part of the tangent; None means zero."""
+        """Set a rule per argument: `rule(tangent, result, *arguments)` gives its part of the tangent; None: zero."""
         if self.nondiff_argnums:
-            raise TypeError("defjvps does not go with nondiff_argnums; use defjvp.")
+            raise TypeError(message("defjvps does not go with nondiff_argnums.", fix="use defjvp", at=user_line()))
 
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             result = self(*primals)
@@ -188,168 +250,129 @@ class custom_jvp(CustomFunction):
     def rules(self) -> tuple[Any, ...]:
         return (self.jvp, self.symbolic_zeros)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def check_rules(self) -> None:
         if self.jvp is None:
-            raise AttributeError(f"No jvp is defined for {name_of(self.fun)}: give one with {name_of(self.fun)}.defjvp.")
-        return self.call(args, kwargs, custom_jvp_call)
+            name = name_of(self.fun)
+            raise AttributeError(message(f"No jvp is defined for {name}.", fix=f"{name}.defjvp(rule)", at=user_line()))
 
-    def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, out_tree: Any, program: Jaxpr) -> JvpRule:
+    def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> JvpRule:
         jvp, symbolic = self.jvp, self.symbolic_zeros
-        name = name_of(self.fun)
         assert jvp is not None
+        rule = rule_name("jvp rule", jvp, self.fun)
+
+        def call(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            given = [(SymbolicZero(t.aval) if symbolic else instantiate(t)) if type(t) is Zero else t for t in tangents]
+            pair = jvp(*held, tree.unflatten(in_tree, primals)[0], tree.unflatten(in_tree, given)[0])
+            return checked_jvp(rule, pair, promise)
 
         def make(nonzero: Mask) -> Jaxpr:
             def function(*flat: Any) -> list[Any]:
-                primals, _ = tree.unflatten(in_tree, flat[: len(types)])
-                given = [
-                    t if n or not symbolic else SymbolicZero(type_of(p).tangent())
-                    for p, t, n in zip(flat[: len(types)], flat[len(types) :], nonzero, strict=True)
-                ]
-                tangents, _ = tree.unflatten(in_tree, given)
-                pair = jvp(*held, tuple(primals), tuple(tangents))
-                return checked_jvp(name, pair, out_tree, program)
+                half = len(types)
+                tangents = [t if n else Zero(t.aval) for t, n in zip(flat[half:], nonzero, strict=True)]
+                results, pushed = call(flat[:half], tangents)
+                return [*results, *(instantiate(t) for t in pushed)]
 
-            return stage_closed(function, [*types, *(t.tangent() for t in types)], name=f"jvp of {name}")
+            return stage_closed(function, [*types, *(t.tangent() for t in types)], name=f"jvp of {name_of(self.fun)}")
 
-        return JvpRule(make, name)
+        return JvpRule(make, name_of(self.fun), call)
 
 
 def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def checked_jvp(name: str, pair: Any, out_tree: Any, program: Jaxpr) -> list[Any]:
-    """Results and tangents of a custom jvp rule, checked against the function."""
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise CustomRuleError(f"The custom jvp rule of {name} must return a pair (results, tangents).", received=f"{type(pair).__name__}")
-    results, result_tree = tree.flatten(pair[0])
-    tangents, tangent_tree = tree.flatten(pair[1], is_leaf=lambda x: isinstance(x, SymbolicZero))
-    for found, word in ((result_tree, "results"), (tangent_tree, "tangents")):
-        if found != out_tree:
-            raise CustomRuleError(
-                f"The custom jvp rule of {name} must return {word} in the structure of the function's result.", received=f"{found} for {out_tree}"
-            )
-    flat = []
-    for v, r, t in zip(program.outvars, results, tangents, strict=True):
-        expected = v.aval.tangent()
-        if not v.aval.matches(type_of(r)):
-            raise CustomRuleError(f"The custom jvp rule of {name} must return results of the function's types.", received=f"{type_of(r).short()} for {v.aval.short()}")
-        if isinstance(t, SymbolicZero) or not inexact(v.aval):
-            t = instantiate(Zero(expected))
-        elif not expected.matches(type_of(t)):
-            if type_of(t).shape == expected.shape and getattr(type_of(t), "weak_type", False):  # type: ignore[attr-defined]
-                t = convert_element_type(t, new_dtype=expected.dtype, weak_type=False)  # type: ignore[attr-defined]
-            else:
-                raise CustomRuleError(
-                    f"The custom jvp rule of {name} must return tangents of the shape and dtype of the results.",
-                    received=f"{type_of(t).short()} for {expected.short()}",
-                )
-        flat.append(t)
-    return [*results, *flat]
-
-
 class custom_vjp(CustomFunction):
     """A function with its own reverse-mode rules: set them with `defvjp(fwd, bwd)`.
 
-    `fwd` takes the function's arguments and returns (results, residuals); `bwd` takes the arguments in `nondiff_argnums`,
-    the residuals and the cotangents of the results, and returns one cotangent per differentiated argument.
+    `fwd` takes the function's arguments and returns (results, residuals); `bwd` takes the arguments in
+    `nondiff_argnums`, the residuals and the cotangents of the results, and returns one cotangent per differentiated
+    argument.
     """
 
+    primitive = custom_vjp_call
     fwd: Callable[..., Any] | None = None
     bwd: Callable[..., Any] | None = None
     symbolic_zeros = False
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
         """Set both rules."""
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def rules(self) -> tuple[Any, ...]:
         return (self.fwd, self.bwd, self.symbolic_zeros)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def check_rules(self) -> None:
         if self.fwd is None or self.bwd is None:
-            raise AttributeError(f"No vjp is defined for {name_of(self.fun)}: give one with {name_of(self.fun)}.defvjp(fwd, bwd).")
-        return self.call(args, kwargs, custom_vjp_call)
+            name = name_of(self.fun)
+            raise AttributeError(
+                message(f"No vjp is defined for {name}.", fix=f"{name}.defvjp(fwd, bwd)", at=user_line())
+            )
 
-    def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, out_tree: Any, program: Jaxpr) -> VjpRule:
-        fwd, bwd, symbolic = self.fwd, self.bwd, self.symbolic_zeros
-        name = name_of(self.fun)
-        assert fwd is not None and bwd is not None
-        residual_trees: dict[Mask, Any] = {}
-        residual_types: dict[Mask, list[Type]] = {}
-
-        def forward(nonzero: Mask) -> Jaxpr:
-            def function(*flat: Any) -> list[Any]:
-                given = [CustomVJPPrimal(x, n) for x, n in zip(flat, nonzero, strict=True)] if symbolic else flat
-                args, _ = tree.unflatten(in_tree, given)
-                pair = self.with_held(fwd, held, count)(*args)
-                if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                    raise CustomRuleError(f"The forward rule of {name} must return a pair (results, residuals).", received=type(pair).__name__)
-                results, found = tree.flatten(pair[0])
-                if found != out_tree:
-                    raise CustomRuleError(f"The forward rule of {name} must return results in the structure of the function's.", received=f"{found} for {out_tree}")
-                for v, r in zip(program.outvars, results, strict=True):
-                    if not v.aval.matches(type_of(r)):
-                        raise CustomRuleError(f"The forward rule of {name} must return results of the function's types.", received=f"{type_of(r).short()} for {v.aval.short()}")
-                residuals, residual_trees[nonzero] = tree.flatten(pair[1])
-                residual_types[nonzero] = [type_of(r) for r in residuals]
-                return [*results, *residuals]
-
-            return stage_closed(function, types, name=f"forward of {name}")
-
-        def backward(nonzero: Mask, cotangents: Mask) -> Jaxpr:
-            rule.forward(nonzero)
-            saved = residual_types[nonzero]
-
-            def function(*flat: Any) -> list[Any]:
-                residuals = tree.unflatten(residual_trees[nonzero], flat[: len(saved)])
-                given = [
-                    ct if n or not symbolic else SymbolicZero(v.aval.tangent())
-                    for v, ct, n in zip(program.outvars, flat[len(saved) :], cotangents, strict=True)
-                ]
-                found = bwd(*held, residuals, tree.unflatten(out_tree, given))
-                return checked_cotangents(name, found, in_tree, types)
-
-            return stage_closed(function, [*saved, *(v.aval.tangent() for v in program.outvars)], name=f"backward of {name}")
-
-        rule = VjpRule(forward, backward, name)
-        return rule
+    def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> VjpRule:
+        rules = _UserRules(self, in_tree, types, held, count, promise)
+        return VjpRule(rules.forward, rules.backward, name_of(self.fun), len(promise.types or ()), rules.start)
 
 
-def checked_cotangents(name: str, found: Any, in_tree: Any, types: Sequence[Type]) -> list[Any]:
-    """One cotangent per argument leaf: None (or a symbolic zero) stands for zeros of a whole argument."""
-    args_tree = tree.treedef_children(in_tree)[0]
-    parts = tree.treedef_children(args_tree)
-    if isinstance(found, list):
-        found = tuple(found)
-    if not isinstance(found, tuple) or len(found) != len(parts):
-        raise CustomRuleError(
-            f"The backward rule of {name} must return a tuple with one cotangent per differentiated argument ({len(parts)}).",
-            received=f"a {type(found).__name__}" + (f" of length {len(found)}" if isinstance(found, tuple) else ""),
-        )
-    flat: list[Any] = []
-    for number, (part, value) in enumerate(zip(parts, found, strict=True)):
-        own = types[len(flat) : len(flat) + part.num_leaves]
-        if value is None:
-            flat.extend(instantiate(Zero(t.tangent())) for t in own)
-            continue
-        leaves, structure = tree.flatten(value, is_leaf=lambda x: x is None or isinstance(x, SymbolicZero))
-        if structure != part:
-            raise CustomRuleError(f"The backward rule of {name} must return the cotangent of argument {number} in its structure.", received=f"{structure} for {part}")
-        for leaf, t in zip(leaves, own, strict=True):
-            expected = t.tangent()
-            if leaf is None or isinstance(leaf, SymbolicZero) or not inexact(t):
-                flat.append(instantiate(Zero(expected)))
-            elif expected.matches(type_of(leaf)):
-                flat.append(leaf)
-            elif type_of(leaf).shape == expected.shape and getattr(type_of(leaf), "weak_type", False):  # type: ignore[attr-defined]
-                flat.append(convert_element_type(leaf, new_dtype=expected.dtype, weak_type=False))  # type: ignore[attr-defined]
-            else:
-                raise CustomRuleError(
-                    f"The backward rule of {name} must return a cotangent of the shape and dtype of argument {number}.",
-                    received=f"{type_of(leaf).short()} for {expected.short()}",
-                )
-    return flat
+class _UserRules:
+    """The two rules of a `custom_vjp` for arguments of one structure."""
+
+    def __init__(
+        self, function: custom_vjp, in_tree: Any, types: Sequence[Type], held: Any, count: int, promise: Promise
+    ):
+        assert function.fwd is not None and function.bwd is not None
+        self.function, self.in_tree, self.types, self.held, self.count = function, in_tree, types, held, count
+        self.promise, self.symbolic = promise, function.symbolic_zeros
+        self.fwd, self.bwd = function.with_held(function.fwd, held, count), function.bwd
+        self.saved: dict[Mask, tuple[Any, list[Type]]] = {}  # structure and types of residuals, for staged rules
+
+    def run_forward(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
+        """Results, residuals and the structure of these."""
+        given = [CustomVJPPrimal(x, n) for x, n in zip(args, nonzero, strict=True)] if self.symbolic else args
+        rule = rule_name("forward rule", self.function.fwd, self.function.fun)  # type: ignore[arg-type]
+        result, residuals = pair_of(self.fwd(*tree.unflatten(self.in_tree, given)[0]), rule, "results, residuals")
+        return self.promise.check(rule, result), *checked_residuals(rule, residuals)
+
+    def run_backward(self, structure: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """A cotangent, or `Zero`, for each argument leaf."""
+        symbolic = self.symbolic
+        given = [(SymbolicZero(c.aval) if symbolic else instantiate(c)) if type(c) is Zero else c for c in cotangents]
+        assert self.promise.treedef is not None
+        result = tree.unflatten(self.promise.treedef, given)
+        found = self.bwd(*self.held, tree.unflatten(structure, residuals), result)
+        rule = rule_name("backward rule", self.bwd, self.function.fun)
+        names = lambda number: self.function.chosen_names(self.count)[number]
+        return checked_cotangents(rule, found, self.in_tree, self.types, names)
+
+    def start(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Pullback]:
+        results, residuals, structure = self.run_forward(nonzero, args)
+        pull = Pullback(name_of(self.function.fun), lambda saved, cts: self.run_backward(structure, saved, cts))
+        return results, residuals, pull
+
+    def forward(self, nonzero: Mask) -> Jaxpr:
+        def function(*flat: Any) -> list[Any]:
+            results, residuals, structure = self.run_forward(nonzero, flat)
+            self.saved[nonzero] = (structure, [type_of(r) for r in residuals])
+            return [*results, *residuals]
+
+        return stage_closed(function, self.types, name=f"forward of {name_of(self.function.fun)}")
+
+    def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
+        if nonzero not in self.saved:
+            self.forward(nonzero)
+        structure, types = self.saved[nonzero]
+        incoming = [t.tangent() for t in self.promise.types or ()]
+
+        def function(*flat: Any) -> list[Any]:
+            given = [ct if n else Zero(ct.aval) for ct, n in zip(flat[len(types) :], cotangents, strict=True)]
+            return [instantiate(ct) for ct in self.run_backward(structure, flat[: len(types)], given)]
+
+        return stage_closed(function, [*types, *incoming], name=f"backward of {name_of(self.function.fun)}")
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -363,16 +386,17 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             return fun(*chosen, **kwargs)[0]
 
         def forward(*chosen: Any) -> Any:
-            results, pullback = fun(*chosen, **kwargs)
+            results, pullback = pair_of(fun(*chosen, **kwargs), f"`{name_of(fun)}`", "results, pullback")
             leaves, out_tree = tree.flatten(results)
             out = OutTree()
 
             def flat(*cotangents: Any) -> list[Any]:
                 found = pullback(tree.unflatten(out_tree, cotangents))
-                results, out.treedef = tree.flatten(found if isinstance(found, (tuple, list)) else (found,))
-                return results
+                given, out.treedef = tree.flatten(found if isinstance(found, (tuple, list)) else (found,))
+                return given
 
-            program, constants = stage(flat, [type_of(r).tangent() for r in leaves], where=f"the pullback of {name_of(fun)}")
+            types = [type_of(r).tangent() for r in leaves]
+            program, constants = stage(flat, types, where=f"the pullback of {name_of(fun)}")
             pullbacks[:] = [(constants_to_arguments(program), out.treedef)]
             return results, constants
 
@@ -391,8 +415,10 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
     """`fun` without its traced closure: a function of its arguments and the values it closed over, and those values."""
     leaves, in_tree = tree.flatten((example_args, {}))
+    check_leaves(fun, "closure_convert", leaves, example_args, {})
     out = OutTree()
-    program, constants = stage(flat_function(fun, in_tree, out), [type_of(leaf) for leaf in leaves], where=name_of(fun))
+    types = [type_of(leaf) for leaf in leaves]
+    program, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun))
     hoisted = [isinstance(c, Tracer) and inexact(type_of(c)) for c in constants]
     held = [c for c, h in zip(constants, hoisted, strict=True) if not h]
     lifted = constants_to_arguments(program)
@@ -403,10 +429,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         kept = iter(held)
         flat, treedef = tree.flatten((tuple(args), {}))
         if treedef != in_tree:
-            raise TypeError(f"The converted {name_of(fun)} takes arguments in the structure of the example: {in_tree}, got {treedef}.")
+            what = f"The converted {name_of(fun)} takes arguments in the structure of the example."
+            raise TypeError(message(what, received=f"{treedef} for {in_tree}", at=user_line()))
         values = [next(given) if h else next(kept) for h in hoisted]
         return tree.unflatten(out.treedef, replay(lifted, *values, *flat))
 
     return converted, [c for c, h in zip(constants, hoisted, strict=True) if h]
-
-

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
+from weft.base.errors import message
+from weft.base.source import user_line
 from weft.ir.types import is_value
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy
@@ -19,7 +21,9 @@ def devices(backend: str | None = None) -> list[Device]:
     return runtime_device.devices(backend)
 
 
-def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[Device]:
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Device]:
     """The devices of this process."""
     return runtime_device.devices(backend)
 
@@ -52,7 +56,9 @@ def default_backend() -> str:
     return runtime_device.default_device().platform
 
 
-def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None) -> Any:
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None
+) -> Any:
     """Each leaf of `x` as an array on `device` (a device or a sharding; default: where it is, or the default device)."""
 
     def one(leaf: Any) -> Any:
@@ -62,7 +68,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
         if isinstance(leaf, ConcreteArray):
             return leaf if target is None or target == leaf.device else ConcreteArray(leaf._value, leaf.aval, target)
         if not is_value(leaf):
-            raise TypeError(f"device_put takes arrays and numbers, got {leaf!r} of type {type(leaf).__name__}.")
+            what = "device_put takes arrays and numbers."
+            raise TypeError(message(what, received=f"{leaf!r} of type {type(leaf).__name__}", at=user_line()))
         return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf))
 
     return tree.map(one, x)
@@ -73,12 +80,13 @@ def _device_of(device: Any) -> Device | None:
         return device
     if isinstance(device, SingleDeviceSharding):
         return device.device
-    raise TypeError(f"device_put takes a device or a sharding, got {device!r} of type {type(device).__name__}.")
+    what = "device_put takes a device or a sharding."
+    raise TypeError(message(what, received=f"{device!r} of type {type(device).__name__}", at=user_line()))
 
 
 def device_get(x: Any) -> Any:
     """Each leaf of `x` as a NumPy array."""
-    return tree.map(lambda leaf: np.asarray(leaf) if is_value(leaf) else leaf, x)
+    return tree.map(lambda leaf: np.asarray(leaf) if hasattr(leaf, "__array__") else leaf, x)
 
 
 def block_until_ready(x: Any) -> Any:

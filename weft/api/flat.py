@@ -68,9 +68,11 @@ def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[An
             )
 
 
-def argument_paths(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
-    """A name for each leaf of `(args, kwargs)`, such as `params['w']`."""
-    names = parameter_names(function, len(args))
+def argument_paths(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str] | None = None
+) -> list[str]:
+    """A name for each leaf of `(args, kwargs)`, such as `params['w']`; `names` are those of `args`, if not the first."""
+    names = names or parameter_names(function, len(args))
     paths = [
         (names[i] if names is not None else f"argument {i}") + tree.keystr(path)
         for i, a in enumerate(args)
@@ -105,15 +107,17 @@ def check_leaves(
     leaves: Sequence[Any],
     args: Sequence[Any],
     kwargs: dict[str, Any],
+    names: Sequence[str] | None = None,
 ) -> None:
     """Every leaf of the arguments must be an array or a number; the error names the path of the first that is not."""
     for number, leaf in enumerate(leaves):
         if not is_value(leaf):
-            path = argument_paths(function, args, kwargs)[number]
+            path = argument_paths(function, args, kwargs, names)[number]
+            static = ", or mark the argument with static_argnums or static_argnames"
             raise InvalidInputTypeError(
                 f"{transformation} of {name_of(function)} got a value that is not an array at {path}.",
                 received=f"{leaf!r} of type {type(leaf).__name__}",
-                fix="pass arrays or numbers; for jit, mark other arguments with static_argnums or static_argnames",
+                fix="pass arrays or numbers" + (static if transformation in ("jit", "checkpoint") else ""),
                 at=user_line(),
             )
 

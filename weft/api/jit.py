@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft.api.explain import explain_miss
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, signature_of, types_of
+from weft.api.flat import (
+    OutTree,
+    argument_paths,
+    check_callable,
+    check_leaves,
+    flat_function,
+    name_of,
+    parameter_names,
+    signature_of,
+    types_of,
+)
 from weft.api.stages import Lowered, Traced
 from weft.base import tree
 from weft.base.errors import UnhashableStaticArgumentError, message
@@ -33,7 +43,9 @@ class Program:
 
     __slots__ = ("constants", "jaxpr", "out_tree", "params", "size")
 
-    def __init__(self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]):
+    def __init__(
+        self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]
+    ):
         self.jaxpr = constants_to_arguments(jaxpr)
         self.constants = tuple(constants)
         self.out_tree = out_tree
@@ -79,10 +91,14 @@ class JitFunction:
         self._function = function
         self._static_argnums, self._static_argnames = resolve(function, static_argnums, static_argnames)
         self._donate_argnums, self._donate_argnames = resolve(function, donate_argnums, donate_argnames)
-        both = set(self._static_argnums) & set(self._donate_argnums) or set(self._static_argnames) & set(self._donate_argnames)
+        both = set(self._static_argnums) & set(self._donate_argnums) or set(self._static_argnames) & set(
+            self._donate_argnames
+        )
         if both:
             what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
-            raise ValueError(message(what, received=f"argument {', '.join(sorted(map(str, both)))} in both", at=user_line()))
+            raise ValueError(
+                message(what, received=f"argument {', '.join(sorted(map(str, both)))} in both", at=user_line())
+            )
         self._inline = inline
         self._keep_unused = keep_unused
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
@@ -107,7 +123,7 @@ class JitFunction:
         try:
             types = types_of(leaves)
         except TypeError:
-            names = self._dynamic_names(args)
+            names = self._dynamic_names(static)
             check_leaves(self._function, self._transformation, leaves, dynamic, dynamic_kwargs, names)
             raise
         key = (in_tree, types, static, config.key(), tuple(context.axes.items()))
@@ -122,15 +138,14 @@ class JitFunction:
         return program, leaves
 
     def _stage(self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any) -> Program:
-        names = self._dynamic_names_of(static, len(args))
+        paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
         if config.explain_cache_misses or config.log_compiles:
-            paths = argument_paths(self._function, args, kwargs, names)
             explain_miss(name_of(self._function), key, list(self._cache), paths, user_location())
         function, name = self._with_static(static), name_of(self._function)
         out = OutTree()
         where = f"{name}, {self._transformation} at {user_line()}"
         flat = flat_function(function, in_tree, out)
-        jaxpr, constants = stage(flat, types, where=where, names=lambda: argument_paths(self._function, args, kwargs, names), name=name)
+        jaxpr, constants = stage(flat, types, where=where, names=paths, name=name)
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
@@ -151,6 +166,12 @@ class JitFunction:
         rest = {k: v for k, v in kwargs.items() if k not in self._static_argnames}
         return dynamic, rest, (len(args), static, named)
 
+    def _dynamic_names(self, static: Any) -> list[str] | None:
+        """The names of the positional arguments that are not static; None: they are the first."""
+        names = parameter_names(self._function, static[0]) if static else None
+        held = {place for place, _, _ in static[1]} if static else set()
+        return None if names is None else [n for i, n in enumerate(names) if i not in held]
+
     def _with_static(self, static: Any) -> Callable[..., Any]:
         if not static:
             return self._function
@@ -169,7 +190,8 @@ class JitFunction:
             try:
                 hash(value)
             except TypeError:
-                name = place if isinstance(place, str) else argument_name(self._function, place, static[0])
+                names = parameter_names(self._function, static[0]) or [str(i) for i in range(static[0])]
+                name = place if isinstance(place, str) else names[place]
                 raise UnhashableStaticArgumentError(
                     f"{self._transformation} of {name_of(self._function)}: the static argument `{name}` is not hashable, "
                     "so it cannot be part of the cache key.",
@@ -183,7 +205,9 @@ class JitFunction:
         """A flag for each leaf. Numbers in `donate_argnums` count all positional arguments, static ones included."""
         if not self._donate_argnums and not self._donate_argnames:
             return (False,) * 0
-        dynamic = [i for i in range(len(args) + len(self._static_argnums)) if i not in self._static_argnums][: len(args)]
+        dynamic = [i for i in range(len(args) + len(self._static_argnums)) if i not in self._static_argnums][
+            : len(args)
+        ]
         flags: list[bool] = []
         for number, a in zip(dynamic, args, strict=True):
             flags.extend([number in self._donate_argnums] * len(tree.leaves(a)))
@@ -197,7 +221,7 @@ class JitFunction:
         """Stage for these arguments (or `ShapeDtypeStruct`s) without running."""
         program, leaves = self._find(args, kwargs)
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
-        return Traced(program, tree.structure(dynamic), name_of(self._function), self._dynamic, lambda a, k: argument_paths(self._function, a, k))
+        return Traced(program, tree.structure(dynamic), name_of(self._function), self._dynamic)
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
@@ -227,12 +251,16 @@ class JitFunction:
         return f"<jit of {name_of(self._function)}>"
 
 
-def resolve(function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def resolve(
+    function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Complete positions by names and names by positions, from the signature."""
     signature = signature_of(function)
     if signature is None or not (numbers or names):
         return numbers, names
-    positional = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     star = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
     accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name in names:
@@ -283,5 +311,11 @@ def jit(
         )
     check_callable(fun, "jit")
     return JitFunction(
-        fun, as_tuple(static_argnums), as_tuple(static_argnames), as_tuple(donate_argnums), as_tuple(donate_argnames), inline, keep_unused
+        fun,
+        as_tuple(static_argnums),
+        as_tuple(static_argnames),
+        as_tuple(donate_argnums),
+        as_tuple(donate_argnames),
+        inline,
+        keep_unused,
     )

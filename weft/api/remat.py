@@ -22,6 +22,7 @@ Policy = Callable[..., bool]
 class _Rematerialised(JitFunction):
     """Stages like `jit`, once per signature, and calls through `checkpoint`."""
 
+    _transformation = "checkpoint"
     policy: Policy | None
     prevent_cse: bool
 
@@ -48,9 +49,17 @@ def checkpoint(
     `policy(primitive, *types, **params)` says of which operations results are kept nevertheless (see `checkpoint_policies`).
     """
     if concrete:
-        raise ValueError("checkpoint: concrete=True is not needed; mark arguments that Python control flow depends on with static_argnums.")
+        raise ValueError(
+            "checkpoint: concrete=True is not needed; mark arguments that Python control flow depends on with static_argnums."
+        )
     if fun is None:
-        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+        return functools.partial(
+            checkpoint,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
     check_callable(fun, "checkpoint")
     wrapped = _Rematerialised(fun, as_tuple(static_argnums), as_tuple(static_argnames), (), (), False, False)
     wrapped.policy, wrapped.prevent_cse = policy, prevent_cse
@@ -149,4 +158,3 @@ def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     """Print `saved_residuals`, a line each."""
     for aval, origin in saved_residuals(f, *args, **kwargs):
         print(f"{aval.short()} {origin}")
-

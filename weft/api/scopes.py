@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.api.flat import name_of
+from weft.base.errors import message
 from weft.base.settings import states
+from weft.base.source import user_line
 from weft.ir.context import EVALUATION, Trace, active, context, named
 from weft.ir.primitive import Primitive
 from weft.trace.tracer import Tracer
@@ -18,7 +20,7 @@ from weft.trace.tracer import Tracer
 def named_scope(name: str) -> Iterator[None]:
     """Give everything inside a name, which its equations carry on their stack (also a decorator)."""
     if not isinstance(name, str):
-        raise TypeError(f"named_scope takes a string, got {type(name).__name__}.")
+        raise TypeError(message("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}", at=user_line()))
     with named(name):
         yield
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from weft.api.flat import structure_differences
 from weft.base import tree
 from weft.base.errors import InvalidInputTypeError
+from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
@@ -18,9 +20,9 @@ Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dic
 class Traced:
     """A function staged for one signature."""
 
-    def __init__(self, jaxpr: Jaxpr, constants: Sequence[Any], in_tree: Any, out_tree: Any, name: str, dynamic: Dynamic):
-        self._program, self._constants = jaxpr, tuple(constants)
-        self.in_tree, self.out_tree = in_tree, out_tree
+    def __init__(self, program: Any, in_tree: Any, name: str, dynamic: Dynamic):
+        self._program, self._constants, self._params = program.jaxpr, program.constants, program.params
+        self.in_tree, self.out_tree = in_tree, program.out_tree
         self.fun_name = name
         self._dynamic = dynamic
 
@@ -79,21 +81,26 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self._traced
-        leaves = tree.leaves(traced._dynamic(args, kwargs))
-        expected = traced.in_avals
-        if len(leaves) != len(expected):
+        dynamic = traced._dynamic(args, kwargs)
+        leaves, in_tree = tree.flatten(dynamic)
+        if in_tree != self.in_tree:
             raise InvalidInputTypeError(
-                f"{traced.fun_name} was compiled for {len(expected)} array arguments.", received=f"{len(leaves)} arguments"
+                f"{traced.fun_name} was compiled for arguments of another structure.",
+                received=structure_differences(self.in_tree, in_tree, ()),
+                fix="call the jitted function, which compiles for new structures",
+                at=user_line(),
             )
-        for number, (leaf, aval) in enumerate(zip(leaves, expected, strict=True)):
+        for number, (leaf, aval) in enumerate(zip(leaves, traced.in_avals, strict=True)):
             if not type_of(leaf).matches(aval):
+                path = [p for p, _ in tree.leaves_with_path(dynamic)][number]
+                place = tree.keystr(path[1:]) if path[0].idx else f"[{path[1].idx}]{tree.keystr(path[2:])}"
                 raise InvalidInputTypeError(
-                    f"{traced.fun_name} was compiled for {aval.short()} as array argument {number}.",
-                    received=type_of(leaf).short(),
+                    f"{traced.fun_name} was compiled for another type at {'kwargs' if path[0].idx else 'args'}{place}.",
+                    received=f"{type_of(leaf).short()} for {aval.short()}",
                     fix="call the jitted function, which compiles for new types, or convert the argument",
+                    at=user_line(),
                 )
-        params = {"name": traced.fun_name, "jaxpr": traced._program}
-        results = context.trace.process(jit_primitive, (*traced._constants, *leaves), params)
+        results = context.trace.process(jit_primitive, (*traced._constants, *leaves), traced._params)
         return tree.unflatten(traced.out_tree, results)
 
 

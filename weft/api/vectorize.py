@@ -11,7 +11,7 @@ from weft.base import tree
 from weft.base.errors import AxisSpecError
 from weft.base.source import user_line, user_location
 from weft.ir.primitive import Axis
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, is_value, type_of
 from weft.ops.shape import batched_at_front, move_axis
 from weft.transforms.batch import batch_flat
 
@@ -30,31 +30,62 @@ def vmap(
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or tree.leaves(in_axes)):
-        raise AxisSpecError(f"vmap of {name_of(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.", at=user_line())
+        raise AxisSpecError(
+            f"vmap of {name_of(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.", at=user_line()
+        )
     for spec, word in ((in_axes, "in_axes"), (out_axes, "out_axes")):
         for leaf in tree.leaves(spec):
             if not isinstance(leaf, int) or isinstance(leaf, bool):
                 raise AxisSpecError(
-                    f"vmap of {name_of(fun)}: {word} must consist of ints and None.", received=f"{leaf!r} of type {type(leaf).__name__}", at=user_line()
+                    f"vmap of {name_of(fun)}: {word} must consist of ints and None.",
+                    received=f"{leaf!r} of type {type(leaf).__name__}",
+                    at=user_line(),
                 )
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))
-        check_leaves(fun, "vmap", leaves, args, kwargs)
         axes = argument_axes(fun, in_axes, args, kwargs)
-        size = mapped_size(fun, axes, leaves, args, kwargs, axis_size)
-        dims = [normalized(fun, a, leaf, "in_axes") for a, leaf in zip(axes, leaves, strict=True)]
+        check_leaves(
+            fun, "vmap", [0 if a is None else leaf for a, leaf in zip(axes, leaves, strict=True)], args, kwargs
+        )
+        path = lambda number: argument_paths(fun, args, kwargs)[number]
+        dims = [normalized(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
+        size = mapped_size(fun, axes, dims, leaves, path, axis_size)
         out = OutTree()
         axis = Axis(size, axis_name)
-        values, out_dims = batch_flat(flat_function(fun, in_tree, out), axis, leaves, dims, f"vmap({name_of(fun)})", user_location())
+        function, given, given_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
+        values, out_dims = batch_flat(function, axis, given, given_dims, f"vmap({name_of(fun)})", user_location())
         wanted = result_axes(fun, out_axes, out.treedef)
-        return tree.unflatten(out.treedef, [place(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)])
+        return tree.unflatten(
+            out.treedef, [place(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)]
+        )
 
     return mapped
 
 
-def argument_axes(fun: Callable[..., Any], in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None]:
+def without_objects(
+    function: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[Any, Any, Any]:
+    """The function of those leaves that are arrays: others, which are not mapped, are passed as they are."""
+    arrays = [is_value(leaf) for leaf in leaves]
+    if all(arrays):
+        return function, leaves, dims
+
+    def partial(*given: Any) -> Any:
+        values = iter(given)
+        return function(*(next(values) if a else leaf for a, leaf in zip(arrays, leaves, strict=True)))
+
+    return (
+        partial,
+        [x for x, a in zip(leaves, arrays, strict=True) if a],
+        [d for d, a in zip(dims, arrays, strict=True) if a],
+    )
+
+
+def argument_axes(
+    fun: Callable[..., Any], in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[int | None]:
     """The axis of each leaf of `(args, kwargs)`; keyword arguments are mapped over their first axis."""
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise AxisSpecError(
@@ -67,7 +98,9 @@ def argument_axes(fun: Callable[..., Any], in_axes: Any, args: tuple[Any, ...], 
         axes = tree.flatten_axes("in_axes", tree.structure(args), in_axes)
     except ValueError as error:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: in_axes must be a prefix of the arguments' structure.", received=str(error), at=user_line()
+            f"vmap of {name_of(fun)}: in_axes must be a prefix of the arguments' structure.",
+            received=str(error),
+            at=user_line(),
         ) from None
     return axes + [0] * len(tree.leaves(kwargs))
 
@@ -77,45 +110,60 @@ def result_axes(fun: Callable[..., Any], out_axes: Any, out_tree: tree.PyTreeDef
         return tree.flatten_axes("out_axes", out_tree, out_axes)
     except ValueError as error:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: out_axes must be a prefix of the result's structure.", received=str(error), at=user_line()
+            f"vmap of {name_of(fun)}: out_axes must be a prefix of the result's structure.",
+            received=str(error),
+            at=user_line(),
         ) from None
 
 
-def normalized(fun: Callable[..., Any], axis: int | None, leaf: Any, word: str) -> int | None:
+def normalized(
+    fun: Callable[..., Any], axis: int | None, leaf: Any, number: int, path: Callable[[int], str]
+) -> int | None:
     if axis is None:
         return None
     aval = type_of(leaf)
     assert isinstance(aval, ArrayType)
     if not -aval.ndim <= axis < aval.ndim:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: axis {axis} of {word} does not exist in an array of rank {aval.ndim}.",
-            received=aval.short(),
-            fix="use None for arguments that are not mapped over",
+            f"vmap of {name_of(fun)}: `{path(number)}` has no axis {axis} to map over.",
+            received=f"{aval.short()} with in_axes {axis}",
+            fix="give None in in_axes for arguments that are the same for all elements",
             at=user_line(),
         )
     return axis % aval.ndim
 
 
-def mapped_size(fun: Callable[..., Any], axes: Sequence[int | None], leaves: Sequence[Any], args: Any, kwargs: Any, axis_size: int | None) -> Any:
+def mapped_size(
+    fun: Callable[..., Any],
+    axes: Sequence[int | None],
+    dims: Sequence[int | None],
+    leaves: Sequence[Any],
+    path: Callable[[int], str],
+    axis_size: int | None,
+) -> Any:
     """The one size of all mapped axes."""
     sizes: dict[Any, list[int]] = {}
-    for number, (axis, leaf) in enumerate(zip(axes, leaves, strict=True)):
-        dim = normalized(fun, axis, leaf, "in_axes")
+    for number, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
         if dim is not None:
             sizes.setdefault(type_of(leaf).shape[dim], []).append(number)  # type: ignore[attr-defined]
     if axis_size is not None:
         sizes.setdefault(axis_size, [])
     if not sizes:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)} maps over nothing: every entry of in_axes is None.", fix="map at least one argument, or give axis_size", at=user_line()
+            f"vmap of {name_of(fun)} maps over nothing: every entry of in_axes is None.",
+            fix="map at least one argument, or give axis_size",
+            at=user_line(),
         )
     if len(sizes) > 1:
-        paths = argument_paths(fun, args, kwargs)
-        found = "; ".join(
-            f"size {size}: " + (", ".join(f"axis {axes[n]} of {paths[n]} with shape {type_of(leaves[n]).shape}" for n in numbers) or "axis_size")  # type: ignore[attr-defined]
+        lines = [
+            f"size {size}: axis {axes[n]} of {path(n)}, {type_of(leaves[n]).short()}"
             for size, numbers in sizes.items()
-        )
-        raise AxisSpecError(f"vmap of {name_of(fun)} got mapped axes of different sizes.", received=found, at=user_line())
+            for n in numbers[:3]
+        ]
+        lines += [f"size {axis_size}: axis_size"] if axis_size is not None else []
+        fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
+        what = f"vmap of {name_of(fun)} got mapped axes of different sizes."
+        raise AxisSpecError(what, received="\n".join(lines), fix=fix, at=user_line())
     return next(iter(sizes))
 
 
@@ -134,5 +182,7 @@ def place(fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | No
         value, dim = batched_at_front(value, None, axis), 0
     rank = len(value.shape)
     if not -rank <= wanted < rank:
-        raise AxisSpecError(f"vmap of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.", at=user_line())
+        raise AxisSpecError(
+            f"vmap of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.", at=user_line()
+        )
     return move_axis(value, dim, wanted % rank)

@@ -46,11 +46,14 @@ class Location:
     def __repr__(self) -> str:
         return f"{self.file}:{self.line} ({self.function})"
 
+    def place(self) -> str:
+        """`train.py:41`, file and line in short."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
     def describe(self) -> str:
         """`train.py:41:  if x > 0:`, the form in which error messages name a line."""
         text = self.text
-        place = f"{os.path.basename(self.file)}:{self.line}"
-        return f"{place}:  {text}" if text else place
+        return f"{self.place()}:  {text}" if text else self.place()
 
 
 def is_internal(filename: str) -> bool:

@@ -16,13 +16,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base.errors import JaxprTypeError, MissingRuleError
-from weft.ir.context import context
+from weft.ir.context import context, current_source
 from weft.ir.types import Type
 from weft.ir.zeros import Zero
 from weft.sharding.factors import AxisFactors
 
 Params = dict[str, Any]
 NO_EFFECTS: frozenset[Any] = frozenset()
+
+
+def missing(what: str) -> MissingRuleError:
+    """The error for a rule that is not there, with the line of the operation that needs it."""
+    source = current_source()
+    return MissingRuleError(what, at=None if source is None else source.describe())
 
 
 class No:
@@ -47,7 +53,7 @@ class MissingRule:
         self.primitive, self.rule, self.reason = primitive, rule, reason
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        raise MissingRuleError(f"`{self.primitive.name}` has no {self.rule} rule: {self.reason}.")
+        raise missing(f"`{self.primitive.name}` has no {self.rule} rule: {self.reason}.")
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class Primitive:
 
     def type(self, *types: Any, **params: Any) -> Any:
         """Result type(s) from operand types; raises a user's error when the operands do not fit."""
-        raise MissingRuleError(f"`{self.name}` has no type rule.")
+        raise missing(f"`{self.name}` has no type rule.")
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         """What the operation does besides computing its results."""
@@ -116,7 +122,7 @@ class Primitive:
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
         """The meaning of the operation on NumPy arrays: the oracle for every other way of running it."""
-        raise MissingRuleError(f"`{self.name}` has no eval rule.")
+        raise missing(f"`{self.name}` has no eval rule.")
 
     # -- differentiate ---------------------------------------------------------------------------------------------
 
@@ -143,7 +149,7 @@ class Primitive:
         """The contribution of one operand's tangent to the tangent of the result."""
         if self.multilinear and (self.linear == "all" or number in self.linear):
             return self(*args[:number], tangent, *args[number + 1 :], **params)
-        raise MissingRuleError(
+        raise missing(
             f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule."
         )
 
@@ -154,14 +160,14 @@ class Primitive:
     def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Sequence[Any]:
         """Cotangents of the operands that are `Linear`, None for the others; the operation is linear in those
         operands."""
-        raise MissingRuleError(f"`{self.name}` has no transpose rule: it is not linear in the operands given.")
+        raise missing(f"`{self.name}` has no transpose rule: it is not linear in the operands given.")
 
     # -- vectorise -------------------------------------------------------------------------------------------------
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         """The operation over operands with an extra dimension at `dims` (None: not batched), and where results have
         it."""
-        raise MissingRuleError(f"`{self.name}` has no batch rule, so it does not work under vmap.")
+        raise missing(f"`{self.name}` has no batch rule, so it does not work under vmap.")
 
     def named_axes(self, params: Params) -> tuple[Any, ...]:
         """Named axes the operation communicates over."""
@@ -187,7 +193,7 @@ class Primitive:
 
     def samples(self) -> Iterable[Sample]:
         """Operands and parameters on which every law is checked."""
-        raise MissingRuleError(f"`{self.name}` has no samples.")
+        raise missing(f"`{self.name}` has no samples.")
 
     def __repr__(self) -> str:
         return self.name
@@ -223,21 +229,21 @@ class HigherOrder(Primitive):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
     ) -> tuple[list[Any], list[Any]]:
         """Results and their tangents; `through(jaxpr, nonzero, instantiate)` gives the jvp of a carried program."""
-        raise MissingRuleError(f"`{self.name}` has no jvp rule.")
+        raise missing(f"`{self.name}` has no jvp rule.")
 
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], **params: Any
     ) -> Sequence[Any]:
         """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a carried
         program."""
-        raise MissingRuleError(f"`{self.name}` has no transpose rule.")
+        raise missing(f"`{self.name}` has no transpose rule.")
 
     def batch_through(
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any
     ) -> tuple[list[Any], list[int | None]]:
         """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a carried program
         at 0."""
-        raise MissingRuleError(f"`{self.name}` has no batch rule.")
+        raise missing(f"`{self.name}` has no batch rule.")
 
 
 def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -> None:

@@ -404,7 +404,7 @@ def linspace(
         delta = lax.div(lax.sub(last, first), cast(steps, compute))
         ratio = lax.div(iota(dtype=compute, shape=(steps,), dimension=0), cast(steps, compute))
         ratio = lax.reshape(ratio, (steps,) + (1,) * first.ndim) if first.ndim else ratio
-        made = first * (1 - ratio) + last * ratio
+        made = lax.expand_dims(first, (0,)) * (1 - ratio) + lax.expand_dims(last, (0,)) * ratio
         if endpoint:
             made = lax.concatenate([made, lax.broadcast(_strong(last), (1,))], 0)
     elif num == 1:

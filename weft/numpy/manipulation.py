@@ -33,7 +33,6 @@ from weft.numpy.util import (
     promote_dtypes,
     requested,
 )
-from weft.numpy.util import check_rank_promotion as _check_rank_promotion
 from weft.trace.array import Array
 
 # -------------------------------------------------------------------------------------------------------- about shapes
@@ -238,7 +237,6 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """An array repeated to a shape, by the rules of broadcasting."""
     check_arraylike("broadcast_to", array)
     x, sizes = ensure_array(array), as_shape(shape, "broadcast_to")
-    _check_rank_promotion("broadcast_to", [x.shape, sizes])
     if broadcast_shape("broadcast_to", x.shape, sizes) != sizes:
         raise ValueError(
             f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.  at {user_line()}"
@@ -252,9 +250,7 @@ def broadcast_arrays(*args: Any) -> list[Array]:
     arrays = [ensure_array(x) for x in args]
     if not arrays:
         return []
-    shapes = [x.shape for x in arrays]
-    _check_rank_promotion("broadcast_arrays", shapes)
-    sizes = broadcast_shape("broadcast_arrays", *shapes)
+    sizes = broadcast_shape("broadcast_arrays", *(x.shape for x in arrays))
     return [expand_to(x, sizes) for x in arrays]
 
 

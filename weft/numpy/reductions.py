@@ -105,7 +105,8 @@ def sum(
 ) -> Array:
     """The sum over axes. Short integers and booleans are summed in the default integer type."""
     a = _prepared("sum", a, dtype, out, promote_integers)
-    return _fold("sum", lax.reduce_sum, add, a, axis, keepdims, initial, where, 0)
+    operation = lax.reduce_sum if a.dtype != np.bool_ else lax.reduce_or
+    return _fold("sum", operation, add, a, axis, keepdims, initial, where, 0)
 
 
 def prod(
@@ -120,7 +121,8 @@ def prod(
 ) -> Array:
     """The product over axes. Short integers and booleans are multiplied in the default integer type."""
     a = _prepared("prod", a, dtype, out, promote_integers)
-    return _fold("prod", lax.reduce_prod, multiply, a, axis, keepdims, initial, where, 1)
+    operation = lax.reduce_prod if a.dtype != np.bool_ else lax.reduce_and
+    return _fold("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
 
 
 def _prepared(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -> Array:
@@ -130,7 +132,7 @@ def _prepared(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -
     check_no_out(name, out)
     if dtype is not None:
         return converted(a, requested(dtype, name))
-    if promote_integers and dtypes.kind(a.dtype) in "biu":
+    if dtypes.kind(a.dtype) in ("biu" if promote_integers else "b"):
         return converted(a, promoted_integer(a.dtype))
     return a
 
@@ -254,10 +256,10 @@ def _computation(wanted: Any, a: Array) -> Any:
 def _count(a: Array, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:
     """How many elements a mean is over."""
     if where is None:
-        return cast(count_elements(a.shape, canonicalize_axes(axis, a.ndim, "mean")), dtypes.to_real_dtype(dtype))
+        return cast(count_elements(a.shape, canonicalize_axes(axis, a.ndim, "mean")), dtype)
     mask = ensure_array(where)
     mask = expand_to(mask, broadcast_shape("mean", a.shape, mask.shape))
-    return sum(mask, axis, dtype=dtypes.to_real_dtype(dtype), keepdims=keepdims)
+    return sum(mask, axis, dtype=dtype, keepdims=keepdims)
 
 
 def var(
@@ -310,13 +312,13 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
     wanted = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
     if dtypes.kind(wanted) not in "fc":
         raise ValueError(f"dtype argument to weft.numpy.var must be inexact, got {wanted}.  at {user_line()}")
-    compute = _computation(dtypes.result_type(wanted, _inexact(a)), a)
+    compute = _computation(_inexact(a) if dtype is None else dtypes.promote_types(wanted, _inexact(a)), a)
     a = converted(a, compute)
     if center is None:
         center = mean(a, axis, keepdims=True, where=where)
     centered = subtract(a, center)
     squares = real(multiply(centered, conjugate(centered))) if kind_of(centered) == "c" else lax.square(centered)
-    count = subtract(_count(a, axis, keepdims, where, compute), ddof)
+    count = subtract(_count(a, axis, keepdims, where, dtypes.to_real_dtype(compute)), ddof)
     made = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
     return cast(_strong(made), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
 

@@ -15,7 +15,7 @@ from weft.base import dtypes
 from weft.base.source import user_line
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import clip
-from weft.numpy.logic import equal, logical_not
+from weft.numpy.logic import logical_not
 from weft.numpy.manipulation import moveaxis, ravel
 from weft.numpy.reductions import any as reduce_any
 from weft.numpy.selection import flat_positions, known_size, needs_size, taken, where
@@ -189,7 +189,9 @@ def isin(
     if not tests.size or not held.size:
         made = filled(held.shape, False, dtypes.bool_)
     elif method == "compare_all" or (method == "auto" and tests.size <= 16):
-        made = reduce_any(equal(lax.expand_dims(held, (held.ndim,)), tests), -1)
+        pairs = (*held.shape, tests.size)
+        same = lax.eq(expand_to(lax.expand_dims(held, (held.ndim,)), pairs), expand_to(tests, pairs))
+        made = reduce_any(same, -1)
     else:
         ordered = lax.sort(tests)
         place = clip(searchsorted(ordered, held), 0, tests.size - 1)

@@ -192,7 +192,7 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
     if ignore_nan:
         made = where(lax.le(total, cast(0, compute)), np.nan, made)
     else:
-        made = where(reduce_any(missing, 0), np.nan, made)
+        made = where(expand_to(reduce_any(missing, 0), spread), np.nan, made)
     return converted(made, rows.dtype)
 
 
@@ -229,7 +229,7 @@ def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> A
     heavy = lax.gt(lax.broadcast(running, fraction.shape), cast(0, rows.dtype))
     position = lax.argmax(lax.bitwise_and(reached, heavy), fraction.ndim, dtypes.default_int_dtype())
     made = _picked(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
-    return made if ignore_nan else where(reduce_any(missing, 0), np.nan, made)
+    return made if ignore_nan else where(expand_to(reduce_any(missing, 0), spread), np.nan, made)
 
 
 # ---------------------------------------------------------------------------------------------------------- correlation

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import JaxRuntimeError
+from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
 from weft.ir.context import current_source
 from weft.ir.primitive import Axis, No, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type
@@ -47,8 +47,18 @@ class Callback(Primitive):
     def type(self, *types: Type, result_types: tuple[ArrayType, ...], **params: Any) -> list[Type]:
         return list(result_types)
 
-    def eval(self, *arrays: Any, callback: Callable[..., Sequence[Any]], result_types: tuple[ArrayType, ...], **params: Any) -> list[Any]:
-        return checked(callback(*arrays), result_types, self.name)
+    def eval(
+        self, *arrays: Any, callback: Callable[..., Sequence[Any]], result_types: tuple[ArrayType, ...], **params: Any
+    ) -> list[Any]:
+        try:
+            results = callback(*arrays)
+        except WeftError:
+            raise
+        except Exception as error:
+            name = getattr(callback, "__name__", "the function")
+            what = f"{self.name}: `{name}` raised {type(error).__name__}: {error}"
+            raise JaxRuntimeError(what, received=", ".join(map(in_words, arrays)) or None, at=line()) from error
+        return checked(results, result_types, self.name)
 
     factors = No("a Python function sees whole arrays")
 
@@ -56,11 +66,18 @@ class Callback(Primitive):
         return iter(())  # carries a Python function; the callback tests cover it
 
 
+def in_words(array: Any) -> str:
+    """An operand of a callback: its value if it is small, else its type."""
+    return str(array) if np.size(array) <= 4 else f"{array.dtype}{list(array.shape)}"
+
+
 def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> list[np.ndarray]:
     """What a callback returned, checked against what was promised."""
     arrays = [np.asarray(r) for r in results]
     if len(arrays) != len(types):
-        raise JaxRuntimeError(f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=line())
+        raise JaxRuntimeError(
+            f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=line()
+        )
     made = []
     for array, aval in zip(arrays, types, strict=True):
         wanted = dtypes.storage(aval.dtype)
@@ -86,18 +103,27 @@ class pure_callback(Callback):
 
     jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, callback: Any, result_types: Any, vmap_method: str | None) -> tuple[Any, Any]:
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, callback: Any, result_types: Any, vmap_method: str | None
+    ) -> tuple[Any, Any]:
         count = len(result_types)
         if vmap_method is None:
-            raise ValueError(
-                f"pure_callback under vmap needs to know how to batch: pass vmap_method, one of {', '.join(VMAP_METHODS)}."
+            raise MissingRuleError(
+                "pure_callback has no batch rule without a vmap_method: vmap cannot know what the function does to a batch.",
+                fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
+                at=line(),
             )
         if vmap_method in ("sequential", "sequential_unrolled"):
-            rows = [pure_callback(*row, callback=callback, result_types=result_types, vmap_method=vmap_method) for row in rows_of(axis, args, dims)]
+            rows = [
+                pure_callback(*row, callback=callback, result_types=result_types, vmap_method=vmap_method)
+                for row in rows_of(axis, args, dims)
+            ]
             return stacked_rows(rows, count), [0] * count
         batched_types = tuple(t.with_shape((axis.size, *t.shape)) for t in result_types)
         if vmap_method == "expand_dims":
-            args = [leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+            args = [
+                leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)
+            ]
         elif vmap_method == "broadcast_all":
             args = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
         else:
@@ -113,9 +139,11 @@ class EffectfulCallback(Callback):
 
     effect: Effect
     ordered_effect: Effect
+    ordered_over_batch = True  # whether an order is promised that a batch does not have
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-        refuse_ordered(self.effects((), params))
+        if self.ordered_over_batch:
+            refuse_ordered(self.effects((), params))
         rows = [self(*row, **params) for row in rows_of(axis, args, dims)]
         count = len(params["result_types"])
         return stacked_rows(rows, count), [0] * count
@@ -126,7 +154,9 @@ class io_callback(EffectfulCallback):
     """A function with side effects, whose results the program uses."""
 
     effect, ordered_effect = IO, ORDERED_IO
-    jvp = No("its effects would happen twice; wrap it in custom_jvp or custom_vjp, or take it out of the differentiated function")
+    jvp = No(
+        "its effects would happen twice; wrap it in custom_jvp or custom_vjp, or take it out of the differentiated function"
+    )
 
 
 @primitive
@@ -134,6 +164,7 @@ class debug_callback(EffectfulCallback):
     """A function called for what it shows; differentiation leaves it on the primal values."""
 
     effect, ordered_effect = DEBUG, ORDERED_DEBUG
+    ordered_over_batch = False  # it is shown for one element after the other
 
     def jvp(self, tangents: Any, out: Any, *args: Any, **params: Any) -> list[Any]:
         return [Zero.of(o.aval) for o in out]

@@ -1,7 +1,7 @@
 """Calls with derivatives given by the user: `custom_jvp_call`, `custom_vjp_call`, and the linear call that waits for a bwd rule.
 
-Rules are objects that stage the user's functions lazily, on first use, to closed programs; batching a call wraps its rule in one
-that batches those programs. The functions themselves stand in `api/custom.py`.
+Rules are objects that run the user's functions when they are needed, and stage them to closed programs only for batching, which
+wraps a rule in one that batches those programs. The functions themselves stand in `api/custom.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import CustomRuleError
+from weft.ir.context import current_source
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, check_operands, instantiate, primitive
-from weft.ir.types import Type
+from weft.ir.types import Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
 from weft.ops.reduce import reduce_sum
@@ -36,25 +37,48 @@ class Rule:
 
 
 class JvpRule(Rule):
-    """`jvp(nonzero)`: the program (arguments, their tangents) -> (results, their tangents), all instantiated."""
+    """`jvp(nonzero)`: the program (arguments, their tangents) -> (results, their tangents), all instantiated.
 
-    def __init__(self, make: Callable[[Mask], Jaxpr], name: str):
+    `call`, where there is one, is the user's rule itself, which then runs where it is needed; batching needs the program.
+    """
+
+    def __init__(self, make: Callable[[Mask], Jaxpr], name: str, call: Callable[..., Any] | None = None):
         super().__init__()
-        self._make, self.name = make, name
+        self._make, self.name, self._call = make, name, call
 
     def jvp(self, nonzero: Mask) -> Jaxpr:
         return self.remembered(nonzero, lambda: self._make(nonzero))
+
+    def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Results and their tangents under the active trace; tangents may be `Zero`."""
+        if self._call is not None:
+            return self._call(primals, tangents)
+        program = self.jvp(tuple(type(t) is not Zero for t in tangents))
+        results = replay(program, *primals, *(instantiate(t) for t in tangents))
+        count = len(results) // 2
+        return results[:count], [kept(t, v.aval) for t, v in zip(results[count:], program.outvars[:count], strict=True)]
 
     def __repr__(self) -> str:
         return self.name
 
 
 class VjpRule(Rule):
-    """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) -> cotangents."""
+    """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) -> cotangents.
 
-    def __init__(self, forward: Callable[[Mask], Jaxpr], backward: Callable[[Mask, Mask], Jaxpr], name: str):
+    `start`, where there is one, runs the user's forward rule itself and gives its results, residuals and pullback; batching
+    needs the programs, of which `count` results are the function's.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[Mask], Jaxpr],
+        backward: Callable[[Mask, Mask], Jaxpr],
+        name: str,
+        count: int = 0,
+        start: Callable[..., Any] | None = None,
+    ):
         super().__init__()
-        self._forward, self._backward, self.name = forward, backward, name
+        self._forward, self._backward, self.name, self._count, self._start = forward, backward, name, count, start
 
     def forward(self, nonzero: Mask) -> Jaxpr:
         return self.remembered(("forward", nonzero), lambda: self._forward(nonzero))
@@ -62,8 +86,46 @@ class VjpRule(Rule):
     def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
         return self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
 
+    def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Results of the forward rule under the active trace, and tangents that wait for the backward rule."""
+        nonzero = tuple(type(t) is not Zero for t in tangents)
+        if self._start is not None:
+            outs, residuals, pull = self._start(nonzero, primals)
+        else:
+            results = replay(self.forward(nonzero), *primals)
+            outs, residuals = results[: self._count], results[self._count :]
+            pull = Pullback(self.name, lambda saved, cts: self.pull(nonzero, saved, cts))
+        types = [type_of(o) for o in outs]
+        given = [t for t in tangents if type(t) is not Zero]
+        pushed = custom_lin(
+            *residuals, *given,
+            pull=pull, nonzero=nonzero, num_residuals=len(residuals), out_types=tuple(t.tangent() for t in types),
+        )  # fmt: skip
+        return outs, [kept(t, aval) for t, aval in zip(pushed, types, strict=True)]
+
+    def pull(self, nonzero: Mask, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        program = self.backward(nonzero, tuple(type(c) is not Zero for c in cotangents))
+        return replay(program, *residuals, *(instantiate(c) for c in cotangents))
+
     def __repr__(self) -> str:
         return self.name
+
+
+class Pullback:
+    """From residuals and cotangents of results (some `Zero`) to cotangents of all arguments, under the active trace."""
+
+    __slots__ = ("call", "name")
+
+    def __init__(self, name: str, call: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]):
+        self.name, self.call = name, call
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def kept(tangent: Any, aval: Type) -> Any:
+    """The tangent of a value, which for integers is nothing."""
+    return tangent if inexact(aval) else Zero.of(aval)
 
 
 class CustomCall(HigherOrder):
@@ -87,6 +149,7 @@ class CustomCall(HigherOrder):
             raise CustomRuleError(
                 f"{rule} is differentiated with respect to a value that it closes over, which its custom rule does not cover.",
                 fix="pass the value as an argument of the function, or wrap it in stop_gradient",
+                at=line(),
             )
 
 
@@ -94,15 +157,30 @@ class CustomCall(HigherOrder):
 class custom_jvp_call(CustomCall):
     """A call whose tangents come from the user's rule."""
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: Jaxpr, rule: JvpRule, num_consts: int) -> Any:
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: JvpRule,
+        num_consts: int,
+    ) -> Any:
         self.check_constants(tangents, num_consts, rule)
-        args, tangents = primals[num_consts:], tangents[num_consts:]
-        program = rule.jvp(tuple(type(t) is not Zero for t in tangents))
-        results = replay(program, *args, *(instantiate(t) for t in tangents))
-        count = len(call_jaxpr.outvars)
-        return results[:count], [t if inexact(v.aval) else Zero.of(v.aval) for t, v in zip(results[count:], call_jaxpr.outvars, strict=True)]
+        return rule.push(primals[num_consts:], tangents[num_consts:])
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: Jaxpr, rule: JvpRule, num_consts: int) -> Any:
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: JvpRule,
+        num_consts: int,
+    ) -> Any:
         batched = tuple(d is not None for d in dims)
         program, _ = through(call_jaxpr, axis, batched, True)
 
@@ -111,7 +189,9 @@ class custom_jvp_call(CustomCall):
             # Every tangent is instantiated by the caller, in the shape of its batched primal.
             return through(rule.jvp(nonzero), axis, [*own, *own], True)[0]
 
-        results = custom_jvp_call(*fronted(args, dims), call_jaxpr=program, rule=JvpRule(batched_rule, rule.name), num_consts=num_consts)
+        results = custom_jvp_call(
+            *fronted(args, dims), call_jaxpr=program, rule=JvpRule(batched_rule, rule.name), num_consts=num_consts
+        )
         return results, [0] * len(results)
 
 
@@ -119,20 +199,30 @@ class custom_jvp_call(CustomCall):
 class custom_vjp_call(CustomCall):
     """A call whose cotangents come from the user's forward and backward rules."""
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: Jaxpr, rule: VjpRule, num_consts: int) -> Any:
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: VjpRule,
+        num_consts: int,
+    ) -> Any:
         self.check_constants(tangents, num_consts, rule)
-        args, tangents = primals[num_consts:], tangents[num_consts:]
-        nonzero = tuple(type(t) is not Zero for t in tangents)
-        forward = rule.forward(nonzero)
-        count = len(call_jaxpr.outvars)
-        results = replay(forward, *args)
-        outs, residuals = results[:count], results[count:]
-        given = [t for t in tangents if type(t) is not Zero]
-        out_types = tuple(v.aval.tangent() for v in call_jaxpr.outvars)
-        pushed = custom_lin(*residuals, *given, rule=rule, nonzero=nonzero, num_residuals=len(residuals), out_types=out_types)
-        return outs, [t if inexact(v.aval) else Zero.of(v.aval) for t, v in zip(pushed, call_jaxpr.outvars, strict=True)]
+        return rule.push(primals[num_consts:], tangents[num_consts:])
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: Jaxpr, rule: VjpRule, num_consts: int) -> Any:
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: VjpRule,
+        num_consts: int,
+    ) -> Any:
         batched = tuple(d is not None for d in dims)
         own = batched[num_consts:]
         program, _ = through(call_jaxpr, axis, batched, True)
@@ -149,12 +239,17 @@ class custom_vjp_call(CustomCall):
 
             def summed(*values: Any) -> list[Any]:
                 # An argument that is the same for all elements gets the sum of their cotangents.
-                return [ct if b else reduce_sum(ct, axes=(0,)) for ct, b in zip(replay(batch, *values), own, strict=True)]
+                return [
+                    ct if b else reduce_sum(ct, axes=(0,)) for ct, b in zip(replay(batch, *values), own, strict=True)
+                ]
 
             return stage_closed(summed, batch.in_avals, name=plain.name)
 
         results = custom_vjp_call(
-            *fronted(args, dims), call_jaxpr=program, rule=VjpRule(forward, backward, rule.name), num_consts=num_consts
+            *fronted(args, dims),
+            call_jaxpr=program,
+            rule=VjpRule(forward, backward, rule.name, count),
+            num_consts=num_consts,
         )
         return results, [0] * count
 
@@ -168,37 +263,44 @@ class custom_lin(Primitive):
     def type(self, *types: Type, out_types: tuple[Type, ...], **params: Any) -> list[Type]:
         return list(out_types)
 
-    def eval(self, *arrays: Any, rule: VjpRule, **params: Any) -> Any:
-        raise forward_mode_error(rule)
+    def eval(self, *arrays: Any, pull: Pullback, **params: Any) -> Any:
+        raise forward_mode_error(pull)
 
-    def jvp(self, tangents: Any, out: Any, *args: Any, rule: VjpRule, **params: Any) -> Any:
-        raise forward_mode_error(rule)
+    def jvp(self, tangents: Any, out: Any, *args: Any, pull: Pullback, **params: Any) -> Any:
+        raise forward_mode_error(pull)
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, rule: VjpRule, **params: Any) -> Any:
-        raise forward_mode_error(rule)
+    def batch(self, axis: Axis, args: Any, dims: Any, *, pull: Pullback, **params: Any) -> Any:
+        raise forward_mode_error(pull)
 
     factors = No("its backward rule is opaque")
 
-    def transpose(self, cotangents: Any, *args: Any, rule: VjpRule, nonzero: Mask, num_residuals: int, out_types: Any) -> Sequence[Any]:
-        residuals, operands = args[:num_residuals], args[num_residuals:]
-        given = tuple(type(c) is not Zero for c in cotangents)
-        program = rule.backward(nonzero, given)
-        results = replay(program, *residuals, *(instantiate(c) for c in cotangents))
+    def transpose(
+        self, cotangents: Any, *args: Any, pull: Pullback, nonzero: Mask, num_residuals: int, out_types: Any
+    ) -> Sequence[Any]:
+        results = pull.call(args[:num_residuals], cotangents)
         wanted = [ct for ct, n in zip(results, nonzero, strict=True) if n]
-        return [*[None] * num_residuals, *(ct if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True))]
+        operands = args[num_residuals:]
+        return [
+            *[None] * num_residuals,
+            *(ct if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True)),
+        ]
 
     def samples(self) -> Any:
         return iter(())  # made by custom_vjp only; its tests cover it
 
 
-def forward_mode_error(rule: VjpRule) -> CustomRuleError:
+def forward_mode_error(rule: Pullback) -> CustomRuleError:
     return CustomRuleError(
         f"Forward-mode differentiation reached {rule}, which has a custom vjp and so no forward-mode derivative.",
         fix="use reverse mode (grad, vjp, jacrev), or define the function with custom_jvp, which serves both modes",
+        at=line(),
     )
+
+
+def line() -> str | None:
+    source = current_source()
+    return None if source is None else source.describe()
 
 
 def inexact(aval: Type) -> bool:
     return aval.tangent() is aval or aval.tangent() == aval
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ir.interpreter import replay
+from weft.ir.inline import inlined
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
@@ -15,7 +15,6 @@ from weft.ops.call import Call, forwarded, split_call
 from weft.ops.call import jit as jit_primitive
 from weft.ops.elementwise import Elementwise
 from weft.ops.shape import ramp
-from weft.trace.closed import stage_closed
 
 Policy = Callable[..., bool]
 
@@ -25,7 +24,8 @@ class checkpoint(Call):
     """A call that keeps its operands and what `policy` allows, and computes the rest again when differentiated."""
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
-        jaxpr, policy = inlined(params["jaxpr"]), params["policy"]
+        # Calls are opened, so that a policy sees what is inside them.
+        jaxpr, policy = inlined(params["jaxpr"], {jit_primitive: "jaxpr"}), params["policy"]
 
         def saveable(equation: Equation) -> bool:
             return policy is not None and bool(policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params))
@@ -43,38 +43,6 @@ class checkpoint(Call):
             fenced = iter(optimization_barrier(*held)) if held else iter(())
             args = [a if type(a) is Linear else next(fenced) for a in args]
         return super().transpose_through(through, cotangents, args, jaxpr=jaxpr, **params)
-
-
-def inlined(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with calls of jitted functions opened, so that a policy sees what is inside them."""
-    if not any(e.primitive is jit_primitive for e in jaxpr.eqns):
-        return jaxpr
-    return jaxpr.cached("inlined", lambda: stage_closed(lambda *args: _replay_inlined(jaxpr, args), jaxpr.in_avals, name=jaxpr.name))
-
-
-def _replay_inlined(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    equations: list[Equation] = []
-    outvars = list(jaxpr.outvars)
-    renamed: dict[Any, Any] = {}
-    for equation in jaxpr.eqns:
-        equation = equation.replace(invars=[renamed.get(v, v) for v in equation.invars])
-        if equation.primitive is not jit_primitive:
-            equations.append(equation)
-            continue
-        inner = fresh(inlined(equation.params["jaxpr"]))
-        if inner.constvars:
-            equations.append(equation)
-            continue
-        bound = dict(zip(inner.invars, equation.invars, strict=True))
-        equations.extend(e.replace(invars=[bound.get(v, v) for v in e.invars]) for e in inner.eqns)
-        renamed.update((v, bound.get(o, o)) for v, o in zip(equation.outvars, inner.outvars, strict=True))
-    flat = jaxpr.replace(eqns=equations, outvars=[renamed.get(v, v) for v in outvars])
-    return replay(flat, *args)
-
-
-def fresh(jaxpr: Jaxpr) -> Jaxpr:
-    """A copy with its own variables: one program may be called twice in another."""
-    return stage_closed(lambda *args: replay(jaxpr, *args), jaxpr.in_avals, name=jaxpr.name)
 
 
 @primitive

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base import errors
+from weft.base.source import user_line
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import Type
 from weft.trace.stage import stage
@@ -21,5 +22,6 @@ def stage_closed(function: Callable[..., Sequence[Any]], types: Sequence[Type], 
                 "A custom derivative rule uses a traced value that is not one of its arguments.",
                 received=f"{value.aval.short()}, {value.origin()}",
                 fix="pass the value as an argument of the differentiated function, or save it as a residual",
+                at=user_line(),
             )
     return program

@@ -71,7 +71,7 @@ class TangentMismatchError(WeftError, TypeError, ValueError):
     """
 
 
-class CustomRuleError(WeftError, TypeError):
+class CustomRuleError(WeftError, TypeError, ValueError):
     """A rule given to `custom_jvp` or `custom_vjp` is missing, or returns something of the wrong structure.
 
     A jvp rule returns the result and its tangent; a backward rule returns a tuple with one cotangent for each
@@ -211,7 +211,7 @@ class TreeMismatchError(WeftError, ValueError):
 # ------------------------------------------------------------------------------------------------------- vmap and names
 
 
-class AxisSpecError(WeftError, ValueError):
+class AxisSpecError(WeftError, ValueError, TypeError):
     """`in_axes`, `out_axes` or `axis_size` of `vmap` does not fit the arguments or results.
 
     The mapped axes must exist and must all have one size. `None` says that an argument is the same for every call; a
@@ -265,12 +265,14 @@ class OrderedEffectError(WeftError, ValueError):
         import weft
         import weft.numpy as wnp
 
-        weft.vmap(lambda x: weft.debug.print("{}", x, ordered=True))(wnp.ones(3))
+        written = []
+        weft.vmap(lambda x: weft.io_callback(written.append, None, x, ordered=True))(wnp.ones(3))
 
     Right::
 
         import weft
         import weft.numpy as wnp
 
-        weft.vmap(lambda x: weft.debug.print("{}", x))(wnp.ones(3))
+        written = []
+        weft.lax.map(lambda x: weft.io_callback(written.append, None, x, ordered=True), wnp.ones(3))
     """

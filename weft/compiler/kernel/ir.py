@@ -27,9 +27,18 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A loop variable, an integer."""
+    """A loop variable, an integer. Arithmetic on it gives an index."""
 
     name: str
+
+    def __add__(self, other: Index | Term | int) -> Index:
+        return Index.of(self) + other
+
+    def __sub__(self, other: Index | Term | int) -> Index:
+        return Index.of(self) - other
+
+    def __mul__(self, factor: int) -> Index:
+        return Index.of(self) * factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +62,7 @@ class Index:
     def of(thing: Index | Term | int) -> Index:
         if isinstance(thing, Index):
             return thing
-        return Index(thing) if isinstance(thing, int) else Index(0, ((thing, 1),))
+        return Index(0, ((thing, 1),)) if isinstance(thing, Variable | Value) else Index(int(thing))
 
     def coefficient(self, term: Term) -> int:
         return next((c for t, c in self.terms if t is term), 0)
@@ -96,7 +105,7 @@ class Constant(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Position(Statement):
-    """`result = index`, as an integer value (int64)."""
+    """`result = index`, as an integer value (int64, or int32 where it is known to fit)."""
 
     result: Value
     index: Index
@@ -161,6 +170,12 @@ class Loop(Statement):
     step: int = 1
     width: int = 1
     carries: tuple[Carry, ...] = ()
+    limit: Index | None = None
+
+    @property
+    def count(self) -> int:
+        """How many iterations it has (with a limit: at most)."""
+        return max(0, -((self.start - self.stop) // self.step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +198,13 @@ class If(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A named block over buffers. `parallel` says that the outermost loop is over threads."""
+    """A named block over buffers."""
 
     name: str
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
+
+    @property
+    def parallel(self) -> Loop | None:
+        """The loop over threads, which stands outermost; what stands beside it only computes."""
+        return next((s for s in self.body if isinstance(s, Loop) and s.kind is Kind.THREADS), None)

@@ -1,0 +1,197 @@
+"""What rules of `custom_jvp` and `custom_vjp` receive and return, checked against the function they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.flat import name_of, structure_differences
+from weft.base import tree
+from weft.base.errors import CustomRuleError
+from weft.base.source import Location, user_line
+from weft.ir.context import lifted
+from weft.ir.primitive import instantiate
+from weft.ir.types import Type, is_value, type_of
+from weft.ir.zeros import Zero
+from weft.ops.convert import convert_element_type
+from weft.ops.custom import inexact
+
+
+class SymbolicZero:
+    """Stands for a tangent or cotangent that is zero, in rules that asked for symbolic zeros."""
+
+    def __init__(self, aval: Type):
+        self.aval = aval
+
+    @property
+    def shape(self) -> Any:
+        return self.aval.shape  # type: ignore[attr-defined]
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype  # type: ignore[attr-defined]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def instantiate(self) -> Any:
+        return instantiate(Zero(self.aval))
+
+    @staticmethod
+    def from_primal_value(value: Any) -> SymbolicZero:
+        return SymbolicZero(type_of(value).tangent())
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.short()})"
+
+
+def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
+    """A zero tangent for a value."""
+    zero = SymbolicZero.from_primal_value(value)
+    return zero if symbolic_zeros else zero.instantiate()
+
+
+class CustomVJPPrimal:
+    """What a forward rule with symbolic zeros receives for an argument: its value, and whether it is differentiated."""
+
+    def __init__(self, value: Any, perturbed: bool):
+        self.value, self.perturbed = value, perturbed
+
+    def __repr__(self) -> str:
+        return f"CustomVJPPrimal(value={self.value!r}, perturbed={self.perturbed})"
+
+
+class Promise:
+    """What a function returns: known from staging it, or taken from the first results that its rule gives."""
+
+    __slots__ = ("treedef", "types")
+
+    def __init__(self, treedef: tree.PyTreeDef | None = None, types: Sequence[Type] | None = None):
+        self.treedef, self.types = treedef, types
+
+    def check(self, rule: str, result: Any) -> list[Any]:
+        """The leaves of a result that a rule gives for the function's, if it is the one promised."""
+        leaves, treedef = tree.flatten(result)
+        for path, leaf in tree.leaves_with_path(result):
+            if not is_value(leaf):
+                place = f"results{tree.keystr(path)}"
+                raise mistake(f"{rule} must return arrays.", f"{leaf!r} of type {type(leaf).__name__} at {place}")
+        types = [type_of(leaf) for leaf in leaves]
+        if self.treedef is None:
+            self.treedef, self.types = treedef, types
+        assert self.types is not None
+        if treedef != self.treedef:
+            what = f"{rule} must return results in the structure of the function's."
+            raise mistake(what, structure_differences(self.treedef, treedef, ()))
+        for number, (given, expected) in enumerate(zip(types, self.types, strict=True)):
+            if not expected.matches(given):
+                what = f"{rule} must return results of the types of the function's."
+                raise mistake(what, f"{given.short()} for {expected.short()} at {place_in(self.treedef, number)}")
+        return [lifted(leaf) for leaf in leaves]
+
+
+def place_in(treedef: tree.PyTreeDef, number: int, word: str = "result") -> str:
+    """The path of leaf `number` of a structure."""
+    paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(treedef, range(treedef.num_leaves)))]
+    return word + tree.keystr(paths[number])
+
+
+def mistake(what: str, received: str, fix: str | None = None) -> CustomRuleError:
+    return CustomRuleError(what, received=received, fix=fix, at=user_line())
+
+
+def rule_name(word: str, rule: Callable[..., Any], function: Callable[..., Any]) -> str:
+    """A rule in messages: what it is, of which function, and where it is defined."""
+    code = getattr(rule, "__code__", None)
+    place = f", {Location(code, 0).place()}," if code is not None else ""
+    return f"The {word} `{name_of(rule)}`{place} of `{name_of(function)}`"
+
+
+def in_words(value: Any) -> str:
+    """What a rule returned, by kind."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of length {len(value)}"
+    return f"one array of type {type_of(value).short()}" if is_value(value) else f"a {type(value).__name__}"
+
+
+def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
+    """A rule's result that must be a pair."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise mistake(f"{rule} must return a pair ({parts}).", in_words(value), f"return {parts}")
+    return value[0], value[1]
+
+
+def converted(value: Any, expected: Type) -> Any:
+    """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is given."""
+    given = type_of(value)
+    if expected.matches(given):
+        return lifted(value)
+    if given.shape == expected.shape and given.weak_type:  # type: ignore[attr-defined]
+        return convert_element_type(value, new_dtype=expected.dtype, weak_type=False)  # type: ignore[attr-defined]
+    return None
+
+
+def is_zero(leaf: Any) -> bool:
+    return isinstance(leaf, SymbolicZero)
+
+
+def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list[Any]]:
+    """Results and tangents (some `Zero`) that a jvp rule gives."""
+    result, tangent = pair_of(pair, rule, "results, tangents")
+    results = promise.check(rule, result)
+    tangents, tangent_tree = tree.flatten(tangent, is_leaf=is_zero)
+    assert promise.treedef is not None
+    if tangent_tree != promise.treedef:
+        what = f"{rule} must return tangents in the structure of the results."
+        raise mistake(what, structure_differences(promise.treedef, tangent_tree, ()))
+    made = []
+    for number, (r, t) in enumerate(zip(results, tangents, strict=True)):
+        expected = type_of(r).tangent()
+        value = Zero(expected) if is_zero(t) or not inexact(type_of(r)) else converted(t, expected)
+        if value is None:
+            what = f"{rule} must return tangents of the shape and dtype of the results."
+            received = f"{type_of(t).short()} for {expected.short()} at {place_in(promise.treedef, number, 'tangents')}"
+            raise mistake(what, received, "convert the tangent, for example with .astype")
+        made.append(value)
+    return results, made
+
+
+def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], tree.PyTreeDef]:
+    """The leaves of what a forward rule saves."""
+    for path, leaf in tree.leaves_with_path(residuals):
+        if not is_value(leaf):
+            received = f"{leaf!r} of type {type(leaf).__name__} at residuals{tree.keystr(path)}"
+            raise mistake(f"{rule} must save arrays.", received, "pass other objects as arguments in nondiff_argnums")
+    leaves, treedef = tree.flatten(residuals)
+    return [lifted(leaf) for leaf in leaves], treedef
+
+
+def checked_cotangents(
+    rule: str, found: Any, in_tree: Any, types: Sequence[Type], names: Callable[[int], str]
+) -> list[Any]:
+    """One cotangent (or `Zero`) per argument leaf: None, or a symbolic zero, stands for zeros, of a whole argument too."""
+    parts = tree.treedef_children(tree.treedef_children(in_tree)[0])
+    if not isinstance(found, (tuple, list)) or len(found) != len(parts):
+        what = f"{rule} must return a tuple with one cotangent for each of the {len(parts)} differentiated arguments."
+        raise mistake(
+            what, in_words(found), "return (cotangent,)" if len(parts) == 1 else "return None where it is zero"
+        )
+    flat: list[Any] = []
+    for number, (part, value) in enumerate(zip(parts, found, strict=True)):
+        own = types[len(flat) : len(flat) + part.num_leaves]
+        if value is None or is_zero(value):
+            flat.extend(Zero(t.tangent()) for t in own)
+            continue
+        leaves, structure = tree.flatten(value, is_leaf=lambda x: x is None or is_zero(x))
+        if structure != part:
+            what = f"{rule} must return the cotangent of `{names(number)}` in its structure."
+            raise mistake(what, structure_differences(part, structure, ()))
+        for place, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
+            zero = leaf is None or is_zero(leaf) or not inexact(t)
+            ct = Zero(t.tangent()) if zero else converted(leaf, t.tangent())
+            if ct is None:
+                what = f"{rule} must return a cotangent of the shape and dtype of `{place_in(part, place, names(number))}`."
+                raise mistake(what, f"{type_of(leaf).short()} for {t.tangent().short()}")
+            flat.append(ct)
+    return flat

@@ -1,0 +1,232 @@
+"""How emitters write a kernel: loops and conditions as context managers, values as they are asked for.
+
+    k = KernelBuilder("double")
+    x = k.buffer("x", float32, 1000)
+    y = k.buffer("y", float32, 1000, written=True)
+    with k.loop(1000, kind=Kind.LANES, width=16) as i:
+        value = k.load(x, i)
+        k.store(y, i, k.scalars.add(value, value))
+    kernel = k.finish()
+
+An equal computation or load, in this block or in one around it, is made once, so emitters may ask again for what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Carry,
+    Compute,
+    Constant,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Kind,
+    Load,
+    Loop,
+    Position,
+    Statement,
+    Store,
+    Term,
+    Value,
+    Variable,
+)
+from weft.ir.primitive import lookup
+from weft.ir.types import array_type
+
+AnyIndex = Index | Term | int
+
+
+class _Block:
+    """Statements being collected, and what is known in them: the value made by each computation."""
+
+    def __init__(self, carries: Sequence[Value] | None = None) -> None:
+        self.statements: list[Statement] = []
+        self.known: dict[Any, Value] = {}
+        # Of buffers that are written, so that a store can forget them.
+        self.loads: dict[Buffer, list[Any]] = {}
+        self.carries = carries
+        self.finals: tuple[Value, ...] | None = None
+        self.results: tuple[Value, ...] = ()
+
+
+class Scalars:
+    """The abstract builder that primitives are emitted over: each operation is appended to the kernel by its name."""
+
+    def __init__(self, builder: KernelBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        try:
+            lookup(name)
+        except ValueError as error:
+            raise AttributeError(str(error)) from None
+
+        def append(*operands: Value, **params: Any) -> Value:
+            return self._builder.compute(name, *operands, **params)
+
+        self.__dict__[name] = append
+        return append
+
+    def constant(self, number: Any, dtype: Any) -> Value:
+        """A number of a dtype."""
+        return self._builder.constant(number, dtype)
+
+    def convert(self, x: Value, dtype: Any) -> Value:
+        """The same number in another dtype."""
+        if x.dtype == dtype:
+            return x
+        return self._builder.compute("convert_element_type", x, new_dtype=dtype, weak_type=False)
+
+
+class KernelBuilder:
+    """Collects the statements of one kernel."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.scalars = Scalars(self)
+        self._buffers: list[Buffer] = []
+        self._blocks = [_Block()]
+        self._variables = 0
+
+    def buffer(self, name: str, dtype: Any, size: int, written: bool = False) -> Buffer:
+        """The next buffer of the kernel's signature."""
+        made = Buffer(name, np.dtype(dtype), size, written)
+        self._buffers.append(made)
+        return made
+
+    def finish(self) -> Kernel:
+        """The kernel, when all of it is written."""
+        if len(self._blocks) != 1:
+            raise InternalError(f"The kernel {self.name} is finished inside of a loop.")
+        return Kernel(self.name, tuple(self._buffers), tuple(self._blocks[0].statements))
+
+    # -- control ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(
+        self,
+        stop: int,
+        start: int = 0,
+        step: int = 1,
+        kind: Kind = Kind.SERIAL,
+        width: int = 1,
+        carries: Sequence[Value] = (),
+        limit: AnyIndex | None = None,
+    ) -> Iterator[Any]:
+        """A loop. Gives its variable; with carries, (variable, what they are inside), and the body ends with `carry`."""
+        self._variables += 1
+        variable = Variable(f"i{self._variables}")
+        inside = tuple(Value(initial.dtype) for initial in carries)
+        block = _Block(inside)
+        self._blocks.append(block)
+        yield (variable, inside) if carries else variable
+        self._blocks.pop()
+        if carries and block.finals is None:
+            raise InternalError(f"A loop of the kernel {self.name} does not say what it carries on.")
+        rows = zip(carries, inside, block.finals or (), block.results, strict=True)
+        bound = None if limit is None else Index.of(limit)
+        self._append(
+            Loop(variable, start, stop, tuple(block.statements), kind, step, width, tuple(Carry(*r) for r in rows), bound)
+        )
+
+    def carry(self, *finals: Value) -> tuple[Value, ...]:
+        """Say what the carries become in this iteration; gives what they are after the loop."""
+        block = self._blocks[-1]
+        wanted = [value.dtype for value in block.carries or ()]
+        if block.finals is not None or [value.dtype for value in finals] != wanted:
+            raise InternalError(f"A loop of the kernel {self.name} carries {wanted}, got {finals}.")
+        block.finals = finals
+        block.results = tuple(Value(dtype) for dtype in wanted)
+        return block.results
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Statements that run only if a scalar condition holds."""
+        block = _Block()
+        self._blocks.append(block)
+        yield
+        self._blocks.pop()
+        self._append(If(condition, tuple(block.statements)))
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def constant(self, number: Any, dtype: Any) -> Value:
+        """A number of a dtype, the same in all lanes."""
+        exact = np.asarray(number).astype(dtype)
+        key = (Constant, exact.dtype, exact.tobytes())
+        return self._known(key) or self._make(key, exact.dtype, lambda result: Constant(result, exact[()]))
+
+    def position(self, index: AnyIndex, dtype: Any = dtypes.int64) -> Value:
+        """An index as a number."""
+        index = Index.of(index)
+        key = (Position, dtype, index.constant, frozenset(index.terms))
+        return self._known(key) or self._make(key, np.dtype(dtype), lambda result: Position(result, index))
+
+    def load(
+        self, buffer: Buffer, index: AnyIndex, condition: Value | None = None, otherwise: Value | None = None
+    ) -> Value:
+        """What stands in a buffer; where the condition does not hold it is `otherwise` (zero)."""
+        index = Index.of(index)
+        if condition is not None and otherwise is None:
+            otherwise = self.constant(0, buffer.dtype)
+        key = (buffer, index.constant, frozenset(index.terms), condition, otherwise)
+        # What is written may change between the turns of a loop around this block.
+        known = self._blocks[-1].known.get(key) if buffer.written else self._known(key)
+        if known is not None:
+            return known
+        if buffer.written:
+            self._blocks[-1].loads.setdefault(buffer, []).append(key)
+        return self._make(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise))
+
+    def store(self, buffer: Buffer, index: AnyIndex, value: Value, condition: Value | None = None) -> None:
+        """Write a value, where the condition holds."""
+        for block in self._blocks:
+            for key in block.loads.pop(buffer, ()):
+                block.known.pop(key, None)
+        self._append(Store(buffer, Index.of(index), value, condition))
+
+    def compute(self, op: str, *operands: Value, **params: Any) -> Value:
+        """An elementwise operation by its name; its dtype is what the primitive says."""
+        key: Any = (op, operands, tuple(sorted(params.items(), key=lambda item: item[0])))
+        return self._known(key) or self._make(
+            key, result_dtype(op, operands, params), lambda result: Compute(result, op, operands, params)
+        )
+
+    def fold(self, op: str, vector: Value, width: int) -> Value:
+        """All lanes of what a loop over lanes carried, combined to one number."""
+        key = (Fold, op, vector, width)
+        return self._known(key) or self._make(key, vector.dtype, lambda result: Fold(result, op, vector, width))
+
+    def _known(self, key: Any) -> Value | None:
+        for block in reversed(self._blocks):
+            found = block.known.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def _make(self, key: Any, dtype: Any, statement: Callable[[Value], Statement]) -> Value:
+        result = Value(dtype)
+        self._append(statement(result))
+        self._blocks[-1].known[key] = result
+        return result
+
+    def _append(self, statement: Statement) -> None:
+        if self._blocks[-1].finals is not None:
+            raise InternalError(f"A loop of the kernel {self.name} goes on after its carries.")
+        self._blocks[-1].statements.append(statement)
+
+
+def result_dtype(op: str, operands: Sequence[Value], params: dict[str, Any]) -> Any:
+    """The dtype that an elementwise operation gives, by the type rule of its primitive."""
+    card = lookup(op)
+    return dtypes.storage(card.type(*(array_type((), value.dtype) for value in operands), **params).dtype)

@@ -1,0 +1,164 @@
+"""Kernels as text. Names go by order and constants stand where they are used, so equal kernels have equal text: their key.
+
+    kernel(x0: f32[1000], y1: f32[1000] written)
+      for i0 in 0..1000 lanes 16:
+        a: f32 = x0[i0]
+        b: f32 = mul a 2.0:f32
+        y1[i0] = b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Compute,
+    Constant,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Kind,
+    Load,
+    Loop,
+    Position,
+    Statement,
+    Store,
+    Value,
+    Variable,
+)
+from weft.ir.printer import variable_names
+
+
+def to_text(kernel: Kernel) -> str:
+    """The text of a kernel, without its name."""
+    return _Printer(kernel).text()
+
+
+def statement_text(kernel: Kernel, statement: Statement) -> str:
+    """The first line of one statement, named as in the text of the kernel."""
+    printer = _Printer(kernel)
+    printer.text()
+    printer.lines.clear()
+    printer.statement(statement, 0)
+    return printer.lines[0]
+
+
+class _Printer:
+    """Writes one kernel; values and variables get names in the order in which they are defined."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.buffers = {b: f"{'y' if b.written else 'x'}{n}" for n, b in enumerate(kernel.buffers)}
+        self.variables: dict[Variable, str] = {}
+        self.values: dict[Value, str] = {}
+        self.fresh = variable_names()
+
+    def text(self) -> str:
+        buffers = ", ".join(
+            f"{name}: {dtypes.short_name(b.dtype)}[{b.size}]{' written' if b.written else ''}"
+            for b, name in self.buffers.items()
+        )
+        self.lines.append(f"kernel({buffers})")
+        self.block(self.kernel.body, 1)
+        return "\n".join(self.lines) + "\n"
+
+    def block(self, body: Iterable[Statement], depth: int) -> None:
+        for statement in body:
+            self.statement(statement, depth)
+
+    def statement(self, statement: Any, depth: int) -> None:
+        match statement:
+            case Constant(result, number):
+                self.values[result] = f"{number_text(number)}:{dtypes.short_name(result.dtype)}"
+                return
+            case Position(result, index):
+                line = f"{self.define(result)} = position {self.index(index)}"
+            case Load(result, buffer, index, condition, otherwise):
+                line = f"{self.define(result)} = {self.place(buffer, index)}"
+                if condition is not None:
+                    line += f" if {self.use(condition)} else {self.use(otherwise)}"
+            case Store(buffer, index, value, condition):
+                line = f"{self.place(buffer, index)} = {self.use(value)}"
+                if condition is not None:
+                    line += f" if {self.use(condition)}"
+            case Compute(result, op, operands, params):
+                given = " ".join(f"{name}={_parameter_text(value)}" for name, value in sorted(params.items()))
+                words = [f"{op}[{given}]" if given else op, *map(self.use, operands)]
+                line = f"{self.define(result)} = {' '.join(words)}"
+            case Fold(result, op, vector, width):
+                line = f"{self.define(result)} = fold {op} {self.use(vector)} lanes {width}"
+            case If(condition, body):
+                self.lines.append("  " * depth + f"if {self.use(condition)}:")
+                self.block(body, depth + 1)
+                return
+            case Loop():
+                self.loop(statement, depth)
+                return
+            case _:
+                assert_never(statement)
+        self.lines.append("  " * depth + line)
+
+    def loop(self, loop: Loop, depth: int) -> None:
+        initial = [self.use(carry.initial) for carry in loop.carries]
+        limit = "" if loop.limit is None else f" below {self.index(loop.limit)}"
+        self.variables.setdefault(loop.variable, f"i{len(self.variables)}")
+        line = f"for {self.variables[loop.variable]} in {loop.start}..{loop.stop}"
+        line += f" step {loop.step}" if loop.step != 1 else ""
+        line += limit
+        line += {Kind.SERIAL: "", Kind.LANES: f" lanes {loop.width}", Kind.THREADS: " threads"}[loop.kind]
+        if loop.carries:
+            inside = [self.define(carry.inside) for carry in loop.carries]
+            line += " with " + ", ".join(f"{a} = {b}" for a, b in zip(inside, initial, strict=True))
+        self.lines.append("  " * depth + line + ":")
+        self.block(loop.body, depth + 1)
+        if loop.carries:
+            finals = ", ".join(self.use(carry.final) for carry in loop.carries)
+            self.lines.append("  " * (depth + 1) + f"next {finals}")
+            results = ", ".join(self.define(carry.result) for carry in loop.carries)
+            self.lines.append("  " * depth + f"end {results}")
+
+    def define(self, value: Value) -> str:
+        if value not in self.values:
+            self.values[value] = next(self.fresh)
+        return f"{self.values[value]}: {dtypes.short_name(value.dtype)}"
+
+    def use(self, value: Value | None) -> str:
+        return "?" if value is None else self.values.get(value, "?")
+
+    def place(self, buffer: Buffer, index: Index) -> str:
+        return f"{self.buffers.get(buffer, '?')}[{self.index(index)}]"
+
+    def index(self, index: Index) -> str:
+        """Terms by name, so that the order in which they were added does not show; the constant last."""
+        named = [
+            (self.variables.get(t, "?") if isinstance(t, Variable) else self.use(t), coefficient)
+            for t, coefficient in index.terms
+        ]
+        text = ""
+        for name, coefficient in sorted(named, key=lambda term: (len(term[0]), term)):
+            size = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
+            text += f" {'-' if coefficient < 0 else '+'} {size}" if text else f"{'-' if coefficient < 0 else ''}{size}"
+        if index.constant or not text:
+            sign = "-" if index.constant < 0 else "+"
+            text += f" {sign} {abs(index.constant)}" if text else str(index.constant)
+        return text
+
+
+def number_text(number: Any) -> str:
+    """A number, exactly: the shortest decimal that rounds to it, and the bits of a nan."""
+    exact = np.asarray(number)
+    if dtypes.kind(exact.dtype) in "fc" and exact != exact:
+        return f"nan<{exact.tobytes().hex()}>"
+    wide = {"f": np.float64, "c": np.complex128}.get(dtypes.kind(exact.dtype))
+    return repr((exact if wide is None else exact.astype(wide)).item() if exact.dtype.kind != "V" else exact[()])
+
+
+def _parameter_text(value: Any) -> str:
+    return dtypes.short_name(value) if isinstance(value, np.dtype | dtypes.ExtendedDtype) else repr(value)

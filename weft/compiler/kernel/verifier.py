@@ -1,0 +1,248 @@
+"""Check that a kernel follows the rules of its language: what every emitter must leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn, assert_never
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.kernel.builder import result_dtype
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Compute,
+    Constant,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Kind,
+    Load,
+    Loop,
+    Position,
+    Statement,
+    Store,
+    Value,
+    Variable,
+)
+from weft.compiler.kernel.printer import statement_text, to_text
+from weft.compiler.kernel.widths import widths
+
+
+def verify(kernel: Kernel) -> Kernel:
+    """Raise `InternalError` unless the kernel is well formed; gives it back.
+
+    Every value is defined once, before its use and in a block around it; dtypes are those that buffers and primitives say;
+    an access without a condition, whose index depends on loops only, stays within its buffer; loops over lanes do not contain
+    one another, the loop over threads stands outermost, and only buffers that say so are written.
+    """
+    _Verifier(kernel).check()
+    return kernel
+
+
+class _Verifier:
+    """Walks the blocks, with what is defined in those around."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.buffers = frozenset(kernel.buffers)
+        self.widths = widths(kernel)
+        self.defined: set[Value] = set()
+        # Values in sight; those that stand before the loop over lanes around this statement, if there is one.
+        self.visible: set[Value] = set()
+        self.outside: frozenset[Value] = frozenset()
+        self.loops: dict[Variable, Loop] = {}
+        self.lanes: Loop | None = None
+        self.guarded = False
+        self.statement: Statement | None = None
+
+    def fail(self, what: str) -> NoReturn:
+        where = "" if self.statement is None else f": {statement_text(self.kernel, self.statement).strip()}"
+        raise InternalError(what.rstrip(".") + where, stage=f"kernel {self.kernel.name}", text=to_text(self.kernel))
+
+    def check(self) -> None:
+        if len(self.buffers) != len(self.kernel.buffers):
+            self.fail("A buffer is given twice")
+        threads = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind is Kind.THREADS]
+        if len(threads) > 1:
+            self.fail("There are two loops over threads")
+        if threads and any(_stores(s) for s in self.kernel.body if s is not threads[0]):
+            self.fail("Something is stored beside the loop over threads, so every thread would")
+        self.block(self.kernel.body, top=True)
+
+    def block(self, body: Iterable[Statement], top: bool = False, finals: Iterable[Value] = ()) -> None:
+        """What a block defines is out of sight after it; `finals` are used at its end."""
+        before, owner = set(self.visible), self.statement
+        for statement in body:
+            self.statement = statement
+            if isinstance(statement, Loop) and statement.kind is Kind.THREADS and not top:
+                self.fail("A loop over threads stands inside of another block")
+            self.check_statement(statement)
+        self.statement = owner
+        for value in finals:
+            self.use(value)
+        self.visible = before
+
+    def check_statement(self, statement: Any) -> None:
+        match statement:
+            case Constant(result, _):
+                self.define(result)
+            case Position(result, index):
+                self.check_index(index)
+                if result.dtype not in (dtypes.int32, dtypes.int64):
+                    self.fail(f"A position is made as {result.dtype}")
+                self.define(result)
+            case Load(result, buffer, index, condition, otherwise):
+                self.check_access(buffer, index, condition, result.dtype)
+                if (condition is None) != (otherwise is None):
+                    self.fail("A condition and what else the value is come together")
+                if otherwise is not None:
+                    self.use(otherwise, buffer.dtype)
+                self.define(result)
+            case Store(buffer, index, value, condition):
+                self.use(value)
+                self.check_access(buffer, index, condition, value.dtype)
+                if not buffer.written:
+                    self.fail(f"The buffer {buffer.name} is only read, and stored to")
+                if self.lanes is not None and self.lanes.width > 1 and all(self.width(t) == 1 for t, _ in index.terms):
+                    self.fail("All lanes store to one place")
+            case Compute(result, op, operands, params):
+                for operand in operands:
+                    self.use(operand)
+                if result_dtype(op, operands, dict(params)) != result.dtype:
+                    self.fail(f"{op} does not give {result.dtype}")
+                self.check_equal_widths(operands)
+                self.define(result)
+            case Fold(result, op, vector, width):
+                self.use(vector, result.dtype)
+                if self.lanes is not None:
+                    self.fail("A fold stands inside of a loop over lanes")
+                if self.widths[vector] != width or width & (width - 1):
+                    self.fail(f"A fold of {width} lanes (a power of two) got {self.widths[vector]}")
+                if result_dtype(op, (vector, vector), {}) != result.dtype:
+                    self.fail(f"{op} does not give {result.dtype}")
+                self.define(result)
+            case If(condition, body):
+                self.use(condition, dtypes.bool_)
+                if self.lanes is not None or self.widths[condition] != 1:
+                    self.fail("A branch needs one condition for all lanes")
+                guarded, self.guarded = self.guarded, True
+                self.block(body)
+                self.guarded = guarded
+            case Loop():
+                self.check_loop(statement)
+            case _:
+                assert_never(statement)
+
+    def check_loop(self, loop: Loop) -> None:
+        if loop.step < 1 or loop.width < 1 or loop.variable in self.loops:
+            self.fail("A loop needs a positive step and width, and a variable of its own")
+        if loop.kind is Kind.LANES and self.lanes is not None:
+            self.fail("A loop over lanes stands inside of another one")
+        if loop.kind is not Kind.LANES and loop.width != 1:
+            self.fail("Only a loop over lanes has a width")
+        if loop.kind is Kind.THREADS and (loop.carries or loop.limit is not None):
+            self.fail("The iterations of a loop over threads depend on nothing")
+        if loop.limit is not None:
+            self.check_index(loop.limit)
+            if any(self.width(term) != 1 for term, _ in loop.limit.terms):
+                self.fail("The limit of a loop differs between lanes")
+        before = set(self.visible)
+        for carry in loop.carries:
+            self.use(carry.initial, carry.inside.dtype, initial=True)
+            if self.widths[carry.initial] not in (1, self.widths[carry.inside]):
+                self.fail("A carry starts with a number of lanes that is not the loop's")
+            if not carry.inside.dtype == carry.final.dtype == carry.result.dtype:
+                self.fail("A carry changes its dtype")
+            self.define(carry.inside)
+        lanes, outside = self.lanes, self.outside
+        if loop.kind is Kind.LANES:
+            self.lanes, self.outside = loop, frozenset(before)
+        self.loops[loop.variable] = loop
+        self.block(loop.body, finals=[carry.final for carry in loop.carries])
+        del self.loops[loop.variable]
+        self.lanes, self.outside = lanes, outside
+        self.visible = before
+        for carry in loop.carries:
+            self.define(carry.result)
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def define(self, value: Value) -> None:
+        if value in self.defined:
+            self.fail("A value is defined twice")
+        self.defined.add(value)
+        self.visible.add(value)
+
+    def use(self, value: Value, dtype: Any = None, initial: bool = False) -> None:
+        if value not in self.visible:
+            self.fail("A value is used that is not defined in this block or one around it")
+        if dtype is not None and value.dtype != dtype:
+            self.fail(f"A value is {value.dtype}, and {dtype} is needed")
+        if value in self.outside and self.widths[value] != 1 and not initial:
+            self.fail("A loop over lanes uses a vector of another one, other than to start a carry")
+
+    def width(self, term: Variable | Value) -> int:
+        if isinstance(term, Variable):
+            return self.loops[term].width
+        return self.widths[term]
+
+    def check_equal_widths(self, operands: Iterable[Value]) -> None:
+        if len({self.widths[v] for v in operands} - {1}) > 1:
+            self.fail("Vectors of different width are combined")
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def check_index(self, index: Index) -> None:
+        for term, _ in index.terms:
+            if isinstance(term, Variable):
+                if term not in self.loops:
+                    self.fail(f"The variable {term.name} is used outside of its loop")
+                continue
+            self.use(term)
+            if dtypes.kind(term.dtype) not in "iu":
+                self.fail(f"An index depends on a value of {term.dtype}")
+            if self.lanes is None and self.widths[term] != 1:
+                self.fail("An index outside of loops over lanes depends on a vector")
+
+    def check_access(self, buffer: Buffer, index: Index, condition: Value | None, dtype: Any) -> None:
+        if buffer not in self.buffers:
+            self.fail(f"The buffer {buffer.name} does not belong to the kernel")
+        if buffer.dtype != dtype:
+            self.fail(f"The buffer {buffer.name} has {buffer.dtype}, the value {dtype}")
+        self.check_index(index)
+        if condition is not None:
+            self.use(condition, dtypes.bool_)
+            return
+        if self.guarded or not all(isinstance(t, Variable) for t, _ in index.terms):
+            return
+        if any(loop.count == 0 for loop in self.loops.values()):
+            return
+        low, high = -self.most(index * -1), self.most(index)
+        if low < 0 or high >= buffer.size:
+            self.fail(f"The buffer {buffer.name} has {buffer.size} elements, and {low} to {high} are touched")
+
+    def most(self, index: Index) -> int:
+        """The greatest number that an index of loop variables can be."""
+        total = index.constant
+        for term, coefficient in index.terms:
+            if not isinstance(term, Variable):
+                return 1 << 62
+            loop = self.loops[term]
+            last = loop.start + (loop.count - 1) * loop.step
+            total += coefficient * (last if coefficient > 0 else loop.start)
+        # Below a limit of other variables the terms may cancel, so that more is known than from each range alone.
+        for term, coefficient in index.terms:
+            limit = self.loops[term].limit if isinstance(term, Variable) else None
+            if coefficient > 0 and limit is not None:
+                total = min(total, self.most(index + (limit - 1 - Index.of(term)) * coefficient))
+        return total
+
+
+def _stores(statement: Statement) -> bool:
+    match statement:
+        case Store():
+            return True
+        case Loop(body=body) | If(body=body):
+            return any(map(_stores, body))
+    return False

@@ -1,0 +1,45 @@
+"""How wide each value is: 1, or the lanes of the loop that it is made in or was carried out of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.compiler.kernel.ir import Compute, Constant, Fold, If, Kernel, Kind, Load, Loop, Position, Statement, Value
+
+
+def widths(kernel: Kernel) -> dict[Value, int]:
+    """The width of every value. A constant has 1 everywhere; a vector leaves a loop over lanes only by a carry."""
+    found: dict[Value, int] = {}
+    _measure(kernel.body, 1, found)
+    return found
+
+
+def _measure(body: Iterable[Statement], lanes: int, found: dict[Value, int]) -> None:
+    for statement in body:
+        match statement:
+            case Constant(result) | Fold(result):
+                found[result] = 1
+            case Position(result) | Load(result):
+                found[result] = lanes
+            case Compute(result, _, operands):
+                found[result] = max(lanes, *(found.get(v, 1) for v in operands))
+            case If(_, inner):
+                _measure(inner, lanes, found)
+            case Loop():
+                _measure_loop(statement, lanes, found)
+
+
+def _measure_loop(loop: Loop, lanes: int, found: dict[Value, int]) -> None:
+    """A carry is as wide as what it becomes, which may depend on how wide it is: grow until that holds."""
+    inner = loop.width if loop.kind is Kind.LANES else lanes
+    for carry in loop.carries:
+        found[carry.inside] = max(inner, found.get(carry.initial, 1))
+    while True:
+        _measure(loop.body, inner, found)
+        grown = [c for c in loop.carries if found.get(c.final, 1) > found[c.inside]]
+        if not grown:
+            break
+        for carry in grown:
+            found[carry.inside] = found[carry.final]
+    for carry in loop.carries:
+        found[carry.result] = found[carry.inside]

@@ -1,0 +1,1 @@
+"""CPUs: what a machine offers, kernels to LLVM text, and text to machine code that is called by address."""

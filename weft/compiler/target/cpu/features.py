@@ -1,0 +1,79 @@
+"""What a CPU offers: its vectors, and the names by which LLVM knows it. Code for another machine than this one can be made too."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.target.cpu import native
+
+
+@dataclass(frozen=True)
+class Features:
+    """A machine to compile for. `masks` says that loads and stores of some lanes are single instructions for every type."""
+
+    triple: str
+    cpu: str
+    flags: str
+    vector_bits: int
+    masks: bool = False
+
+    def lanes(self, dtype: Any) -> int:
+        """How many elements one register holds, as they are computed: bits are bytes, short floats are float32."""
+        if not self.vector_bits:
+            return 1
+        kind, size = np.dtype(dtype).kind, np.dtype(dtype).itemsize
+        if kind == "c":
+            size //= 2
+        elif kind in "fV" and size < 4:
+            size = 4
+        return max(1, self.vector_bits // (8 * size))
+
+
+def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Features:
+    """The machine with these abilities."""
+    if triple.startswith("aarch64") or triple.startswith("arm64"):
+        bits, masks = 128, False
+    elif all(flags.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
+        bits, masks = 512, True
+    elif flags.get("avx2"):
+        bits, masks = 256, False
+    elif flags.get("sse4.1"):
+        bits, masks = 128, False
+    else:
+        bits, masks = 0, False
+    text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
+    return Features(triple, cpu, text, bits, masks)
+
+
+@functools.cache
+def host() -> Features:
+    """This machine."""
+    triple, cpu, flags = native.host()
+    return of_flags(triple, cpu, flags)
+
+
+# What came after AVX2 on x86, by the beginnings of LLVM's names.
+_AFTER_AVX2 = ("avx512", "avx10", "amx", "evex512", "avxvnni", "avxifma", "avxneconvert")
+
+
+@functools.cache
+def host_avx2() -> Features:
+    """This machine without what came after AVX2: its code runs here, as on older ones."""
+    triple, _, flags = native.host()
+    kept = {name: on and not name.startswith(_AFTER_AVX2) for name, on in flags.items()}
+    return of_flags(triple, "haswell", kept)
+
+
+@functools.cache
+def host_scalar() -> Features:
+    """This machine, one element at a time."""
+    return Features(host().triple, host().cpu, host().flags, 0)
+
+
+def aarch64() -> Features:
+    """A 64-bit ARM server, for which code is made but not run here."""
+    return of_flags("aarch64-unknown-linux-gnu", "neoverse-n1", {"neon": True})

@@ -1,0 +1,145 @@
+"""LLVM text to machine code, and machine code to addresses that can be called.
+
+An `Object` is what could be kept on disk: code that refers to everything outside of it by name. Linking gives those names their
+addresses in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from weft.base.errors import InternalError
+from weft.compiler.target.cpu import native
+from weft.compiler.target.cpu.features import Features, host
+
+
+class Tier(Enum):
+    """How much work goes into the code: none, the passes that pay for explicit vectors, or all that LLVM has."""
+
+    QUICK = 0
+    LIGHT = 1
+    FULL = 2
+
+
+@dataclass(frozen=True)
+class Object:
+    """Machine code of one module: the functions that it offers, and those that it needs."""
+
+    code: bytes
+    exports: tuple[str, ...]
+    imports: tuple[str, ...]
+
+
+class Library:
+    """Code in memory, for as long as this is kept."""
+
+    def __init__(self, addresses: dict[str, int], tracker: Any) -> None:
+        self.addresses = addresses
+        self._tracker = tracker
+
+    def function(self, name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
+        """A function of the library, to be called through ctypes; the caller keeps the library."""
+        return ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
+
+
+_lock = threading.RLock()
+_symbols: dict[str, int] = {}
+_numbers = itertools.count()
+
+
+def provide(symbols: Mapping[str, int]) -> None:
+    """Give names that kernels may call the addresses that they have in this process."""
+    _symbols.update(symbols)
+
+
+def _optimised(text: str, features: Features, tier: Tier) -> tuple[Any, Any]:
+    """The module after its passes, and the machine that makes code of it."""
+    llvm = native.binding()
+    machine = native.target_machine(features.triple, features.cpu, features.flags, 0 if tier is Tier.QUICK else 2)
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = features.triple
+        module.data_layout = str(machine.target_data)
+    except RuntimeError as error:
+        raise InternalError(f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text) from None
+    if tier is not Tier.QUICK:
+        options = llvm.create_pipeline_tuning_options(speed_level=2 if tier is Tier.FULL else 1)
+        passes = llvm.create_pass_builder(machine, options)
+        if tier is Tier.FULL:
+            manager = passes.getModulePassManager()
+        else:
+            manager = llvm.create_new_module_pass_manager()
+            manager.add_sroa_pass()
+            manager.add_instruction_combine_pass()
+            manager.add_simplify_cfg_pass()
+        manager.run(module, passes)
+    return module, machine
+
+
+def make_object(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> Object:
+    """The machine code of a module."""
+    with _lock:
+        module, machine = _optimised(text, features or host(), tier)
+        functions = list(module.functions)
+        exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
+        imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
+        return Object(machine.emit_object(module), exports, imports)
+
+
+def assembly(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> str:
+    """The machine code of a module, to be read."""
+    with _lock:
+        module, machine = _optimised(text, features or host(), tier)
+        return machine.emit_assembly(module)
+
+
+def check(text: str, features: Features | None = None) -> None:
+    """Raise unless LLVM's verifier accepts the text."""
+    with _lock:
+        module, _ = _optimised(text, features or host(), Tier.QUICK)
+        try:
+            module.verify()
+        except RuntimeError as error:
+            raise InternalError(f"LLVM does not accept a kernel: {error}", stage="llvm", text=text) from None
+
+
+def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
+    """Put code into memory and give back where its functions are."""
+    llvm = native.binding()
+    with _lock:
+        builder = llvm.JITLibraryBuilder()
+        builder.add_object_img(made.code)
+        builder.add_current_process()
+        for name in made.imports:
+            address = (symbols or {}).get(name) or _symbols.get(name)
+            if address is not None:
+                builder.import_symbol(name, address)
+        for name in made.exports:
+            builder.export_symbol(name)
+        try:
+            tracker = builder.link(native.linker(), f"weft{next(_numbers)}")
+        except RuntimeError as error:
+            raise InternalError(f"A kernel cannot be linked: {error}", stage="link") from None
+        return Library({name: tracker[name] for name in made.exports}, tracker)
+
+
+def compiled(
+    text: str, features: Features | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
+) -> Library:
+    """A module as code in memory."""
+    return load(make_object(text, features, tier), symbols)
+
+
+def call(address: int, pointers: Sequence[int], begin: int = 0, end: int = 1) -> None:
+    """Call a kernel with the addresses of its buffers and the part of its loop over threads."""
+    table = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+    _KERNEL(address)(table, begin, end)
+
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

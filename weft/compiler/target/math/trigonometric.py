@@ -1,0 +1,217 @@
+"""sin, cos, tan.
+
+x = n*pi/2 + r with |r| <= pi/4. Up to 1e5 the product is subtracted in parts by fused multiply-adds; a lane beyond
+that sends the whole vector through a function that multiplies with as many bits of 2/pi as it takes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from weft.compiler.target.llvm import Function, Parameter, constant, double, i32, i64, ptr, void
+from weft.compiler.target.math.term import SHIFTER, Term, polynomial, quick_two_sum, two_sum
+
+# sin(r) = r + r*z*P(z) and cos(r) = 1 - z/2 + z*z*P(z) with z = r*r.
+SIN = {
+    32: (-0.16666655242443085, 0.008332191035151482, -0.00019518598855938762),
+    64: (
+        -0.16666666666666666, 0.008333333333333097, -0.0001984126984105181, 2.7557319126292835e-06,
+        -2.5052085182130324e-08, 1.6056149622422837e-10, -7.480077628246516e-13,
+    ),
+}  # fmt: skip
+COS = {
+    32: (0.04166664555668831, -0.0013887312961742282, 2.4432958525721915e-05),
+    64: (
+        0.041666666666666595, -0.0013888888888873448, 2.480158728910544e-05, -2.7557314253061303e-07,
+        2.0875710774527485e-09, -1.1359041437557831e-11,
+    ),
+}  # fmt: skip
+# pi/2 in three parts. n times the first is subtracted exactly: its last bit weighs no less than that of r.
+HALF_PI = {
+    32: (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+    64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+}
+FARTHEST = 1e5
+# Bits of 2/pi after the point, after 64 zeros: as many as the largest double needs.
+TWO_OVER_PI_WORDS = 22
+
+
+class Turned(NamedTuple):
+    """x = quarter*pi/2 + r + low; only the last two bits of `quarter` count."""
+
+    quarter: Term
+    r: Term
+    low: Term
+
+
+def turned(x: Term) -> Turned:
+    """The angle within a quarter of a turn."""
+    bits = x.bits
+    shifted = x.fma(2 / math.pi, SHIFTER[bits])
+    n = shifted - SHIFTER[bits]
+    first, second, third = HALF_PI[bits]
+    exact = n.fma(-first, x)
+    product = n * second
+    # The sum may cancel, so both of its parts are kept.
+    r, low = two_sum(exact, -product)
+    low = n.fma(-third, low - n.fma(second, -product))
+    near = Turned(shifted.raw(), r, low)
+    far = abs(x) > FARTHEST
+    f = x.function
+    with f.when(far.any(), *(part.value for part in near), unlikely=True) as region:
+        region.give(*(far.select(a, b).value for a, b in zip(_from_far(x), near, strict=True)))
+    return Turned(*(Term(f, value) for value in region.results))
+
+
+_PARAMETERS = tuple(Parameter(name, ptr) for name in ("x", "quarters", "rs", "lows"))
+
+
+def _from_far(x: Term) -> Turned:
+    """The same by a call for all lanes."""
+    f, count = x.function, x.type.count
+    name = f.module.helper("weft.quarter_turns", [*_PARAMETERS, Parameter("count", i32)], write_quarter_turns)
+    wide = x.long() if x.bits == 32 else x
+    rooms = [f.alloca(wide.type), f.alloca(wide.typed(i64)), f.alloca(wide.type), f.alloca(wide.type)]
+    f.store(wide.value, rooms[0], 8)
+    f.call(name, void, *rooms, constant(count, i32))
+    quarter = Term(f, f.load(wide.typed(i64), rooms[1], 8))
+    r, low = (Term(f, f.load(wide.type, room, 8)) for room in rooms[2:])
+    if x.bits == 32:
+        short = r.short()
+        return Turned(quarter.narrow(32), short, (r - short.long() + low).short())
+    return Turned(quarter, r, low)
+
+
+def write_quarter_turns(f: Function) -> None:
+    """Payne and Hanek's reduction of an array of doubles.
+
+    A double is m * 2**e with 53 bits of m. Bits of 2/pi that weigh 4 or more after multiplication only add whole turns:
+    192 bits after those are multiplied with m, which gives the quarter in the two upper bits and then the fraction.
+    """
+    x, quarters, rs, lows, count = f.arguments
+    table = f.module.table("weft.two_over_pi", i64, [0, *_two_over_pi(TWO_OVER_PI_WORDS - 1)])
+    with f.loop(constant(0, i32), count) as i:
+        number = Term(f, f.load(double, f.offset(x, double, i), 8))
+        raw = number.raw()
+        mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
+        # The table has 64 zeros before the point, and the first bit taken weighs 2 once multiplied by 2**e.
+        start = (raw.lshr(52) & 0x7FF) - 1075 + 62
+        # A lane that is not far away reads inside of the table too; its result is not used.
+        start = start.below(64 * (TWO_OVER_PI_WORDS - 4)).select(start, 0)
+        words = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
+        shift = (start & 63).value
+        upper, middle, lower = (
+            Term(f, f.fshl(a.value, b.value, shift)) for a, b in zip(words, words[1:], strict=False)
+        )
+        product = (
+            (_doubled(upper * mantissa) << 64)
+            + _doubled(middle) * _doubled(mantissa)
+            + (_doubled(lower) * _doubled(mantissa)).lshr(64)
+        )
+        # The nearest quarter, so that the fraction, taken as signed, is between -1/2 and 1/2.
+        quarter = (product + (1 << 125)).lshr(126).narrow(64)
+        fraction = product << 2
+        size = (fraction < 0).select(0 - fraction, fraction)
+        zeros = Term(f, f.ctlz(size.value))
+        top = (size << (zeros & 127)).lshr(64).narrow(64)
+        scale = ((1023 - zeros.narrow(64)) << 52).cooked()
+        scale = ((fraction < 0) ^ (raw < 0)).select(-scale, scale)
+        high = top.lshr(11).to_float(double) * scale * 2.0**-53
+        rest = (top & 0x7FF).to_float(double) * scale * 2.0**-64
+        first, second, _ = HALF_PI[64]
+        r = high * first
+        low = high.fma(first, -r) + high.fma(second, rest * first)
+        f.store((raw < 0).select(0 - quarter, quarter).value, f.offset(quarters, i64, i), 8)
+        f.store((r + (number - number)).value, f.offset(rs, double, i), 8)  # an infinite number becomes nan
+        f.store(low.value, f.offset(lows, double, i), 8)
+    f.ret()
+
+
+def _doubled(x: Term) -> Term:
+    return x.wide(128, signed=False)
+
+
+@functools.cache
+def _two_over_pi(words: int) -> tuple[int, ...]:
+    """The first bits of 2/pi, 64 in each word: pi by Machin's formula in integers."""
+    bits = 64 * words + 64
+
+    def inverse_tangent(n: int) -> int:
+        total = term = (1 << bits) // n
+        k = 1
+        while term:
+            term //= n * n
+            k += 2
+            total += -(term // k) if k % 4 == 3 else term // k
+        return total
+
+    pi = 4 * (4 * inverse_tangent(5) - inverse_tangent(239))
+    two_over_pi = (2 << (2 * bits)) // pi >> 64
+    return tuple((two_over_pi >> (64 * (words - 1 - k))) & ((1 << 64) - 1) for k in range(words))
+
+
+class Pair(NamedTuple):
+    """A number with digits after those it has room for."""
+
+    high: Term
+    low: Term
+
+
+def _sine(part: Turned) -> Pair:
+    z = part.r * part.r
+    return Pair(part.r, (part.r * z).fma(polynomial(z, SIN[z.bits]), part.low))
+
+
+def _cosine(part: Turned) -> Pair:
+    z = part.r * part.r
+    half = z * 0.5
+    high = 1 - half
+    return Pair(high, ((1 - high) - half) + (z * z).fma(polynomial(z, COS[z.bits]), -(part.r * part.low)))
+
+
+def _signed(x: Term, quarter: Term) -> Term:
+    """-x where bit 1 of the quarter is set."""
+    return (x.raw() ^ ((quarter & 2) << (x.bits - 2))).cooked()
+
+
+def sin(x: Term) -> Term:
+    """The sine."""
+    part = turned(x)
+    sine, cosine = _sine(part), _cosine(part)
+    even = (part.quarter & 1).equals(0)
+    made = even.select(sine.high, cosine.high) + even.select(sine.low, cosine.low)
+    return x.equals(0.0).select(x, _signed(made, part.quarter))
+
+
+def cos(x: Term) -> Term:
+    """The cosine."""
+    part = turned(x)
+    sine, cosine = _sine(part), _cosine(part)
+    even = (part.quarter & 1).equals(0)
+    made = even.select(cosine.high, sine.high) + even.select(cosine.low, sine.low)
+    return _signed(made, part.quarter + (part.quarter & 1))
+
+
+def sin_cos(x: Term) -> tuple[Term, Term]:
+    """Both, for the price of little more than one."""
+    part = turned(x)
+    sine, cosine = _sine(part), _cosine(part)
+    even = (part.quarter & 1).equals(0)
+    s, c = sine.high + sine.low, cosine.high + cosine.low
+    made = _signed(even.select(s, c), part.quarter)
+    return x.equals(0.0).select(x, made), _signed(even.select(c, s), part.quarter + (part.quarter & 1))
+
+
+def tan(x: Term) -> Term:
+    """sin/cos or -cos/sin by the quarter, with the digits that both have to spare."""
+    part = turned(x)
+    sine, cosine = (Pair(*quick_two_sum(*pair)) for pair in (_sine(part), _cosine(part)))
+    even = (part.quarter & 1).equals(0)
+    above = Pair(even.select(sine.high, -cosine.high), even.select(sine.low, -cosine.low))
+    below = Pair(even.select(cosine.high, sine.high), even.select(cosine.low, sine.low))
+    inverse = 1 / below.high
+    first = above.high * inverse
+    made = inverse.fma(first.fma(-below.high, above.high) + (above.low - first * below.low), first)
+    return x.equals(0.0).select(x, made)

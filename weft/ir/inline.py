@@ -1,0 +1,80 @@
+"""Open calls: the equations of a called program in place of the equation that calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
+from weft.ir.primitive import Primitive
+
+# The constants of a program under construction, by identity of the value: one variable for each.
+Constants = dict[int, tuple[Var, Any]]
+
+
+def constants_of(jaxpr: Jaxpr) -> Constants:
+    """The constants of a program, for `copy_equations` to add to."""
+    return {id(c): (v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
+
+
+def copy_equations(
+    program: Jaxpr, caller: Equation, operands: Sequence[Atom], equations: list[Equation], constants: Constants
+) -> list[Atom]:
+    """Append copies of the equations of `program`, called by `caller` on `operands`; returns what its results are.
+
+    The copies define new variables, because one program may be called twice. An equation without a line of its own gets
+    that of its caller; names around the caller stay around it. Constants are added to those of the program outside.
+    """
+    bound: dict[Any, Atom] = dict(zip(program.invars, operands, strict=True))
+    for var, value in zip(program.constvars, program.consts, strict=True):
+        bound[var] = constants.setdefault(id(value), (var, value))[0]
+    read = bound.get
+    for equation in program.eqns:
+        variables = []
+        for var in equation.outvars:
+            made = Var(var.aval)
+            bound[var] = made
+            variables.append(made)
+        equations.append(
+            Equation(
+                [read(a, a) for a in equation.invars],
+                variables,
+                equation.primitive,
+                equation.params,
+                equation.effects,
+                equation.source or caller.source,
+                caller.stack + equation.stack if caller.stack else equation.stack,
+            )
+        )
+    return [read(a, a) for a in program.outvars]
+
+
+def inlined(jaxpr: Jaxpr, calls: Mapping[Primitive, str]) -> Jaxpr:
+    """The program with calls opened, and the calls in what they call. `calls` names, for each primitive that is a plain
+    call, the parameter that holds the program. The same object comes back when there is nothing to open."""
+    if not any(e.primitive in calls for e in jaxpr.eqns):
+        return jaxpr
+    return jaxpr.cached(("inlined", tuple(c.name for c in calls)), lambda: _inlined(jaxpr, calls))
+
+
+def _inlined(jaxpr: Jaxpr, calls: Mapping[Primitive, str]) -> Jaxpr:
+    equations: list[Equation] = []
+    constants = constants_of(jaxpr)
+    renamed: dict[Any, Atom] = {}
+    read = renamed.get
+    for equation in jaxpr.eqns:
+        operands = [read(a, a) for a in equation.invars]
+        parameter = calls.get(equation.primitive)
+        if parameter is None:
+            changed = any(a is not b for a, b in zip(operands, equation.invars, strict=True))
+            equations.append(equation.replace(invars=operands) if changed else equation)
+            continue
+        inner = inlined(equation.params[parameter], calls)
+        results = copy_equations(inner, equation, operands, equations, constants)
+        renamed.update(zip(equation.outvars, results, strict=True))
+    return jaxpr.replace(
+        constvars=[v for v, _ in constants.values()],
+        consts=[c for _, c in constants.values()],
+        eqns=equations,
+        outvars=[read(a, a) for a in jaxpr.outvars],
+    )
