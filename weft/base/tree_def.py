@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Any
 from weakref import ref
 
+from weft.base.errors import TreeMismatchError
+from weft.base.source import user_line
 from weft.base.tree_mismatch import prefix_mismatches
 from weft.base.tree_nodes import (
     CUSTOM,
@@ -434,9 +436,10 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
     try:
         _walk_up_to(treedef, tree, subtrees)
     except _NoPrefix:
-        details = "".join([f"\n  {line}" for line in prefix_mismatches(treedef, tree, name)])
-        raise ValueError(
-            f"{name} does not have the structure {treedef}, nor continues it below its leaves:{details}"
+        raise TreeMismatchError(
+            f"{name} does not have the structure {treedef}, nor continues it below its leaves.",
+            received="\n".join(prefix_mismatches(treedef, tree, name)),
+            at=user_line(),
         ) from None
     return subtrees
 

@@ -39,7 +39,7 @@ class EvaluationTrace(Trace):
     __slots__ = ("evaluate", "lift")
 
     evaluate: Callable[[Primitive, Sequence[Any], dict[str, Any]], list[Any]]
-    lift: Callable[[Any], Any]
+    lift: Callable[..., Any]
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         return self.evaluate(primitive, args, params)

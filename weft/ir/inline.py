@@ -14,7 +14,11 @@ Constants = dict[int, tuple[Var, Any]]
 
 def constants_of(jaxpr: Jaxpr) -> Constants:
     """The constants of a program, for `copy_equations` to add to."""
-    return {id(c): (v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
+    found: Constants = {}
+    for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
+        # One value under two names keeps both: the second goes by the identity of its variable.
+        found[id(var) if id(value) in found else id(value)] = (var, value)
+    return found
 
 
 def copy_equations(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft.base.settings import config
-from weft.ir.context import context
+from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import check_finite
 from weft.ir.primitive import check_operands
-from weft.ir.types import type_of
+from weft.ir.types import ArrayType, type_of
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
@@ -45,14 +45,20 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
         for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
             context.source = equation.source or source
             context.stack = stack + equation.stack if equation.stack else stack
-            operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
+            operands = [literal(a) if type(a) is Literal else values[a] for a in equation.invars]
             results = context.trace.process(equation.primitive, operands, equation.params)
             values.update(zip(equation.outvars, results, strict=True))
             for v in finished:
                 values.pop(v, None)
     finally:
         context.source, context.stack = source, stack
-    return [a.val if type(a) is Literal else values[a] for a in jaxpr.outvars]
+    return [literal(a) if type(a) is Literal else values[a] for a in jaxpr.outvars]
+
+
+def literal(atom: Literal) -> Any:
+    """A literal as an operand, which keeps its weak type: a NumPy scalar alone has none."""
+    weak = isinstance(atom.aval, ArrayType) and atom.aval.weak_type
+    return EVALUATION.lift(atom.val, atom.aval) if weak else atom.val
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:

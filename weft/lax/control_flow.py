@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.api.flat import name_of
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
-from weft.base.errors import BranchMismatchError, CarryMismatchError, InvalidInputTypeError
+from weft.base.errors import BranchMismatchError, CarryMismatchError, InvalidInputTypeError, message
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.interpreter import replay
@@ -35,9 +36,11 @@ __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 _MISSING = object()
 
 
-def staged(function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str) -> tuple[Jaxpr, list[Any], Any, Any]:
+def staged(
+    function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str
+) -> tuple[Jaxpr, list[Any], Any, Any]:
     """The program of a function with its constants as leading arguments, those constants, its result tree and result."""
-    name = getattr(function, "__name__", type(function).__name__)
+    name = name_of(function)
     kept: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
@@ -55,7 +58,7 @@ def staged(function: Callable[..., Any], in_tree: Any, types: Sequence[Any], wha
         kept.append(out_tree)
         return results
 
-    program, constants = stage(flat, types, where=f"{what} {name}", name=name)
+    program, constants = stage(flat, types, where=f"{what} {name}, at {user_line()}", name=name)
     return constants_to_arguments(program), constants, kept[0], name
 
 
@@ -73,25 +76,45 @@ def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
     return leaves, treedef
 
 
+def wrong_type(what: str, received: str, fix: str | None = None) -> TypeError:
+    """A TypeError in the layout of Weft's own errors, with the user's line; raise what this returns."""
+    return TypeError(message(what, received=received, fix=fix, at=user_line()))
+
+
+def in_short(value: Any) -> str:
+    return type_of(value).short() if is_value(value) else f"{value!r} of type {type(value).__name__}"
+
+
 # -- branches ---------------------------------------------------------------------------------------------------------
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, operand: Any = _MISSING, linear: Any = None) -> Any:
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
+    operand: Any = _MISSING,
+    linear: Any = None,
+) -> Any:
     """`true_fun(*operands)` if `pred`, else `false_fun(*operands)`; only one of them runs."""
     if operand is not _MISSING:
         operands = (operand,)
     if not (callable(true_fun) and callable(false_fun)):
-        raise TypeError(
-            f"lax.cond takes two functions after the predicate, got {type(true_fun).__name__} and {type(false_fun).__name__}."
+        received = f"{type(true_fun).__name__} and {type(false_fun).__name__}"
+        raise wrong_type("lax.cond takes two functions after the predicate.", received)
+    if not is_value(pred):
+        raise wrong_type(
+            "The predicate of lax.cond must be a boolean or a number.", f"{pred!r} of type {type(pred).__name__}"
         )
     aval = type_of(pred)
     if not isinstance(aval, ArrayType) or aval.shape:
-        raise TypeError(f"The predicate of lax.cond must be a scalar, got {aval.short()} (at {user_line()}); use weft.numpy.where to choose per element.")
+        fix = "weft.numpy.where(c, a, b) chooses per element; c.any() or c.all() is one predicate"
+        raise wrong_type("The predicate of lax.cond must be a scalar.", aval.short(), fix)
     if config.disable_jit and not isinstance(pred, Tracer):
         return true_fun(*operands) if bool(pred) else false_fun(*operands)
     kind = dtypes.kind(aval.dtype)
     if kind not in "biuf":
-        raise TypeError(f"The predicate of lax.cond must be a boolean or a number, got {aval.short()} (at {user_line()}).")
+        raise wrong_type("The predicate of lax.cond must be a boolean or a real number.", aval.short())
     if kind != "b":
         pred = ne(pred, np.zeros((), aval.dtype))
     index = convert_element_type(pred, new_dtype=np.dtype(np.int32), weak_type=False)
@@ -103,10 +126,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     if operand is not _MISSING:
         operands = (operand,)
     if not branches or not all(callable(b) for b in branches):
-        raise ValueError("lax.switch takes a non-empty sequence of functions.")
-    aval = type_of(index)
+        raise ValueError(
+            message("lax.switch takes a non-empty sequence of functions.", received=in_short(branches), at=user_line())
+        )
+    aval = type_of(index) if is_value(index) else None
     if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
-        raise TypeError(f"The index of lax.switch must be an integer scalar, got {aval.short()} (at {user_line()}).")
+        raise wrong_type("The index of lax.switch must be an integer scalar.", in_short(index))
     if len(branches) == 1:
         return branches[0](*operands)
     if config.disable_jit and not isinstance(index, Tracer):
@@ -116,7 +141,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     return branch(index, tuple(branches), operands, "lax.switch", tuple(f"branches[{i}]" for i in range(len(branches))))
 
 
-def branch(index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any], caller: str, words: Sequence[str]) -> Any:
+def branch(
+    index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any], caller: str, words: Sequence[str]
+) -> Any:
     leaves, in_tree = leaves_of(tuple(operands), caller, "operands")
     types = [type_of(leaf) for leaf in leaves]
     programs, constants, trees = [], [], []
@@ -146,7 +173,8 @@ def agreed(programs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: 
             found = tree.equality_errors_of_structures(trees[0], trees[number])
             raise BranchMismatchError(
                 f"{caller}: the branches must return the same structure; {words[0]} and {words[number]} differ.",
-                received="; ".join(f"result{tree.keystr(d.path)}: {d.first} and {d.second}" for d in found[:3]) or f"{trees[0]} and {trees[number]}",
+                received="; ".join(f"result{tree.keystr(d.path)}: {d.first} and {d.second}" for d in found[:3])
+                or f"{trees[0]} and {trees[number]}",
                 fix="return the same containers with the same keys from every branch",
                 at=user_line(),
             )
@@ -189,7 +217,9 @@ def retyped(value: Any, aval: Any) -> Any:
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 
-def settle_carry(stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]) -> tuple[Any, list[Any]]:
+def settle_carry(
+    stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]
+) -> tuple[Any, list[Any]]:
     """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
     makes of them; anything else that changes is the user's error."""
     for _ in range(3):
@@ -202,7 +232,7 @@ def settle_carry(stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init
             report(made, types, outs)
         new = []
         for x, a, b in zip(init, types, outs, strict=True):
-            if a.weak_type and a.shape == b.shape and (a.dtype == b.dtype or dtypes.promote_pair(a.dtype, True, b.dtype, b.weak_type)[0] == b.dtype):
+            if a.weak_type and a.shape == b.shape and promotes(a, b):
                 new.append(retyped(x, b))
             elif a.matches(b):
                 new.append(retyped(x, a.strong()))
@@ -215,17 +245,35 @@ def settle_carry(stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init
     return made, init
 
 
-def carry_report(caller: str, body_name: str, in_tree: Any) -> Callable[..., Any]:
+def promotes(weak: Any, other: Any) -> bool:
+    """Whether a weakly typed value of one type becomes the other's dtype when they meet."""
+    joined = dtypes.promote_pair(weak.dtype, True, other.dtype, other.weak_type)[0]
+    return dtypes.canonicalize_dtype(joined) == other.dtype
+
+
+class Loop(NamedTuple):
+    """A loop as its user knows it: which function was called, the name of the body, and how deep in the carry of the
+    primitive the user's own carry lies (beside counters)."""
+
+    caller: str
+    body: str
+    depth: int = 0
+
+    def place(self, path: Sequence[Any]) -> str:
+        return f"carry{tree.keystr(path[self.depth :])}"
+
+
+def carry_report(loop: Loop, in_tree: Any) -> Callable[..., Any]:
     def report(made: Any, types: Sequence[Any], outs: Sequence[Any]) -> None:
         paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(in_tree.num_leaves)))]
         wrong = [
-            f"carry{tree.keystr(p)} goes in as {a.short()} and comes out as {b.short()}"
+            f"{loop.place(p)} goes in as {a.short()} and comes out as {b.short()}"
             for p, a, b in zip(paths, types, outs, strict=False)
             if not a.matches(b)
         ]
         raise CarryMismatchError(
-            f"{caller}: the carry must keep its types, but {body_name} changes them.",
-            received="; ".join(wrong[:4]),
+            f"{loop.caller}: the carry must keep its types, but {loop.body} changes them.",
+            received="\n".join(wrong[:4]),
             fix="convert the initial value or the new one so that both have the same shape and dtype",
             at=user_line(),
         )
@@ -233,12 +281,14 @@ def carry_report(caller: str, body_name: str, in_tree: Any) -> Callable[..., Any
     return report
 
 
-def check_carry_tree(caller: str, body_name: str, expected: Any, got: Any) -> None:
+def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
     if expected != got:
         found = tree.equality_errors_of_structures(expected, got)
+        lines = [f"{loop.place(d.path)}: {d.first} goes in, {d.second} comes out" for d in found[:3]]
         raise CarryMismatchError(
-            f"{caller}: {body_name} must return the carry in the structure it takes.",
-            received="; ".join(f"carry{tree.keystr(d.path)}: {d.first} goes in, {d.second} comes out" for d in found[:3]) or f"{got} for {expected}",
+            f"{loop.caller}: {loop.body} must return the carry in the structure it takes.",
+            received="\n".join(lines) or f"{got} for {expected}",
+            fix="return the same containers with the same keys that came in",
             at=user_line(),
         )
 
@@ -246,7 +296,15 @@ def check_carry_tree(caller: str, body_name: str, expected: Any, got: Any) -> No
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the steps."""
     if not (callable(cond_fun) and callable(body_fun)):
-        raise TypeError("lax.while_loop takes two functions, the condition and the body, and an initial carry.")
+        received = f"{type(cond_fun).__name__} and {type(body_fun).__name__}"
+        raise wrong_type(
+            "lax.while_loop takes two functions, the condition and the body, and an initial carry.", received
+        )
+    return run_while(cond_fun, body_fun, init_val, Loop("lax.while_loop", name_of(body_fun)))
+
+
+def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, loop: Loop) -> Any:
+    """`while_loop`, for itself and for what is made of it."""
     init, in_tree = leaves_of(init_val, "lax.while_loop", "init_val")
     if config.disable_jit and not any(isinstance(x, Tracer) for x in init):
         value = init_val
@@ -254,20 +312,20 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             value = body_fun(value)
         return value
     tupled = tree.treedef_tuple([in_tree])
-    name = getattr(body_fun, "__name__", "the body")
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, _ = staged(body_fun, tupled, types, "the body of lax.while_loop,")
-        check_carry_tree("lax.while_loop", name, in_tree, out_tree)
+        body, consts, out_tree, _ = staged(body_fun, tupled, types, f"the body of {loop.caller},")
+        check_carry_tree(loop, in_tree, out_tree)
         return body, consts, out_tree
 
-    (body, body_consts, _), init = settle_carry(stage_body, init, in_tree.num_leaves, carry_report("lax.while_loop", name, in_tree))
-    condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, [type_of(x) for x in init], "the condition of lax.while_loop,")
+    (body, body_consts, _), init = settle_carry(stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree))
+    types = [type_of(x) for x in init]
+    condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, types, f"the condition of {loop.caller},")
     result = condition.outvars[0].aval if len(condition.outvars) == 1 else None
     if not isinstance(result, ArrayType) or result.shape or result.dtype != np.bool_:
-        raise TypeError(
-            f"The condition of lax.while_loop must return one boolean scalar, got {result.short() if result is not None else cond_tree} (at {user_line()})."
-        )
+        received = result.short() if result is not None else str(cond_tree)
+        fix = "compare (x > 0), or reduce with .any() or .all()"
+        raise wrong_type(f"The condition of {loop.caller} must return one boolean scalar.", received, fix)
     results = while_primitive(
         *cond_consts, *body_consts, *init,
         cond_jaxpr=condition, cond_nconsts=len(cond_consts), body_jaxpr=body, body_nconsts=len(body_consts),
@@ -275,37 +333,47 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return tree.unflatten(in_tree, results)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None) -> Any:
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
     """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced; known bounds make it a scan."""
     if not callable(body_fun):
-        raise TypeError("lax.fori_loop takes a function body_fun(i, carry) as its third argument.")
+        raise wrong_type(
+            "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
+        )
     for bound in (lower, upper):
-        aval = type_of(bound)
+        aval = type_of(bound) if is_value(bound) else None
         if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
-            raise TypeError(f"The bounds of lax.fori_loop must be integer scalars, got {aval.short()} (at {user_line()}).")
+            raise wrong_type("The bounds of lax.fori_loop must be integer scalars.", in_short(bound))
     dtype = dtypes.result_type(lower, upper)
+    weak = type_of(lower).weak_type and type_of(upper).weak_type  # type: ignore[attr-defined]
+    one = 1 if weak else np.ones((), dtype)
+    loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
     if not isinstance(lower, Tracer) and not isinstance(upper, Tracer):
         first, last = int(lower), int(upper)
         if config.disable_jit:
             value = init_val
             for i in range(first, last):
-                value = body_fun(np.asarray(i, dtype), value)
+                value = body_fun(i if weak else np.asarray(i, dtype), value)
             return value
 
         def step(carry: Any, _: Any) -> Any:
             i, value = carry
-            return (add(i, np.ones((), dtype)), body_fun(i, value)), None
+            return (add(i, one), body_fun(i, value)), None
 
         count = max(last - first, 0)
-        (_, result), _ = scan(step, (np.asarray(first, dtype), init_val), None, length=count, unroll=unroll or 1)
+        start = first if weak else np.asarray(first, dtype)
+        (_, result), _ = run_scan(step, (start, init_val), None, count, False, unroll or 1, loop)
         return result
     if unroll not in (None, False, 1):
-        raise ValueError("lax.fori_loop can unroll only when both bounds are known.")
-    lower, upper = (convert_element_type(b, new_dtype=dtype, weak_type=False) for b in (lower, upper))
-    _, _, result = while_loop(
+        what = "lax.fori_loop can unroll only when both bounds are known."
+        raise ValueError(message(what, received=f"bounds {in_short(lower)} and {in_short(upper)}", at=user_line()))
+    lower, upper = (convert_element_type(b, new_dtype=dtype, weak_type=weak) for b in (lower, upper))
+    _, _, result = run_while(
         lambda state: lt(state[0], state[1]),
-        lambda state: (add(state[0], np.ones((), dtype)), state[1], body_fun(state[0], state[2])),
+        lambda state: (add(state[0], one), state[1], body_fun(state[0], state[2])),
         (lower, upper, init_val),
+        loop,
     )
     return result
 
@@ -321,25 +389,34 @@ def scan(
 ) -> tuple[Any, Any]:
     """Apply `f(carry, x) -> (carry, y)` along the leading axis of `xs`; returns the last carry and the stacked ys."""
     if not callable(f):
-        raise TypeError("lax.scan takes a function f(carry, x) as its first argument.")
+        raise wrong_type("lax.scan takes a function f(carry, x) as its first argument.", type(f).__name__)
+    return run_scan(f, init, xs, length, reverse, unroll, Loop("lax.scan", name_of(f)))
+
+
+def run_scan(
+    f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool, loop: Loop
+) -> Any:
+    """`scan`, for itself and for what is made of it."""
     carry, carry_tree = leaves_of(init, "lax.scan", "init")
     xs_leaves, xs_tree = leaves_of(xs, "lax.scan", "xs")
     count = scan_length(xs, xs_leaves, length)
-    name = getattr(f, "__name__", "f")
     if config.disable_jit and not any(isinstance(x, Tracer) for x in (*carry, *xs_leaves)):
         return scan_in_python(f, init, xs_tree, xs_leaves, count, reverse)
     in_tree = tree.treedef_tuple([carry_tree, xs_tree])
     slices = [type_of(x).with_shape(type_of(x).shape[1:]) for x in xs_leaves]  # type: ignore[attr-defined]
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], "the body of lax.scan,")
+        body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], f"the body of {loop.caller},")
         parts = tree.treedef_children(out_tree)
-        if len(parts) != 2 or tree.treedef_tuple(parts) != out_tree:
-            raise TypeError(f"The body of lax.scan, {name}, must return a pair (carry, y), got {out_tree} (at {user_line()}).")
-        check_carry_tree("lax.scan", name, carry_tree, parts[0])
+        if len(parts) != 2 or not isinstance(tree.unflatten(out_tree, range(out_tree.num_leaves)), (tuple, list)):
+            what = f"The body of {loop.caller}, {loop.body}, must return a pair (carry, y)."
+            raise wrong_type(what, str(out_tree), "return carry, y   (y may be None)")
+        check_carry_tree(loop, carry_tree, parts[0])
         return body, consts, parts
 
-    (body, consts, parts), carry = settle_carry(stage_body, carry, carry_tree.num_leaves, carry_report("lax.scan", name, carry_tree))
+    (body, consts, parts), carry = settle_carry(
+        stage_body, carry, carry_tree.num_leaves, carry_report(loop, carry_tree)
+    )
     results = scan_primitive(
         *consts, *carry, *xs_leaves,
         jaxpr=body, length=count, reverse=bool(reverse), unroll=unroll_count(unroll, count),
@@ -353,7 +430,8 @@ def unroll_count(unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
     if unroll < 0:
-        raise ValueError(f"unroll of lax.scan must be a boolean or an integer >= 0, got {unroll}.")
+        what = "unroll of lax.scan must be a boolean or an integer that is not negative."
+        raise ValueError(message(what, received=str(unroll), at=user_line()))
     return max(unroll, 1)
 
 
@@ -363,23 +441,34 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
     for path, leaf in tree.leaves_with_path(xs):
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
         if not shape:
-            raise ValueError(f"lax.scan scans over the leading axis, but xs{tree.keystr(path)} is a scalar (at {user_line()}).")
+            what = f"lax.scan goes along the leading axis of xs, but xs{tree.keystr(path)} has none."
+            fix = "pass an array of the values, or xs=None with length=n"
+            raise ValueError(message(what, received=in_short(leaf), fix=fix, at=user_line()))
         sizes.setdefault(shape[0], f"xs{tree.keystr(path)}")
     if length is not None:
+        if not isinstance(length, Tracer) and not hasattr(length, "__index__"):
+            raise wrong_type("length of lax.scan must be an integer.", f"{length!r} of type {type(length).__name__}")
         length = operator.index(length)
         sizes.setdefault(length, "length")
     if len(sizes) > 1:
-        found = ", ".join(f"{word} has {size}" for size, word in sizes.items())
-        raise ValueError(f"lax.scan needs one leading size for all xs: {found} (at {user_line()}).")
+        found = ", ".join(
+            f"{word} has {size}" if word != "length" else f"length is {size}" for size, word in sizes.items()
+        )
+        raise ValueError(message("lax.scan needs one leading size for all xs.", received=found, at=user_line()))
     if not sizes:
-        raise ValueError(f"lax.scan needs xs or length to know the number of steps (at {user_line()}).")
+        what = "lax.scan needs xs or length to know the number of steps."
+        raise ValueError(message(what, received="xs without arrays", fix="pass length=n", at=user_line()))
     return next(iter(sizes))
 
 
-def scan_in_python(f: Any, init: Any, xs_tree: Any, leaves: Sequence[Any], length: int, reverse: bool) -> tuple[Any, Any]:
+def scan_in_python(
+    f: Any, init: Any, xs_tree: Any, leaves: Sequence[Any], length: int, reverse: bool
+) -> tuple[Any, Any]:
     """`scan` as a Python loop, for `disable_jit`."""
     if length == 0:
-        raise ValueError("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.")
+        raise ValueError(
+            message("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.", at=user_line())
+        )
     carry, ys = init, []
     for i in reversed(range(length)) if reverse else range(length):
         carry, y = f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves]))
@@ -390,13 +479,22 @@ def scan_in_python(f: Any, init: Any, xs_tree: Any, leaves: Sequence[Any], lengt
 
 
 def stack_leading(parts: Sequence[Any]) -> Any:
-    rows = [broadcast_in_dim(p, shape=(1, *type_of(p).shape), broadcast_dimensions=tuple(range(1, len(type_of(p).shape) + 1))) for p in parts]  # type: ignore[attr-defined]
+    rows = [
+        broadcast_in_dim(
+            p, shape=(1, *type_of(p).shape), broadcast_dimensions=tuple(range(1, len(type_of(p).shape) + 1))
+        )
+        for p in parts
+    ]  # type: ignore[attr-defined]
     return concatenate(*rows, dimension=0)
 
 
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """`f` of each slice of `xs` along the leading axis, one after the other; `batch_size` at a time with vmap."""
-    if batch_size is None:
+    if not callable(f):
+        raise wrong_type("lax.map takes a function of one slice first.", type(f).__name__)
+    if batch_size is not None and batch_size < 0:
+        raise ValueError(message("batch_size of lax.map must be positive.", received=str(batch_size), at=user_line()))
+    if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     leaves, treedef = leaves_of(xs, "lax.map", "xs")
     count = scan_length(xs, leaves, None)
@@ -404,9 +502,18 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     mapped = vmap(f)
     parts = []
     if whole:
-        blocks = [reshape(slice_leading(x, 0, whole * batch_size), new_sizes=(whole, batch_size, *type_of(x).shape[1:]), dimensions=None) for x in leaves]  # type: ignore[attr-defined]
+        blocks = [
+            reshape(
+                slice_leading(x, 0, whole * batch_size),
+                new_sizes=(whole, batch_size, *type_of(x).shape[1:]),
+                dimensions=None,
+            )
+            for x in leaves
+        ]  # type: ignore[attr-defined]
         done = scan(lambda _, x: ((), mapped(x)), (), tree.unflatten(treedef, blocks))[1]
-        parts.append(tree.map(lambda y: reshape(y, new_sizes=(whole * batch_size, *y.shape[2:]), dimensions=None), done))
+        parts.append(
+            tree.map(lambda y: reshape(y, new_sizes=(whole * batch_size, *y.shape[2:]), dimensions=None), done)
+        )
     if rest or not whole:
         parts.append(mapped(tree.unflatten(treedef, [slice_leading(x, whole * batch_size, count) for x in leaves])))
     return parts[0] if len(parts) == 1 else tree.map(lambda a, b: concatenate(a, b, dimension=0), *parts)
@@ -416,4 +523,6 @@ def slice_leading(x: Any, start: int, stop: int) -> Any:
     shape = type_of(x).shape  # type: ignore[attr-defined]
     if (start, stop) == (0, shape[0]):
         return x
-    return slice_primitive(x, start_indices=(start, *[0] * (len(shape) - 1)), limit_indices=(stop, *shape[1:]), strides=None)
+    return slice_primitive(
+        x, start_indices=(start, *[0] * (len(shape) - 1)), limit_indices=(stop, *shape[1:]), strides=None
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import tree
-from weft.base.errors import UnboundAxisError
+from weft.base.errors import UnboundAxisError, message
 from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.types import type_of
@@ -45,7 +45,9 @@ def axis_size(axis_name: Name) -> int:
 
 def no_groups(function: str, axis_index_groups: Any) -> None:
     if axis_index_groups is not None:
-        raise ValueError(f"lax.{function}: axis_index_groups are not supported over the axes of a vmap.")
+        what = f"lax.{function}: axis_index_groups are not supported over the axes of a vmap."
+        fix = "nest two vmaps with a name each, and communicate over the inner one"
+        raise ValueError(message(what, received=f"{axis_index_groups}", fix=fix, at=user_line()))
 
 
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
@@ -133,7 +135,8 @@ def psum_scatter(x: Any, axis_name: Name, *, scatter_dimension: int = 0, axis_in
         fits = shape[scatter_dimension] % size == 0 if tiled else shape[scatter_dimension] == size
         if not fits:
             need = f"a multiple of {size}" if tiled else f"equal to {size}"
-            raise ValueError(f"lax.psum_scatter: dimension {scatter_dimension} of {shape} must be {need}, the size of axis {name!r}.")
+            what = f"lax.psum_scatter: dimension {scatter_dimension} must be {need}, the size of axis {name!r}."
+            raise ValueError(message(what, received=f"shape {shape}", at=user_line()))
         return collectives.reduce_scatter(leaf, axis_name=name, axis_size=size, scatter_dimension=scatter_dimension, tiled=tiled)
 
     return tree.map(one, x)
@@ -149,7 +152,8 @@ def all_to_all(x: Any, axis_name: Name, split_axis: int, concat_axis: int, *, ax
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
         if (shape[split_axis] % size if tiled else shape[split_axis] != size) != 0:
             need = f"a multiple of {size}" if tiled else f"equal to {size}"
-            raise ValueError(f"lax.all_to_all: dimension {split_axis} of {shape} must be {need}, the size of axis {name!r}.")
+            what = f"lax.all_to_all: dimension {split_axis} must be {need}, the size of axis {name!r}."
+            raise ValueError(message(what, received=f"shape {shape}", at=user_line()))
         params = {"axis_name": name, "axis_size": size}
         if not tiled:
             return collectives.all_to_all(leaf, split_axis=split_axis, concat_axis=concat_axis, **params)
@@ -167,14 +171,15 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
     for column, word in ((0, "source"), (1, "destination")):
         found = [p[column] for p in pairs]
         if len(set(found)) != len(found) or any(not 0 <= f < size for f in found):
-            raise ValueError(f"lax.ppermute: every {word} must appear once and lie in range({size}), got {pairs}.")
+            what = f"lax.ppermute: every {word} must appear once and lie in range({size})."
+            raise ValueError(message(what, received=f"perm={pairs}", at=user_line()))
     return tree.map(lambda leaf: collectives.ppermute(leaf, axis_name=name, perm=pairs), x)
 
 
 def pshuffle(x: Any, axis_name: Name, perm: Sequence[int]) -> Any:
     """Element i receives from element `perm[i]`."""
     if sorted(perm) != list(range(len(perm))):
-        raise ValueError(f"lax.pshuffle needs a permutation, got {list(perm)}.")
+        raise ValueError(message("lax.pshuffle needs a permutation.", received=str(list(perm)), at=user_line()))
     return ppermute(x, axis_name, list(zip(perm, range(len(perm)), strict=True)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.index_map import sum_of
@@ -37,10 +38,11 @@ class concatenate(Indexing):
                     received=" and ".join(t.short() for t in types),
                 )
             if other.dtype != first.dtype:
-                names = " and ".join(t.short() for t in types)
-                raise TypeError(
-                    f"concatenate needs operands of one dtype, got {names} (at {user_line()}). "
-                    "Convert with lax.convert_element_type, or use weft.numpy.concatenate, which promotes."
+                raise DtypeMismatchError(
+                    "concatenate needs operands of one dtype.",
+                    received=" and ".join(t.short() for t in types),
+                    fix="convert them with .astype, or use weft.numpy.concatenate, which promotes",
+                    at=user_line(),
                 )
         made = first if all(t.weak_type for t in types) else first.strong()
         return made.with_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))

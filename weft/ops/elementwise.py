@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, array_type
@@ -38,10 +39,11 @@ class Elementwise(Primitive):
         shape, weak = common_shape(self.name, types), all(t.weak_type for t in types)
         first = types[0]
         if any(t.dtype != first.dtype for t in types):
-            names = " and ".join(t.short() for t in types)
-            raise TypeError(
-                f"{self.name} needs operands of one dtype, got {names} (at {user_line()}). "
-                "Convert one with lax.convert_element_type, or use the weft.numpy function, which promotes."
+            raise DtypeMismatchError(
+                f"{self.name} needs operands of one dtype.",
+                received=" and ".join(t.short() for t in types),
+                fix="convert one with .astype, or use the weft.numpy function, which promotes",
+                at=user_line(),
             )
         return self._result(shape, first.dtype, weak, None, params)
 

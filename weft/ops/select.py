@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, array_type
@@ -37,9 +38,11 @@ class select_n(Elementwise):
         first = cases[0]
         if any(c is not first for c in cases):
             if any(c.dtype != first.dtype for c in cases):
-                raise TypeError(
-                    f"select_n needs cases of one dtype, got {', '.join(c.short() for c in cases)} (at {user_line()}). "
-                    "Convert with lax.convert_element_type, or use weft.numpy.where, which promotes."
+                raise DtypeMismatchError(
+                    "select_n needs cases of one dtype.",
+                    received=", ".join(c.short() for c in cases),
+                    fix="convert them with .astype, or use weft.numpy.where, which promotes",
+                    at=user_line(),
                 )
             return array_type(common_shape("select_n", (*cases, which)), first.dtype, all(c.weak_type for c in cases))
         if which.shape and which.shape != first.shape:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
@@ -227,9 +228,11 @@ class dynamic_update_slice(Primitive):
                 fix="the update has the operand's rank and is nowhere larger",
             )
         if update.dtype != x.dtype:
-            raise TypeError(
-                f"dynamic_update_slice needs operands of one dtype, got {x.short()} and {update.short()} "
-                f"(at {user_line()})."
+            raise DtypeMismatchError(
+                "dynamic_update_slice needs operands of one dtype.",
+                received=f"{x.short()} and {update.short()}",
+                fix="convert the update with .astype",
+                at=user_line(),
             )
         return x if x.weak_type == update.weak_type else x.strong()
 

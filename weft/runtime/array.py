@@ -130,10 +130,15 @@ class ConcreteArray(Array):
         return view
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
-        value = self._value.copy() if copy else self._value
-        if not value.flags.writeable and (max_version is None or max_version < (1, 0)):
-            value = value.copy()  # consumers before DLPack 1.0 cannot be told that a buffer is read-only
-        return value.__dlpack__(max_version=max_version) if max_version is not None else value.__dlpack__()
+        if not copy and max_version is not None and max_version >= (1, 0):
+            try:
+                return np.asarray(self).__dlpack__(max_version=max_version)  # a view that says it is read-only
+            except TypeError:  # NumPy 2.0 knows no versions
+                pass
+        if copy is False:
+            raise BufferError("An array cannot be shared with a consumer that might write to it; allow a copy.")
+        # Who cannot be told that a buffer is read-only gets one of its own.
+        return self._value.copy().__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._value.__dlpack_device__()
@@ -177,7 +182,7 @@ class ConcreteArray(Array):
         return _rebuild, (np.asarray(self._value), self.aval)
 
     def __copy__(self) -> ConcreteArray:
-        return self
+        return ConcreteArray(self._value, self.aval, self._device)  # of its own, in that deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
         return ConcreteArray(self._value.copy(), self.aval, self._device)
@@ -229,8 +234,10 @@ def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> Concre
     return ConcreteArray(converted, array_type(converted.shape, converted.dtype, weak_type))
 
 
-def lift(value: Any) -> ConcreteArray:
-    """A NumPy value or a Python number as an array; numbers are weakly typed."""
+def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
+    """A NumPy value or a Python number as an array; numbers are weakly typed. `aval` is the type, where it is known."""
+    if aval is not None:
+        return ConcreteArray(value, aval)
     aval = type_of(value)
     assert isinstance(aval, ArrayType)
     converted = dtypes.canonical_array(value)

@@ -108,7 +108,8 @@ class Tracer(Array):
 
 
 def ambiguous(aval: Any) -> str:
-    return f"The truth value of an array with more than one element is ambiguous: {aval.short()}."
+    elements = "no elements" if 0 in aval.shape else "more than one element"
+    return f"The truth value of an array with {elements} is ambiguous: {aval.short()}."
 
 
 def check_leak(tracer: Tracer, made_at: Location | None, finished: bool, where: str) -> None:

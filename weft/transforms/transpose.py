@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.ir.context import context, lifted
+from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, accumulate, instantiate
 from weft.ir.types import Type
@@ -31,7 +32,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
 
     def read(atom: Atom) -> Any:
         if type(atom) is Literal:
-            return lifted(atom.val)
+            return lifted(literal(atom))
         return Linear(atom.aval) if atom in linear else values[atom]
 
     try:

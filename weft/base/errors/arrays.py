@@ -155,16 +155,16 @@ class InconclusiveDimensionOperation(WeftError):
 
     Wrong::
 
-        import weft
+        from weft.indexing.dimension import symbol
 
-        (n,) = weft.export.symbolic_shape("n")
+        n = symbol("n")
         bool(n > 4)
 
     Right::
 
-        import weft
+        from weft.indexing.dimension import symbol
 
-        (n,) = weft.export.symbolic_shape("n", constraints=["n >= 5"])
+        n = symbol("n", lower=5)
         bool(n > 4)
     """
 

@@ -207,6 +207,14 @@ class KernelBuilder:
         key = (Fold, op, vector, width)
         return self._known(key) or self._make(key, vector.dtype, lambda result: Fold(result, op, vector, width))
 
+    def recall(self, key: Any) -> Value | None:
+        """What was remembered under a key in this block or one around it."""
+        return self._known(key)
+
+    def remember(self, key: Any, value: Value) -> None:
+        """Remember a value for as long as this block is open."""
+        self._blocks[-1].known[key] = value
+
     def _known(self, key: Any) -> Value | None:
         for block in reversed(self._blocks):
             found = block.known.get(key)

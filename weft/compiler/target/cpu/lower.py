@@ -6,16 +6,13 @@ where the machine masks every type, in the one body there is; elsewhere the body
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, assert_never
 
-import numpy as np
-
-from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import (
     Buffer,
+    Carry,
     Compute,
     Constant,
     Fold,
@@ -28,7 +25,6 @@ from weft.compiler.kernel.ir import (
     Position,
     Statement,
     Store,
-    Term,
     Value,
     Variable,
 )
@@ -36,10 +32,8 @@ from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.memory import Memory, Place
-from weft.compiler.target.lanes import Lanes
-from weft.compiler.target.llvm import i1, i32, i64
-
-Lane = Any
+from weft.compiler.target.lanes_tmp import Lane, Lanes
+from weft.compiler.target.llvm import constant, constant_vector, i1, i32, i64
 
 
 def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
@@ -51,11 +45,320 @@ def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
 
 def lower_into(module: llvm.Module, kernel: Kernel, features: Features, name: str) -> None:
     """Add a kernel to a module, as a function of the given name."""
-    parameters = [
-        llvm.Parameter("buffers", llvm.ptr),
-        llvm.Parameter("begin", i64),
-        llvm.Parameter("end", i64),
-    ]
+    parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
     _Lowering(function, kernel, features).run()
     function.ret()
+
+
+class _Lowering:
+    """Writes one function. `variables` has loop variables as i64, that of a loop over lanes as its first lane."""
+
+    def __init__(self, function: llvm.Function, kernel: Kernel, features: Features) -> None:
+        self.f = function
+        self.kernel = kernel
+        self.features = features
+        self.widths = widths(kernel)
+        self.values: dict[Value, Lane] = {}
+        self.variables: dict[Variable, llvm.Value] = {}
+        self.pointers: dict[Buffer, llvm.Value] = {}
+        self.memory: dict[Any, Memory] = {}
+        # Scalars made from indices, by block: what an outer block has made is known in inner ones.
+        self.scalars: list[dict[Any, llvm.Value]] = [{}]
+        # Of the loop over lanes around this statement: its variable, how far lanes are apart, how many, which take part.
+        self.variable: Variable | None = None
+        self.step = 0
+        self.width = 1
+        self.mask: llvm.Value | None = None
+
+    def run(self) -> None:
+        table, self.begin, self.end = self.f.arguments
+        for number, buffer in enumerate(self.kernel.buffers):
+            self.pointers[buffer] = self.f.load(llvm.ptr, self.f.offset(table, llvm.ptr, number), 8)
+        self.block(self.kernel.body)
+
+    def block(self, body: Iterable[Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Scalars made in a block that may not run are not known after it."""
+        self.scalars.append({})
+        yield
+        self.scalars.pop()
+
+    def statement(self, statement: Any) -> None:
+        match statement:
+            case Constant(result, number):
+                self.values[result] = Lanes(self.f, 1).constant(number, result.dtype)
+            case Position(result, index):
+                self.values[result] = self.position(index, result.dtype)
+            case Load(result, buffer, index, condition, otherwise):
+                self.values[result] = self.load(buffer, index, condition, otherwise)
+            case Store(buffer, index, value, condition):
+                self.store(buffer, index, value, condition)
+            case Compute(result, op, operands, params):
+                self.values[result] = self.compute(op, [self.values[v] for v in operands], params)
+            case Fold(result, op, vector, width):
+                self.values[result] = self.fold(op, self.spread(self.values[vector], width), width)
+            case If(condition, body):
+                with self.f.when(self.values[condition].parts[0]), self.scope():
+                    self.block(body)
+            case Loop(kind=Kind.LANES):
+                self.loop_over_lanes(statement)
+            case Loop():
+                self.loop(statement)
+            case _:
+                assert_never(statement)
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def spread(self, lane: Lane, width: int) -> Lane:
+        """A scalar in all lanes; lanes as they are."""
+        return lane if lane.width == width else lane.with_parts([self.f.splat(part, width) for part in lane.parts])
+
+    def compute(self, op: str, operands: Sequence[Lane], params: Any) -> Lane:
+        width = max(lane.width for lane in operands)
+        return Lanes(self.f, width).apply(op, [self.spread(lane, width) for lane in operands], params)
+
+    def fold(self, op: str, lane: Lane, width: int) -> Lane:
+        """Halves onto each other until one is left."""
+        while width > 1:
+            width //= 2
+            low, high = (lane.with_parts([self.half(p, start, width) for p in lane.parts]) for start in (0, width))
+            lane = self.compute(op, [low, high], {})
+        return lane
+
+    def half(self, part: llvm.Value, start: int, width: int) -> llvm.Value:
+        return self.f.extract(part, start) if width == 1 else self.f.shuffle(part, None, range(start, start + width))
+
+    def position(self, index: Index, dtype: Any) -> Lane:
+        base, stride, offsets = self.index(index)
+        lanes = Lanes(self.f, 1)
+        element = llvm.integer(dtype.itemsize * 8)
+        narrow = self.f.trunc(base, element)
+        if not stride and offsets is None:
+            return lanes.integer(narrow, dtype)
+        total = self.f.splat(narrow, self.width)
+        if stride:
+            steps = [lane * stride for lane in range(self.width)]
+            total = self.f.add(total, constant_vector(steps, element) if self.width > 1 else constant(0, element))
+        if offsets is not None:
+            total = self.f.add(total, self.f.trunc(offsets, llvm.vector(element, self.width)))
+        return lanes.integer(total, dtype)
+
+    # -- indices ---------------------------------------------------------------------------------------------------
+
+    def index(self, index: Index) -> tuple[llvm.Value, int, llvm.Value | None]:
+        """An index as a number for the first lane, how far lanes are apart, and what else differs between them."""
+        stride, offsets = 0, None
+        uniform: list[tuple[Any, int]] = []
+        for term, coefficient in index.terms:
+            if isinstance(term, Variable):
+                if term is self.variable and self.width > 1:
+                    stride += coefficient * self.step
+                uniform.append((term, coefficient))
+            elif self.values[term].width == 1:
+                uniform.append((term, coefficient))
+            else:
+                wide = self.values[term].wide_integer(self.f)
+                scaled = self.f.mul(wide, constant(coefficient, wide.type)) if coefficient != 1 else wide
+                offsets = scaled if offsets is None else self.f.add(offsets, scaled)
+        return self.scalar(index.constant, uniform), stride, offsets
+
+    def scalar(self, number: int, terms: Sequence[tuple[Any, int]]) -> llvm.Value:
+        """number + sum of coefficient * term as i64; equal ones are made once."""
+        key = (number, frozenset(terms))
+        for known in reversed(self.scalars):
+            if key in known:
+                return known[key]
+        total = None
+        for term, coefficient in terms:
+            part = self.variables[term] if isinstance(term, Variable) else self.values[term].wide_integer(self.f)
+            if coefficient != 1:
+                part = self.f.mul(part, constant(coefficient, i64))
+            total = part if total is None else self.f.add(total, part)
+        if total is None:
+            total = constant(number, i64)
+        elif number:
+            total = self.f.add(total, constant(number, i64))
+        self.scalars[-1][key] = total
+        return total
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def place(self, buffer: Buffer, index: Index, safe: bool) -> tuple[Memory, Place]:
+        memory = self.memory.get(buffer.dtype)
+        if memory is None:
+            memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
+        base, stride, offsets = self.index(index)
+        return memory, Place(memory.address(self.pointers[buffer], base, safe and offsets is None), stride, offsets, safe)
+
+    def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
+        memory, place = self.place(buffer, index, condition is None)
+        lanes = Lanes(self.f, 1)
+        if condition is None or otherwise is None:
+            if not place.stride and place.offsets is None:
+                return lanes.loaded(memory.load_one(place.base), buffer.dtype)
+            return lanes.loaded(memory.load(place, self.width, self.mask, None), buffer.dtype)
+        holds, rest = self.values[condition].parts[0], self.values[otherwise]
+        if not place.stride and place.offsets is None:
+            return self.load_uniform(memory, place, buffer.dtype, holds, rest)
+        rest = self.spread(rest, self.width)
+        mask = self.both(self.f.splat(holds, self.width) if not holds.type.is_vector else holds, self.mask)
+        return lanes.loaded(memory.load(place, self.width, mask, lanes.stored(rest)), buffer.dtype)
+
+    def load_uniform(self, memory: Memory, place: Place, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
+        """One element, read if a lane asks for it."""
+        lanes = Lanes(self.f, 1)
+        zeros = [llvm.zero(memory.element)] * memory.parts
+        asked = self.both(holds, self.mask) if holds.type.is_vector else holds
+        with self.f.when(self.f.reduce("or", asked), *zeros) as region, self.scope():
+            region.give(*memory.load_one(place.base))
+        read = lanes.loaded(region.results, dtype)
+        width = max(rest.width, holds.type.count)
+        read, rest = self.spread(read, width), self.spread(rest, width)
+        return read.with_parts([self.f.select(holds, a, b) for a, b in zip(read.parts, rest.parts, strict=True)])
+
+    def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
+        memory, place = self.place(buffer, index, condition is None)
+        lanes = Lanes(self.f, 1)
+        holds = None if condition is None else self.values[condition].parts[0]
+        if self.width == 1:
+            numbers = lanes.stored(self.values[value])
+            if holds is None:
+                memory.store_one(numbers, place.base)
+            else:
+                with self.f.when(holds), self.scope():
+                    memory.store_one(numbers, place.base)
+            return
+        if holds is not None and not holds.type.is_vector:
+            holds = self.f.splat(holds, self.width)
+        mask = self.mask if holds is None else self.both(holds, self.mask)
+        memory.store(lanes.stored(self.spread(self.values[value], self.width)), place, mask)
+
+    def both(self, a: llvm.Value, b: llvm.Value | None) -> llvm.Value:
+        return a if b is None else self.f.and_(a, b)
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def initial(self, carry: Carry) -> Lane:
+        """A carry at the start, as wide as it will be. In lanes it is always spread, since what it becomes may differ."""
+        width = self.widths[carry.inside] if self.variable is None else self.width
+        return self.spread(self.values[carry.initial], width)
+
+    def stop(self, loop: Loop) -> llvm.Value:
+        """The bound of the variable, with the limit."""
+        bound = constant(loop.stop, i64)
+        return bound if loop.limit is None else self.f.smin(bound, self.scalar(loop.limit.constant, loop.limit.terms))
+
+    def loop(self, loop: Loop) -> None:
+        threads = loop.kind is Kind.THREADS
+        bounds = (self.begin, self.end, 1) if threads else (constant(loop.start, i64), self.stop(loop), loop.step)
+        started = [self.initial(carry) for carry in loop.carries]
+        with self.f.loop(*bounds, carried=_flat(started)) as index, self.scope():
+            number: llvm.Value = index
+            if threads and loop.step != 1:
+                number = self.f.mul(number, constant(loop.step, i64))
+            if threads and loop.start:
+                number = self.f.add(number, constant(loop.start, i64))
+            self.variables[loop.variable] = number
+            self.enter(loop, _unflat(started, index.values))
+            self.block(loop.body)
+            index.give(*_flat(self.finals(loop, started)))
+        self.leave(loop, _unflat(started, index.results))
+
+    def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
+        for carry, lane in zip(loop.carries, carried, strict=True):
+            self.values[carry.inside] = lane
+
+    def finals(self, loop: Loop, like: Sequence[Lane]) -> list[Lane]:
+        return [self.spread(self.values[c.final], a.width) for c, a in zip(loop.carries, like, strict=True)]
+
+    def leave(self, loop: Loop, carried: Sequence[Lane]) -> None:
+        for carry, lane in zip(loop.carries, carried, strict=True):
+            self.values[carry.result] = lane
+
+    def loop_over_lanes(self, loop: Loop) -> None:
+        """Whole vectors without masks and then a tail, or one masked loop where that costs nothing."""
+        before = self.variable, self.step, self.width, self.mask
+        carried = [self.spread(self.values[c.initial], loop.width) for c in loop.carries]
+        start, stop = constant(loop.start, i64), self.stop(loop)
+        self.variable, self.step, self.width, self.mask = loop.variable, loop.step, loop.width, None
+        whole, rest = divmod(loop.count, loop.width)
+        if loop.width == 1 or (loop.limit is None and not rest):
+            carried = self.vectors(loop, start, stop, carried, masked=False)
+        elif self.features.masks and (whole or loop.limit is not None):
+            carried = self.vectors(loop, start, stop, carried, masked=True)
+        else:
+            edge = constant(loop.start + whole * loop.width * loop.step, i64)
+            if loop.limit is not None:
+                edge = self.edge(loop, stop)
+            if whole:
+                carried = self.vectors(loop, start, edge, carried, masked=False)
+            carried = self.tail(loop, edge, stop, carried)
+        self.variable, self.step, self.width, self.mask = before
+        self.leave(loop, carried)
+
+    def edge(self, loop: Loop, stop: llvm.Value) -> llvm.Value:
+        """Where the first vector starts that is not whole, if the bound is known only now."""
+        start = constant(loop.start, i64)
+        left = self.f.smax(self.f.sub(stop, start), constant(0, i64))
+        stride = constant(loop.width * loop.step, i64)
+        # Lanes are `step` apart, so the last vector is whole already if its last lane is below the bound.
+        reach = self.f.add(left, constant(loop.step - 1, i64))
+        return self.f.add(self.f.sub(reach, self.f.urem(reach, stride)), start)
+
+    def vectors(
+        self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool
+    ) -> list[Lane]:
+        """A loop that takes one vector at a time."""
+        if not masked and loop.limit is None and loop.count // loop.width == 1:
+            return self.vector(loop, start, None, carried)
+        with self.f.loop(start, stop, loop.width * loop.step, carried=_flat(carried)) as index, self.scope():
+            mask = self.lanes_below(loop, index, stop) if masked else None
+            index.give(*_flat(self.vector(loop, index, mask, _unflat(carried, index.values))))
+        return _unflat(carried, index.results)
+
+    def vector(self, loop: Loop, at: llvm.Value, mask: llvm.Value | None, carried: list[Lane]) -> list[Lane]:
+        """One turn of the body; carries change only in the lanes that take part."""
+        self.variables[loop.variable], self.mask = at, mask
+        self.enter(loop, carried)
+        with self.scope():
+            self.block(loop.body)
+        finals = self.finals(loop, carried)
+        return finals if mask is None else [self.chosen(mask, a, b) for a, b in zip(finals, carried, strict=True)]
+
+    def chosen(self, mask: llvm.Value, a: Lane, b: Lane) -> Lane:
+        return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
+
+    def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
+        """Which lanes of the vector that starts at `at` are below the bound."""
+        left = self.f.sub(stop, at)
+        if loop.stop - loop.start >= 1 << 31:
+            left = self.f.smin(left, constant(loop.width * loop.step, i64))
+        steps = constant_vector([lane * loop.step for lane in range(loop.width)], i32)
+        return self.f.icmp("slt", steps, self.f.splat(self.f.trunc(left, i32), loop.width))
+
+    def tail(self, loop: Loop, edge: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
+        """What is left after whole vectors: masked if it carries lanes, else one element at a time."""
+        if not carried:
+            self.width = 1
+            with self.f.loop(edge, stop, loop.step) as index:
+                self.vector(loop, index, None, [])
+            return []
+        with self.f.when(self.f.icmp("slt", edge, stop), *_flat(carried)) as region, self.scope():
+            mask = self.lanes_below(loop, edge, stop)
+            region.give(*_flat(self.vector(loop, edge, mask, carried)))
+        return _unflat(carried, region.results)
+
+
+def _flat(lanes: Sequence[Lane]) -> list[llvm.Value]:
+    return [part for lane in lanes for part in lane.parts]
+
+
+def _unflat(like: Sequence[Lane], parts: Sequence[llvm.Value]) -> list[Lane]:
+    """Lanes of the same dtypes from their parts laid end to end."""
+    left = iter(parts)
+    return [lane.with_parts([next(left) for _ in lane.parts]) for lane in like]

@@ -1,0 +1,79 @@
+"""Merging of loops: two loops, one directly in the other, whose every access advances together become one.
+
+for i in 4: for j in 8: y[8 i + j] = x[8 i + j]     ->     for k in 32: y[k] = x[k]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store, Variable
+
+
+def merge_loops(kernel: Kernel) -> Kernel:
+    """The kernel with every pair of loops merged that can be."""
+    return Kernel(kernel.name, kernel.buffers, tuple(_merged(s) for s in kernel.body))
+
+
+def _merged(statement: Statement) -> Statement:
+    if isinstance(statement, If):
+        return If(statement.condition, tuple(_merged(s) for s in statement.body))
+    if not isinstance(statement, Loop):
+        return statement
+    loop = replace(statement, body=tuple(_merged(s) for s in statement.body))
+    while (pair := _pair(loop)) is not None:
+        loop = pair
+    return loop
+
+
+def _pair(outer: Loop) -> Loop | None:
+    """Outer and inner loop as one, or None."""
+    if len(outer.body) != 1 or not isinstance(outer.body[0], Loop):
+        return None
+    inner = outer.body[0]
+    plain = all(x.start == 0 and x.step == 1 and not x.carries and x.limit is None for x in (outer, inner))
+    if not plain or outer.kind is Kind.LANES:
+        return None
+    if inner.stop == 1 and inner.kind is not Kind.LANES:
+        return replace(outer, body=_without(inner.body, inner.variable))
+    for index in _indices(inner.body):
+        if index.coefficient(outer.variable) != index.coefficient(inner.variable) * inner.stop:
+            return None
+    # What was outside of the inner loop is gone from every index: the inner variable now runs over both.
+    kind = Kind.LANES if inner.kind is Kind.LANES else outer.kind
+    return replace(inner, stop=outer.stop * inner.stop, kind=kind, body=_without(inner.body, outer.variable))
+
+
+def _indices(body: Sequence[Statement]) -> Iterator[Index]:
+    for statement in body:
+        match statement:
+            case Load() | Store() | Position():
+                yield statement.index
+            case Loop():
+                if statement.limit is not None:
+                    yield statement.limit
+                yield from _indices(statement.body)
+            case If():
+                yield from _indices(statement.body)
+
+
+def _without(body: Sequence[Statement], variable: Variable) -> tuple[Statement, ...]:
+    """The statements with a variable taken out of every index."""
+
+    def index(i: Index) -> Index:
+        return Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
+
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Load() | Store() | Position():
+                made.append(replace(statement, index=index(statement.index)))
+            case Loop():
+                limit = None if statement.limit is None else index(statement.limit)
+                made.append(replace(statement, body=_without(statement.body, variable), limit=limit))
+            case If():
+                made.append(If(statement.condition, _without(statement.body, variable)))
+            case _:
+                made.append(statement)
+    return tuple(made)

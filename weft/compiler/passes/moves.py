@@ -1,0 +1,277 @@
+"""Rules about moving elements: movements that do nothing, and two in a row that are one. Part of canonicalize and simplify.
+
+The normal form: no squeeze; a broadcast that only inserts dimensions of size 1, and a transpose that only moves such, is
+a reshape; the operand of a broadcast has no dimensions of size 1; slices say strides only if they skip something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft.compiler.rewrite import Match, Rules, literal, operands, operation, rule
+from weft.ir.jaxpr import Atom, Equation, Literal
+from weft.ops.families import Indexing, inverse_permutation
+
+x, y, s = operands("x y s")
+c = literal("c")
+broadcast, reshape, transpose = operation("broadcast_in_dim"), operation("reshape"), operation("transpose")
+slice_, pad, rev, concatenate = operation("slice"), operation("pad"), operation("rev"), operation("concatenate")
+
+
+def shape_of(atom: Atom) -> Any:
+    return atom.aval.shape  # type: ignore[attr-defined]
+
+
+def is_static(shape: Sequence[Any]) -> bool:
+    return all(type(d) is int for d in shape)
+
+
+def without_ones(shape: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(d for d in shape if d != 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- reshaping
+
+
+@rule(operation("squeeze")(x))
+def squeeze_is_reshape(m: Match, x: Atom) -> Any:
+    return m.reshape(x, m.shape)
+
+
+@rule(reshape(x))
+def reshape_to_same(m: Match, x: Atom) -> Any:
+    return x if shape_of(x) == m.shape else None
+
+
+@rule(reshape(reshape(x)))
+def merge_reshapes(m: Match, x: Atom) -> Any:
+    return m.reshape(x, m.shape)
+
+
+# --------------------------------------------------------------------------------------------------------- transposing
+
+
+@rule(transpose(x))
+def transpose_of_nothing(m: Match, x: Atom) -> Any:
+    """The axes of more than one element keep their order, so nothing moves in memory."""
+    shape = shape_of(x)
+    moving = [p for p in m.params["permutation"] if shape[p] != 1]
+    return m.reshape(x, m.shape) if moving == sorted(moving) else None
+
+
+@rule(transpose(transpose(x).named("inner")))
+def merge_transposes(m: Match, x: Atom, inner: Equation) -> Any:
+    order = tuple(inner.params["permutation"][p] for p in m.params["permutation"])
+    return m.make("transpose", x, permutation=order)
+
+
+@rule(transpose(broadcast(x).named("inner")))
+def transpose_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
+    back = inverse_permutation(m.params["permutation"])
+    places = [back[d] for d in inner.params["broadcast_dimensions"]]
+    order = tuple(sorted(range(len(places)), key=places.__getitem__))
+    moved = x if order == tuple(range(len(order))) else m.make("transpose", x, permutation=order)
+    return m.make("broadcast_in_dim", moved, shape=m.shape, broadcast_dimensions=tuple(sorted(places)))
+
+
+# -------------------------------------------------------------------------------------------------------- broadcasting
+
+
+@rule(broadcast(x))
+def broadcast_of_nothing(m: Match, x: Atom) -> Any:
+    """Only dimensions of size 1 are new, so nothing is repeated. A broadcast literal stays one."""
+    if type(x) is Literal or without_ones(shape_of(x)) != without_ones(m.shape):
+        return None
+    return m.reshape(x, m.shape)
+
+
+@rule(broadcast(x))
+def broadcast_without_ones(m: Match, x: Atom) -> Any:
+    shape = shape_of(x)
+    if 1 not in shape:
+        return None
+    kept = tuple(d for n, d in zip(shape, m.params["broadcast_dimensions"], strict=True) if n != 1)
+    return m.make("broadcast_in_dim", m.reshape(x, without_ones(shape)), shape=m.shape, broadcast_dimensions=kept)
+
+
+@rule(broadcast(broadcast(x).named("inner")))
+def merge_broadcasts(m: Match, x: Atom, inner: Equation) -> Any:
+    outer = m.params["broadcast_dimensions"]
+    placed = tuple(outer[d] for d in inner.params["broadcast_dimensions"])
+    return m.make("broadcast_in_dim", x, shape=m.shape, broadcast_dimensions=placed)
+
+
+@rule(operation(Indexing)(broadcast(s)))
+def move_repeated_scalar(m: Match, s: Atom) -> Any:
+    """However the copies of one scalar are moved, they are copies of it."""
+    return None if shape_of(s) or not m.shape else m.spread(s, m.shape)
+
+
+@rule(reshape(broadcast(s)))
+def reshape_repeated_scalar(m: Match, s: Atom) -> Any:
+    """One copy of a scalar is the scalar."""
+    return None if shape_of(s) or m.shape else s
+
+
+# ------------------------------------------------------------------------------------------------------------- slicing
+
+
+@rule(slice_(x))
+def slice_of_everything(m: Match, x: Atom) -> Any:
+    return x if shape_of(x) == m.shape else None
+
+
+@rule(slice_(x))
+def slice_without_strides(m: Match, x: Atom) -> Any:
+    """Strides of 1, and those over at most one element, are not said."""
+    strides = m.params["strides"]
+    if strides is None or not is_static(m.shape):
+        return None
+    if any(step != 1 and size > 1 for step, size in zip(strides, m.shape, strict=True)):
+        return None
+    starts = m.params["start_indices"]
+    limits = tuple(start + size for start, size in zip(starts, m.shape, strict=True))
+    return m.make("slice", x, start_indices=starts, limit_indices=limits, strides=None)
+
+
+@rule(slice_(slice_(x).named("inner")))
+def merge_slices(m: Match, x: Atom, inner: Equation) -> Any:
+    if not is_static(shape_of(x)):
+        return None
+    ones = (1,) * len(m.shape)
+    starts, limits, strides = [], [], []
+    for size, first, step, second, inner_step in zip(
+        m.shape,
+        m.params["start_indices"],
+        m.params["strides"] or ones,
+        inner.params["start_indices"],
+        inner.params["strides"] or ones,
+        strict=True,
+    ):
+        start, stride = (second + first * inner_step, step * inner_step) if size else (0, 1)
+        starts.append(start)
+        limits.append(start + (size - 1) * stride + 1 if size else start)
+        strides.append(stride)
+    steps = tuple(strides) if any(n != 1 for n in strides) else None
+    return m.make("slice", x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=steps)
+
+
+@rule(slice_(broadcast(x).named("inner")))
+def slice_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
+    """Dimensions that the broadcast repeats become shorter, the others are cut in its operand."""
+    placed = inner.params["broadcast_dimensions"]
+    if not placed or 1 in shape_of(x):
+        return None
+    params = {k: v if v is None else tuple(v[d] for d in placed) for k, v in m.params.items()}
+    return m.make("broadcast_in_dim", m.make("slice", x, **params), shape=m.shape, broadcast_dimensions=placed)
+
+
+@rule(operation("dynamic_slice")())
+def dynamic_slice_in_known_place(m: Match) -> Any:
+    """The start is known, or there is only one place."""
+    x, *starts = m.equation.invars
+    whole, sizes = shape_of(x), m.params["slice_sizes"]
+    if not is_static(whole):
+        return None
+    places = []
+    for start, n, size in zip(starts, whole, sizes, strict=True):
+        if type(start) is Literal:
+            places.append(min(max(int(start.val), 0), n - size))
+        elif n == size:
+            places.append(0)
+        else:
+            return None
+    limits = tuple(p + size for p, size in zip(places, sizes, strict=True))
+    return m.make("slice", x, start_indices=tuple(places), limit_indices=limits, strides=None)
+
+
+@rule(operation("dynamic_update_slice")())
+def update_of_everything(m: Match) -> Any:
+    update = m.equation.invars[1]
+    return update if shape_of(update) == m.shape else None
+
+
+# ---------------------------------------------------------------------------------------- padding, reversing, joining
+
+
+@rule(pad(x, y))
+def pad_by_nothing(m: Match, x: Atom) -> Any:
+    sizes = zip(m.params["padding_config"], shape_of(x), strict=True)
+    nothing = all(low == high == 0 and (not inside or n in (0, 1)) for (low, high, inside), n in sizes)
+    return x if nothing else None
+
+
+@rule(pad(x, y))
+def cropping_is_slice(m: Match, x: Atom) -> Any:
+    """Padding by negative amounts only."""
+    shape, config = shape_of(x), m.params["padding_config"]
+    if not is_static(shape) or any(low > 0 or high > 0 or inside for low, high, inside in config):
+        return None
+    if any(-low > n for (low, _, _), n in zip(config, shape, strict=True)):
+        return None
+    starts = tuple(-low for low, _, _ in config)
+    limits = tuple(start + size for start, size in zip(starts, m.shape, strict=True))
+    return m.make("slice", x, start_indices=starts, limit_indices=limits, strides=None)
+
+
+@rule(rev(x))
+def reverse_of_nothing(m: Match, x: Atom) -> Any:
+    shape, dimensions = shape_of(x), m.params["dimensions"]
+    moving = tuple(d for d in dimensions if shape[d] not in (0, 1))
+    if len(moving) == len(dimensions) and moving:
+        return None
+    return m.make("rev", x, dimensions=moving) if moving else x
+
+
+@rule(rev(rev(x).named("inner")))
+def merge_reverses(m: Match, x: Atom, inner: Equation) -> Any:
+    once = tuple(sorted(set(m.params["dimensions"]) ^ set(inner.params["dimensions"])))
+    return m.make("rev", x, dimensions=once) if once else x
+
+
+@rule(operation("tile")(x))
+def tile_once(m: Match, x: Atom) -> Any:
+    return x if all(count == 1 for count in m.params["reps"]) else None
+
+
+@rule(concatenate())
+def concatenate_nonempty(m: Match) -> Any:
+    """Operands without elements go; a single operand is the result."""
+    given, dimension = m.equation.invars, m.params["dimension"]
+    filled = [a for a in given if shape_of(a)[dimension] != 0] or [given[0]]
+    if len(filled) == 1:
+        return filled[0] if shape_of(filled[0]) == m.shape else None
+    return m.make("concatenate", *filled, dimension=dimension) if len(filled) < len(given) else None
+
+
+def elements(shape: Sequence[Any]) -> int:
+    return math.prod(shape)
+
+
+MOVES = Rules(
+    squeeze_is_reshape,
+    reshape_to_same,
+    merge_reshapes,
+    reshape_repeated_scalar,
+    transpose_of_nothing,
+    merge_transposes,
+    transpose_before_broadcast,
+    broadcast_of_nothing,
+    broadcast_without_ones,
+    merge_broadcasts,
+    move_repeated_scalar,
+    slice_of_everything,
+    slice_without_strides,
+    merge_slices,
+    slice_before_broadcast,
+    dynamic_slice_in_known_place,
+    update_of_everything,
+    pad_by_nothing,
+    cropping_is_slice,
+    reverse_of_nothing,
+    merge_reverses,
+    tile_once,
+    concatenate_nonempty,
+)

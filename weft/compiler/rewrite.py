@@ -1,0 +1,433 @@
+"""Rewriting by named rules: patterns over equations, and the one driver that applies them.
+
+A rule is a pattern in the algebra of the user and a function that says what to put in its place:
+
+    @rule(x * 1)
+    def multiply_by_one(m, x):
+        return x if m.kind in "iuf" else None       # None: the rule does not apply
+
+    @rule(reshape(reshape(x)))
+    def merge_reshapes(m, x):
+        return m.make("reshape", x, **m.params)
+
+The function gets what its argument names ask for: operands and inner equations by the names in the pattern, and `m`, the
+match, which knows the equation and makes new ones. Rules look at operands, never at users, so that one walk over the
+equations in order reaches the fixpoint: an equation is seen after all that it reads has settled.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.base.settings import config
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import NO_EFFECTS, Params, Primitive, lookup
+from weft.ir.printer import equation_text, to_text
+from weft.ir.types import array_type
+
+Definitions = dict[Any, Equation]
+Bound = dict[str, Any]
+
+# ------------------------------------------------------------------------------------------------------------ patterns
+
+
+class Pattern:
+    """What an operand looks like. Operators and `operation` build patterns as users build expressions."""
+
+    def __add__(self, other: Any) -> Apply:
+        return operation("add")(self, other)
+
+    def __sub__(self, other: Any) -> Apply:
+        return operation("sub")(self, other)
+
+    def __mul__(self, other: Any) -> Apply:
+        return operation("mul")(self, other)
+
+    def __truediv__(self, other: Any) -> Apply:
+        return operation("div")(self, other)
+
+    def __and__(self, other: Any) -> Apply:
+        return operation("and")(self, other)
+
+    def __or__(self, other: Any) -> Apply:
+        return operation("or")(self, other)
+
+    def __xor__(self, other: Any) -> Apply:
+        return operation("xor")(self, other)
+
+    def __neg__(self) -> Apply:
+        return operation("neg")(self)
+
+    def __invert__(self) -> Apply:
+        return operation("not")(self)
+
+    def match(self, atom: Atom, definitions: Definitions, bound: Bound) -> bool:
+        """Whether the operand fits; what the pattern names is entered into `bound`."""
+        raise NotImplementedError
+
+
+class Operand(Pattern):
+    """Any operand, under a name; named twice it must be the same value."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def match(self, atom: Atom, definitions: Definitions, bound: Bound) -> bool:
+        known = bound.setdefault(self.name, atom)
+        return known is atom or same_literal(known, atom)
+
+
+class AnyLiteral(Pattern):
+    """Any literal, under a name."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def match(self, atom: Atom, definitions: Definitions, bound: Bound) -> bool:
+        if type(atom) is not Literal:
+            return False
+        bound[self.name] = atom
+        return True
+
+
+class Exactly(Pattern):
+    """A literal with the bits of this number in its dtype: 0 is not -0.0."""
+
+    def __init__(self, value: Any):
+        self.value = value
+        self.bits: dict[Any, bytes] = {}
+
+    def match(self, atom: Atom, definitions: Definitions, bound: Bound) -> bool:
+        if type(atom) is not Literal:
+            return False
+        dtype = atom.val.dtype
+        bits = self.bits.get(dtype)
+        if bits is None:
+            bits = self.bits[dtype] = np.asarray(self.value).astype(dtype).tobytes()
+        return atom.val.tobytes() == bits
+
+
+class Apply(Pattern):
+    """The result of an operation on operands that fit; `named` binds its equation."""
+
+    def __init__(self, head: str | type[Primitive], operands: tuple[Pattern, ...] | None, name: str | None = None):
+        self.head, self.operands, self.name = head, operands, name
+        self._card: Primitive | None = None
+
+    def named(self, name: str) -> Apply:
+        return Apply(self.head, self.operands, name)
+
+    def accepts(self, card: Primitive) -> bool:
+        return card.name == self.head if isinstance(self.head, str) else isinstance(card, self.head)
+
+    def match(self, atom: Atom, definitions: Definitions, bound: Bound) -> bool:
+        equation = definitions.get(atom)
+        if equation is None or not self.accepts(equation.primitive):
+            return False
+        return self.match_equation(equation, definitions, bound)
+
+    def match_equation(self, equation: Equation, definitions: Definitions, bound: Bound) -> bool:
+        if self.operands is not None:
+            given = equation.invars
+            if len(given) != len(self.operands):
+                return False
+            for pattern, atom in zip(self.operands, given, strict=True):
+                if not pattern.match(atom, definitions, bound):
+                    return False
+        if self.name is not None:
+            bound[self.name] = equation
+        return True
+
+
+def operands(names: str) -> tuple[Operand, ...]:
+    """Names for operands, separated by spaces."""
+    return tuple(Operand(name) for name in names.split())
+
+
+def literal(name: str) -> AnyLiteral:
+    return AnyLiteral(name)
+
+
+def operation(head: str | type[Primitive]) -> Callable[..., Apply]:
+    """The operation of that name in patterns. A family stands for any of its members; without operands, on any."""
+
+    def apply(*given: Any) -> Apply:
+        patterns = tuple(g if isinstance(g, Pattern) else Exactly(g) for g in given)
+        return Apply(head, patterns or None)
+
+    return apply
+
+
+def same_literal(first: Any, second: Any) -> bool:
+    """Whether two operands are literals of one type with the same bits."""
+    if type(first) is not Literal or type(second) is not Literal:
+        return False
+    return first.aval == second.aval and first.val.tobytes() == second.val.tobytes()
+
+
+# --------------------------------------------------------------------------------------------------------------- rules
+
+
+class Match:
+    """A place where a pattern fits: the equation there, and a maker of equations to put in its place."""
+
+    __slots__ = ("definitions", "equation", "made")
+
+    def __init__(self, equation: Equation, definitions: Definitions):
+        self.equation = equation
+        self.definitions = definitions
+        self.made: list[Equation] = []
+
+    @property
+    def params(self) -> Params:
+        return self.equation.params
+
+    @property
+    def type(self) -> Any:
+        """The type of the (first) result."""
+        return self.equation.outvars[0].aval
+
+    @property
+    def shape(self) -> Any:
+        return self.type.shape
+
+    @property
+    def kind(self) -> str:
+        """The kind of the result's dtype: b i u f c, or k for keys."""
+        return dtypes.kind(self.type.dtype)
+
+    def definition(self, atom: Atom, name: str) -> Equation | None:
+        """The equation that defines an operand, if it is of the primitive of that name."""
+        found = self.definitions.get(atom)
+        return found if found is not None and found.primitive.name == name else None
+
+    def make(self, name: str, *args: Atom, **params: Any) -> Var:
+        """The result of a new equation, which takes over line and names from the one that is replaced."""
+        equation = new_equation(lookup(name), args, params, self.equation)
+        self.made.append(equation)
+        return equation.outvars[0]
+
+    def literal(self, value: Any, dtype: Any = None) -> Literal:
+        """A scalar of the result's dtype, or of another one."""
+        return make_literal(value, self.type.dtype if dtype is None else dtype)
+
+    def full(self, value: Any) -> Atom:
+        """The result's type filled with one number."""
+        return self.spread(self.literal(value), self.shape)
+
+    def spread(self, scalar: Atom, shape: Any) -> Atom:
+        """A scalar repeated to a shape."""
+        return scalar if not shape else self.make("broadcast_in_dim", scalar, shape=shape, broadcast_dimensions=())
+
+    def reshape(self, x: Atom, shape: Sequence[Any]) -> Atom:
+        """The operand in another shape; nothing is made if it has it already."""
+        shape = tuple(shape)
+        return x if x.aval.shape == shape else self.make("reshape", x, new_sizes=shape, dimensions=None)  # type: ignore[attr-defined]
+
+
+class Rule:
+    """A named pattern and what replaces it."""
+
+    __slots__ = ("__doc__", "build", "name", "pattern", "wanted")
+
+    def __init__(self, pattern: Apply, build: Callable[..., Any]):
+        self.pattern, self.build = pattern, build
+        self.name = build.__name__
+        self.__doc__ = build.__doc__
+        self.wanted = tuple(inspect.signature(build).parameters)[1:]
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name}>"
+
+
+def rule(pattern: Apply) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rule of a function `(m, ...) -> operand`, or a list of them for several results, or None."""
+    return lambda build: Rule(pattern, build)
+
+
+class Rules:
+    """Rules by the primitive they begin with; tried in the order given."""
+
+    def __init__(self, *rules: Rule | Rules):
+        self.rules: tuple[Rule, ...] = tuple(r for given in rules for r in (given.rules if isinstance(given, Rules) else (given,)))
+        names = [r.name for r in self.rules]
+        assert len(set(names)) == len(names), f"two rules have one name: {names}"
+        self.by_primitive: dict[Primitive, tuple[Rule, ...]] = {}
+
+    def of(self, card: Primitive) -> tuple[Rule, ...]:
+        found = self.by_primitive.get(card)
+        if found is None:
+            barrier = card.name == "optimization_barrier"
+            found = () if barrier else tuple(r for r in self.rules if r.pattern.accepts(card))
+            self.by_primitive[card] = found
+        return found
+
+    def __iter__(self) -> Any:
+        return iter(self.rules)
+
+
+# ---------------------------------------------------------------------------------------------------------- the driver
+
+
+def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, budget: int | None = None) -> Jaxpr:
+    """Apply `rules` until none fires; the same object comes back if none did. Carried programs are not entered.
+
+    Equations with effects and barriers stay as they are, and patterns do not see through them. `fired` counts the rules
+    by name. More than `budget` firings are a bug of the rules, as is a rule that changes a type.
+    """
+    limit = 1000 + 20 * len(jaxpr.eqns) if budget is None else budget
+    definitions: Definitions = {}
+    renamed: dict[Any, Atom] = {}
+    settled: list[Equation] = []
+    for original in jaxpr.eqns:
+        todo = [original]
+        while todo:
+            equation = todo.pop()
+            if renamed:
+                equation = with_renamed(equation, renamed)
+            card = equation.primitive
+            candidates = rules.by_primitive.get(card)
+            if candidates is None:
+                candidates = rules.of(card)
+            if candidates and not equation.effects:
+                match = first_match(equation, candidates, definitions)
+                if match is not None:
+                    matched, which, results = match
+                    limit -= 1
+                    if limit < 0:
+                        raise InternalError(
+                            f"Rewriting does not settle; the last rule that fired is {which.name}.",
+                            stage="rewrite",
+                            text=to_text(jaxpr),
+                        )
+                    if fired is not None:
+                        fired[which.name] += 1
+                    for var, atom in zip(equation.outvars, results, strict=True):
+                        check_type(which, equation, var, atom)
+                        renamed[var] = atom
+                    todo.extend(reversed(matched.made))
+                    continue
+            settled.append(equation)
+            for var in equation.outvars:
+                definitions[var] = equation
+    if not renamed:
+        return jaxpr
+    outvars = [resolved(a, renamed) for a in jaxpr.outvars]
+    return Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, settled, jaxpr.consts, jaxpr.name)
+
+
+def first_match(equation: Equation, candidates: Iterable[Rule], definitions: Definitions) -> Any:
+    """The first rule that applies, as (match, rule, results), or None."""
+    for candidate in candidates:
+        bound: Bound = {}
+        if not candidate.pattern.match_equation(equation, definitions, bound):
+            continue
+        match = Match(equation, definitions)
+        results = candidate.build(match, *[bound[name] for name in candidate.wanted])
+        if results is not None:
+            return match, candidate, results if isinstance(results, list) else [results]
+    return None
+
+
+def check_type(which: Rule, equation: Equation, var: Var, atom: Atom) -> None:
+    if atom.aval is not var.aval and not atom.aval.matches(var.aval):
+        raise InternalError(
+            f"The rule {which.name} changes a type: {var.aval.short()} became {atom.aval.short()}.",
+            stage="rewrite",
+            text=equation_text(equation),
+        )
+
+
+def resolved(atom: Atom, renamed: dict[Any, Atom]) -> Atom:
+    """What an operand is by now: what replaced it may have been replaced in turn."""
+    while (found := renamed.get(atom)) is not None:
+        atom = found
+    return atom
+
+
+def with_renamed(equation: Equation, renamed: dict[Any, Atom]) -> Equation:
+    for atom in equation.invars:
+        if atom in renamed:
+            return with_operands(equation, [resolved(a, renamed) for a in equation.invars])
+    return equation
+
+
+# ------------------------------------------------------------------------------------------------- parts of every pass
+
+
+def with_operands(equation: Equation, operands: Sequence[Atom]) -> Equation:
+    """The same equation on other operands of the same types."""
+    return Equation(
+        operands, equation.outvars, equation.primitive, equation.params, equation.effects, equation.source, equation.stack
+    )
+
+
+def new_equation(card: Primitive, args: Sequence[Atom], params: Params, like: Equation) -> Equation:
+    """An equation without effects that stands in the place of another one."""
+    made = card.type(*[a.aval for a in args], **params)
+    variables = [Var(t) for t in made] if card.multiple_results else [Var(made)]
+    return Equation(args, variables, card, params, NO_EFFECTS, like.source, like.stack)
+
+
+def make_literal(value: Any, dtype: Any) -> Literal:
+    """A literal of a number."""
+    array = np.asarray(value).astype(dtype)
+    array.flags.writeable = False
+    return Literal(array, array_type((), dtype))
+
+
+def everywhere(function: Callable[[Jaxpr], Jaxpr]) -> Callable[[Jaxpr], Jaxpr]:
+    """A pass over a program and over those it carries (the bodies of loops, the branches of conditions), innermost first.
+
+    What became of a carried program is remembered on it, because equal calls and loops share their programs.
+    """
+
+    def apply(jaxpr: Jaxpr) -> Jaxpr:
+        return function(with_carried(jaxpr, inside))
+
+    def inside(jaxpr: Jaxpr) -> Jaxpr:
+        return jaxpr.cached((function, config.key()), lambda: apply(jaxpr))
+
+    apply.__name__, apply.__doc__, apply.__module__ = function.__name__, function.__doc__, function.__module__
+    return apply
+
+
+def with_carried(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    """The program with those it carries replaced; the same object if all of them stay."""
+    changed: dict[int, Equation] = {}
+    for number, equation in enumerate(jaxpr.eqns):
+        for value in equation.params.values():
+            if type(value) is Jaxpr or type(value) is tuple and value and type(value[0]) is Jaxpr:
+                new = with_carried_params(equation, change)
+                if new is not equation:
+                    changed[number] = new
+                break
+    if not changed:
+        return jaxpr
+    return jaxpr.replace(eqns=[changed.get(number, e) for number, e in enumerate(jaxpr.eqns)])
+
+
+def with_carried_params(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
+    params: Params = {}
+    different = False
+    for name, value in equation.params.items():
+        new = value
+        if type(value) is Jaxpr:
+            new = change(value)
+        elif type(value) is tuple and value and type(value[0]) is Jaxpr:
+            new = tuple(change(v) for v in value)
+            if all(a is b for a, b in zip(new, value, strict=True)):
+                new = value
+        different = different or new is not value
+        params[name] = new
+    if not different:
+        return equation
+    effects = equation.primitive.effects([a.aval for a in equation.invars], params)
+    return equation.replace(params=params, effects=effects)

@@ -1,0 +1,144 @@
+"""Loads and stores of lanes: contiguous, in reverse, uniform or spread; with masks; complex numbers as interleaved pairs.
+
+Memory knows the numbers that a dtype is stored as (a bool is a byte, a complex number two floats); what they become in registers is
+the business of `lanes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.compiler.target import llvm
+from weft.compiler.target.llvm import Function, Type, Value, constant_vector, i1, i32, vector
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where lanes are in memory: elements from `base` on, each `stride` after the one before, or at `offsets` from it.
+
+    `base` is the address of the element that the first lane has; `safe` says that it is one of the buffer.
+    """
+
+    base: Value
+    stride: int
+    offsets: Value | None = None
+    safe: bool = True
+
+
+class Memory:
+    """Reads and writes `parts` numbers of one element type for each lane: two for complex numbers, else one."""
+
+    def __init__(self, function: Function, element: Type, parts: int) -> None:
+        self.f = function
+        self.element = element
+        self.parts = parts
+        self.align = element.bits // 8
+
+    def address(self, pointer: Value, index: Value, safe: bool = True) -> Value:
+        """Where an element is."""
+        scaled = index if self.parts == 1 else self.f.shl(index, llvm.constant(1, index.type))
+        return self.f.offset(pointer, self.element, scaled, inbounds=safe)
+
+    # -- one element -----------------------------------------------------------------------------------------------
+
+    def load_one(self, address: Value) -> list[Value]:
+        """The numbers of one element."""
+        return [self.f.load(self.element, self._part(address, n), self.align) for n in range(self.parts)]
+
+    def store_one(self, values: Sequence[Value], address: Value) -> None:
+        """Write the numbers of one element."""
+        for n, value in enumerate(values):
+            self.f.store(value, self._part(address, n), self.align)
+
+    def _part(self, address: Value, number: int) -> Value:
+        return self.f.offset(address, self.element, number) if number else address
+
+    # -- lanes -----------------------------------------------------------------------------------------------------
+
+    def load(self, place: Place, width: int, mask: Value | None, otherwise: Sequence[Value] | None) -> list[Value]:
+        """Lanes at a place; without a mask all of them are read."""
+        if place.offsets is None and abs(place.stride) == 1:
+            backwards = place.stride < 0
+            start, order = self._span(place, width), _order(width, self.parts, backwards)
+            type = vector(self.element, width * self.parts)
+            if mask is None:
+                whole = self.f.load(type, start, self.align)
+            elif self.parts == 1 and not backwards:
+                rest = None if otherwise is None else otherwise[0]
+                return [self.f.masked_load(type, start, mask, self.align, rest)]
+            else:
+                whole = self.f.masked_load(type, start, self._spread(mask, order), self.align)
+            made = [self._pick(whole, order[n :: self.parts]) for n in range(self.parts)]
+            if mask is None or otherwise is None:
+                return made
+            return [self.f.select(mask, a, b) for a, b in zip(made, otherwise, strict=True)]
+        read = mask if mask is not None else constant_vector([1] * width, i1)
+        type = vector(self.element, width)
+        pointers = self._pointers(place, width)
+        return [
+            self.f.gather(type, self._part(pointers, n), read, self.align, None if otherwise is None else otherwise[n])
+            for n in range(self.parts)
+        ]
+
+    def store(self, values: Sequence[Value], place: Place, mask: Value | None) -> None:
+        """Write lanes to a place; without a mask all of them."""
+        width = values[0].type.count
+        if place.offsets is None and abs(place.stride) == 1:
+            order = _order(width, self.parts, place.stride < 0)
+            whole = self._merge(values, order)
+            start = self._span(place, width)
+            if mask is None:
+                self.f.store(whole, start, self.align)
+            else:
+                self.f.masked_store(whole, start, self._spread(mask, order), self.align)
+            return
+        written = mask if mask is not None else constant_vector([1] * width, i1)
+        pointers = self._pointers(place, width)
+        for n, value in enumerate(values):
+            self.f.scatter(value, self._part(pointers, n), written, self.align)
+
+    def _span(self, place: Place, width: int) -> Value:
+        """The lowest address of lanes that lie side by side."""
+        if place.stride > 0:
+            return place.base
+        return self.f.offset(place.base, self.element, (1 - width) * self.parts, inbounds=False)
+
+    def _pointers(self, place: Place, width: int) -> Value:
+        steps = [lane * place.stride * self.parts for lane in range(width)]
+        if place.offsets is None:
+            fits = all(-(1 << 31) <= step < 1 << 31 for step in steps)
+            return self.f.offset(place.base, self.element, constant_vector(steps, i32 if fits else llvm.i64), place.safe)
+        offsets = place.offsets
+        if self.parts == 2:
+            offsets = self.f.shl(offsets, llvm.constant(1, offsets.type))
+        if place.stride:
+            offsets = self.f.add(offsets, constant_vector(steps, offsets.type.element))
+        return self.f.offset(place.base, self.element, offsets, inbounds=False)
+
+    def _spread(self, mask: Value, order: Sequence[int]) -> Value:
+        """The mask of numbers in memory from that of lanes."""
+        width = mask.type.count
+        lanes = [0] * len(order)
+        for position, slot in enumerate(order):
+            lanes[slot] = position // self.parts
+        return mask if lanes == list(range(width)) else self.f.shuffle(mask, None, lanes)
+
+    def _pick(self, whole: Value, order: Sequence[int]) -> Value:
+        return whole if list(order) == list(range(whole.type.count)) else self.f.shuffle(whole, None, order)
+
+    def _merge(self, values: Sequence[Value], order: Sequence[int]) -> Value:
+        width = values[0].type.count
+        chosen = [0] * len(order)
+        for position, slot in enumerate(order):
+            lane, part = divmod(position, self.parts)
+            chosen[slot] = lane + part * width
+        if self.parts == 1 and chosen == list(range(width)):
+            return values[0]
+        return self.f.shuffle(values[0], values[1] if self.parts == 2 else None, chosen)
+
+
+def _order(width: int, parts: int, backwards: bool) -> list[int]:
+    """For each part of each lane in turn, which of the numbers that lie side by side it is."""
+    lanes = range(width - 1, -1, -1) if backwards else range(width)
+    return [lane * parts + part for lane in lanes for part in range(parts)]
