@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -98,9 +99,11 @@ def import_result(repeats: int) -> Result:
 
     def best(module: str) -> float:
         code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+        command = [sys.executable, "-c", code]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # warm: bytecode is kept
         runs = [
-            float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-            for _ in range(repeats)
+            float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+            for _ in range(repeats + 1)
         ]
         return min(runs)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.promotion import DTYPES
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kernel, Kind
 
@@ -36,7 +37,9 @@ def flat_map(op: str, dtypes: tuple[Any, ...], result: Any, size: int, width: in
     return k.finish()
 
 
-def row_reduction(rows: int, columns: int, op: str = "add", initial: Any = 0, dtype: Any = np.float32, width: int = 16) -> Kernel:
+def row_reduction(
+    rows: int, columns: int, op: str = "add", initial: Any = 0, dtype: Any = np.float32, width: int = 16
+) -> Kernel:
     """Each row folded to a number: lanes along the row, rows over threads."""
     k = KernelBuilder(f"row_{op}")
     x = k.buffer("x", dtype, rows * columns)
@@ -149,3 +152,8 @@ def softmax(rows: int, columns: int, width: int = 16) -> Kernel:
         with k.loop(columns, kind=LANES, width=width) as c:
             k.store(y, r * columns + c, s.div(k.load(y, r * columns + c), whole))
     return k.finish()
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    """A dtype by name, those of ml_dtypes too."""
+    return DTYPES[name]

@@ -507,11 +507,7 @@ def canonical_array(value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise InvalidInputTypeError(
-            f"A {kind.__name__} is no array: {error}",
-            at=user_line(),
-            fix="nested lists must have the same length at each level",
-        ) from None
+        raise ValueError(f"Nested lists must have the same length at each level: {error}  at {user_line()}") from None
     return canonical_array(array)
 
 

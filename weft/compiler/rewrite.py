@@ -10,9 +10,9 @@ A rule is a pattern in the algebra of the user and a function that says what to 
     def merge_reshapes(m, x):
         return m.make("reshape", x, **m.params)
 
-The function gets what its argument names ask for: operands and inner equations by the names in the pattern, and `m`, the
-match, which knows the equation and makes new ones. Rules look at operands, never at users, so that one walk over the
-equations in order reaches the fixpoint: an equation is seen after all that it reads has settled.
+The function gets what its argument names ask for: operands and inner equations by the names in the pattern, and `m`,
+the match, which knows the equation and makes new ones. Rules look at operands, never at users, so that one walk over
+the equations in order reaches the fixpoint: an equation is seen after all that it reads has settled.
 """
 
 from __future__ import annotations
@@ -235,8 +235,6 @@ class Match:
 class Rule:
     """A named pattern and what replaces it."""
 
-    __slots__ = ("__doc__", "build", "name", "pattern", "wanted")
-
     def __init__(self, pattern: Apply, build: Callable[..., Any]):
         self.pattern, self.build = pattern, build
         self.name = build.__name__
@@ -256,7 +254,9 @@ class Rules:
     """Rules by the primitive they begin with; tried in the order given."""
 
     def __init__(self, *rules: Rule | Rules):
-        self.rules: tuple[Rule, ...] = tuple(r for given in rules for r in (given.rules if isinstance(given, Rules) else (given,)))
+        self.rules: tuple[Rule, ...] = tuple(
+            r for given in rules for r in (given.rules if isinstance(given, Rules) else (given,))
+        )
         names = [r.name for r in self.rules]
         assert len(set(names)) == len(names), f"two rules have one name: {names}"
         self.by_primitive: dict[Primitive, tuple[Rule, ...]] = {}
@@ -365,7 +365,13 @@ def with_renamed(equation: Equation, renamed: dict[Any, Atom]) -> Equation:
 def with_operands(equation: Equation, operands: Sequence[Atom]) -> Equation:
     """The same equation on other operands of the same types."""
     return Equation(
-        operands, equation.outvars, equation.primitive, equation.params, equation.effects, equation.source, equation.stack
+        operands,
+        equation.outvars,
+        equation.primitive,
+        equation.params,
+        equation.effects,
+        equation.source,
+        equation.stack,
     )
 
 
@@ -384,7 +390,7 @@ def make_literal(value: Any, dtype: Any) -> Literal:
 
 
 def everywhere(function: Callable[[Jaxpr], Jaxpr]) -> Callable[[Jaxpr], Jaxpr]:
-    """A pass over a program and over those it carries (the bodies of loops, the branches of conditions), innermost first.
+    """A pass over a program and over those it carries (bodies of loops, branches of conditions), innermost first.
 
     What became of a carried program is remembered on it, because equal calls and loops share their programs.
     """
@@ -404,7 +410,7 @@ def with_carried(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     changed: dict[int, Equation] = {}
     for number, equation in enumerate(jaxpr.eqns):
         for value in equation.params.values():
-            if type(value) is Jaxpr or type(value) is tuple and value and type(value[0]) is Jaxpr:
+            if type(value) is Jaxpr or (type(value) is tuple and value and type(value[0]) is Jaxpr):
                 new = with_carried_params(equation, change)
                 if new is not equation:
                     changed[number] = new
@@ -431,3 +437,27 @@ def with_carried_params(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) ->
         return equation
     effects = equation.primitive.effects([a.aval for a in equation.invars], params)
     return equation.replace(params=params, effects=effects)
+
+
+# Parameters of these types are equal exactly if they mean the same.
+PLAIN = frozenset({int, bool, str, type(None)})
+
+
+def params_key(params: Params) -> Any:
+    """Equal for parameters that mean the same; raises TypeError if one of them cannot be compared."""
+    return tuple([(name, frozen(params[name])) for name in sorted(params)])
+
+
+def frozen(value: Any) -> Any:
+    """A parameter with its type, because 0, 0.0, -0.0 and False compare equal."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, value
+    if kind is tuple:
+        return tuple([frozen(v) for v in value])
+    if kind is float:
+        return kind, value.hex()
+    if isinstance(value, np.generic):
+        return value.dtype, value.tobytes()
+    hash(value)
+    return kind, value

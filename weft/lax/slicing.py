@@ -123,7 +123,7 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
         start_indices = [index_in_dim(start_indices, i, 0, keepdims=False) for i in range(count)]
     starts = list(start_indices)
     if len(starts) != rank:
-        raise TypeError(f"{len(starts)} start indices were given for an operand of rank {rank} (at {user_line()}).")
+        raise ValueError(f"{len(starts)} start indices were given for an operand of rank {rank} (at {user_line()}).")
     allowed = [allow_negative] * rank if isinstance(allow_negative, bool) else list(allow_negative)
     return [wrap_negative(s, n) if a else s for s, n, a in zip(starts, shape, allowed, strict=True)]
 

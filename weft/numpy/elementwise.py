@@ -337,11 +337,8 @@ def _integer_power(base: Any, exponent: Any) -> Array:
 
 
 def float_power(x: Any, y: Any, /) -> Array:
-    """`x` to the power of `y`, in the widest floating-point type."""
-    x, y = promote_args_inexact("float_power", x, y)
-    wide = np.complex128 if kind_of(x) == "c" else np.float64
-    dtype = dtypes.canonicalize_dtype(wide)
-    return lax.pow(cast(x, dtype), cast(y, dtype))
+    """`x` to the power of `y`, integers as floating-point numbers."""
+    return lax.pow(*promote_args_inexact("float_power", x, y))
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:
@@ -678,10 +675,17 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     pattern = lax.bitcast_convert_type(scaled, integer)
     mask = (1 << (8 if bits == 23 else 11)) - 1
     field = lax.bitwise_and(lax.shift_right_logical(pattern, integer.type(bits)), integer.type(mask))
-    exponent = lax.sub(field, integer.type(bias))
-    exponent = choose(tiny, lax.sub(exponent, integer.type(bits)), exponent)
-    kept = lax.bitwise_or(lax.bitwise_and(pattern, integer.type(~(mask << bits))), integer.type(bias << bits))
-    mantissa = choose(plain, lax.bitcast_convert_type(kept, wide.dtype), wide)
+    # Multiplying is exact and, unlike a change of bits, has a derivative. One power of two could leave the range of
+    # normal numbers, its two halves cannot.
+    shift = lax.sub(field, integer.type(bias))
+    half = lax.shift_right_arithmetic(shift, integer.type(1))
+
+    def downscaled(value: Array, power: Array) -> Array:
+        biased = lax.shift_left(lax.sub(integer.type(bias + 1), power), integer.type(bits))
+        return lax.mul(value, lax.bitcast_convert_type(biased, wide.dtype))
+
+    mantissa = choose(plain, downscaled(downscaled(scaled, half), lax.sub(shift, half)), wide)
+    exponent = choose(tiny, lax.sub(shift, integer.type(bits)), shift)
     exponent = choose(plain, exponent, number_like(exponent, 0))
     return cast(mantissa, x.dtype, x.weak_type), lax.convert_element_type(exponent, dtypes.int32)
 

@@ -38,7 +38,7 @@ class MeshGrid:
             return _line(key)
         lines = [ensure_array(x) for x in promote_dtypes(*(_line(part) for part in key))]
         grids = meshgrid(*lines, indexing="ij", sparse=self.sparse)
-        return tuple(grids) if self.sparse else stack(grids)
+        return grids if self.sparse else stack(grids)
 
     def __repr__(self) -> str:
         return f"<weft.numpy.{self.name}>"

@@ -120,15 +120,15 @@ def stage(
     """
     trace = StagingTrace(where)
     arguments = [trace.argument(t, n) for t, n in zip(types, names or [None] * len(types), strict=True)]
-    before = context.trace
-    context.trace = trace
+    before, source = context.trace, context.source
+    context.trace, context.source = trace, None  # what is traced has lines of its own
     try:
         results = function(*arguments)
     except BaseException:
         trace.finished = True
         raise
     finally:
-        context.trace = before
+        context.trace, context.source = before, source
     program, values = trace.finish(arguments, results, name)
     if config.check_tracer_leaks:
         del arguments, results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.base.source import Location
+from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, context, lifted, named, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
@@ -60,10 +60,12 @@ class BatchTrace(Trace):
         if not collective and all(d is None for d in dims):
             return self.parent.process(primitive, args, params)
         before, context.trace = context.trace, self.parent
+        source = context.source
+        context.source = source or user_location()  # found once for all the operations of a rule
         try:
             outs, out_dims = apply_batched(primitive, self.axis, values, dims, params, collective)
         finally:
-            context.trace = before
+            context.trace, context.source = before, source
         return [self.join(v, d) for v, d in zip(outs, out_dims, strict=True)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.base.source import Location
+from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, context, lifted, named
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
@@ -63,10 +63,12 @@ class JVPTrace(Trace):
         pairs = [self.split(a) for a in args]
         primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
         before, context.trace = context.trace, self.parent
+        source = context.source
+        context.source = source or user_location()  # found once for all the operations of a rule
         try:
             outs, out_tangents = push_forward(primitive, primals, tangents, params)
         finally:
-            context.trace = before
+            context.trace, context.source = before, source
         return [self.join(p, t) for p, t in zip(outs, out_tangents, strict=True)]
 
 

@@ -8,7 +8,7 @@
         k.store(y, i, k.scalars.add(value, value))
     kernel = k.finish()
 
-An equal computation or load, in this block or in one around it, is made once, so emitters may ask again for what they have.
+An equal computation or load, in this block or in one around it, is made once, so emitters may simply ask again.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class KernelBuilder:
         carries: Sequence[Value] = (),
         limit: AnyIndex | None = None,
     ) -> Iterator[Any]:
-        """A loop. Gives its variable; with carries, (variable, what they are inside), and the body ends with `carry`."""
+        """A loop. Gives its variable; with carries, (variable, carries inside), and the body ends with `carry`."""
         self._variables += 1
         variable = Variable(f"i{self._variables}")
         inside = tuple(Value(initial.dtype) for initial in carries)
@@ -136,7 +136,9 @@ class KernelBuilder:
         rows = zip(carries, inside, block.finals or (), block.results, strict=True)
         bound = None if limit is None else Index.of(limit)
         self._append(
-            Loop(variable, start, stop, tuple(block.statements), kind, step, width, tuple(Carry(*r) for r in rows), bound)
+            Loop(
+                variable, start, stop, tuple(block.statements), kind, step, width, tuple(Carry(*r) for r in rows), bound
+            )
         )
 
     def carry(self, *finals: Value) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
 """Run a kernel on NumPy arrays: what compiled code is compared with.
 
-A value is an array without dimensions, or in a loop over lanes of one: the lanes that take part. In the tail these are fewer, which
-is what the masks of compiled code come to.
+A value is an array without dimensions, or in a loop over lanes of one: the lanes that take part. In the tail these are
+fewer, which is what the masks of compiled code come to.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from weft.ir.primitive import lookup
 
 
 def run(kernel: Kernel, arrays: Sequence[np.ndarray], begin: int = 0, end: int | None = None) -> None:
-    """Run a kernel; the arrays of written buffers are changed. Of the loop over threads, iterations `begin` to `end`."""
+    """Run a kernel, which changes the arrays of written buffers. Of a loop over threads, turns `begin` to `end`."""
     flat: dict[Buffer, np.ndarray] = {}
     for buffer, array in zip(kernel.buffers, arrays, strict=True):
         if array.dtype != buffer.dtype or array.size != buffer.size or not array.flags.c_contiguous:
             raise InternalError(
-                f"The buffer {buffer.name} needs {buffer.size} contiguous {buffer.dtype}, got {array.dtype}{array.shape}."
+                f"The buffer {buffer.name} needs {buffer.size} contiguous {buffer.dtype}, "
+                f"got {array.dtype}{array.shape}."
             )
         flat[buffer] = array.reshape(-1)
     with np.errstate(all="ignore"):
@@ -131,7 +132,9 @@ class _Run:
             carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
             for first in range(0, count, loop.width):
                 active = min(loop.width, count - first)
-                self.variables[loop.variable] = loop.start + loop.step * np.arange(first, first + active, dtype=np.int64)
+                self.variables[loop.variable] = loop.start + loop.step * np.arange(
+                    first, first + active, dtype=np.int64
+                )
                 for carry, now in zip(loop.carries, carried, strict=True):
                     self.values[carry.inside] = now[:active].copy()
                 self.block(loop.body)

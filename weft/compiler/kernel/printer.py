@@ -1,10 +1,12 @@
-"""Kernels as text. Names go by order and constants stand where they are used, so equal kernels have equal text: their key.
+"""Kernels as text, which is also their key: names go by order and constants stand where they are used.
 
     kernel(x0: f32[1000], y1: f32[1000] written)
       for i0 in 0..1000 lanes 16:
         a: f32 = x0[i0]
         b: f32 = mul a 2.0:f32
         y1[i0] = b
+
+Equal kernels have equal text, whatever they and their buffers are called.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def statement_text(kernel: Kernel, statement: Statement) -> str:
     printer.text()
     printer.lines.clear()
     printer.statement(statement, 0)
-    return printer.lines[0]
+    return printer.lines[0] if printer.lines else "a constant"
 
 
 class _Printer:
@@ -76,7 +78,9 @@ class _Printer:
     def statement(self, statement: Any, depth: int) -> None:
         match statement:
             case Constant(result, number):
-                self.values[result] = f"{number_text(number)}:{dtypes.short_name(result.dtype)}"
+                self.values[result] = (
+                    f"{number_text(np.asarray(number).astype(result.dtype))}:{dtypes.short_name(result.dtype)}"
+                )
                 return
             case Position(result, index):
                 line = f"{self.define(result)} = position {self.index(index)}"

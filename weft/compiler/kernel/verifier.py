@@ -32,9 +32,9 @@ from weft.compiler.kernel.widths import widths
 def verify(kernel: Kernel) -> Kernel:
     """Raise `InternalError` unless the kernel is well formed; gives it back.
 
-    Every value is defined once, before its use and in a block around it; dtypes are those that buffers and primitives say;
-    an access without a condition, whose index depends on loops only, stays within its buffer; loops over lanes do not contain
-    one another, the loop over threads stands outermost, and only buffers that say so are written.
+    Every value is defined once, before its use and in a block around it; dtypes are those that buffers and primitives
+    say; an access without a condition, whose index depends on loops only, stays within its buffer; loops over lanes do
+    not contain one another, the loop over threads stands outermost, and only buffers that say so are written.
     """
     _Verifier(kernel).check()
     return kernel
@@ -104,7 +104,7 @@ class _Verifier:
                 self.check_access(buffer, index, condition, value.dtype)
                 if not buffer.written:
                     self.fail(f"The buffer {buffer.name} is only read, and stored to")
-                if self.lanes is not None and self.lanes.width > 1 and all(self.width(t) == 1 for t, _ in index.terms):
+                if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in index.terms):
                     self.fail("All lanes store to one place")
             case Compute(result, op, operands, params):
                 for operand in operands:
@@ -145,7 +145,7 @@ class _Verifier:
             self.fail("The iterations of a loop over threads depend on nothing")
         if loop.limit is not None:
             self.check_index(loop.limit)
-            if any(self.width(term) != 1 for term, _ in loop.limit.terms):
+            if any(self.differs(term) for term, _ in loop.limit.terms):
                 self.fail("The limit of a loop differs between lanes")
         before = set(self.visible)
         for carry in loop.carries:
@@ -182,10 +182,15 @@ class _Verifier:
         if value in self.outside and self.widths[value] != 1 and not initial:
             self.fail("A loop over lanes uses a vector of another one, other than to start a carry")
 
-    def width(self, term: Variable | Value) -> int:
+    def differs(self, term: Variable | Value) -> bool:
+        """Whether a term may be another number in each lane (of one lane, that it could be)."""
         if isinstance(term, Variable):
-            return self.loops[term].width
-        return self.widths[term]
+            return self.loops[term].kind is Kind.LANES
+        return self.lanes is not None and term not in self.outside
+
+    def runs(self) -> bool:
+        """Whether no loop around this statement is empty."""
+        return all(loop.count for loop in self.loops.values())
 
     def check_equal_widths(self, operands: Iterable[Value]) -> None:
         if len({self.widths[v] for v in operands} - {1}) > 1:
@@ -216,7 +221,7 @@ class _Verifier:
             return
         if self.guarded or not all(isinstance(t, Variable) for t, _ in index.terms):
             return
-        if any(loop.count == 0 for loop in self.loops.values()):
+        if not self.runs():
             return
         low, high = -self.most(index * -1), self.most(index)
         if low < 0 or high >= buffer.size:

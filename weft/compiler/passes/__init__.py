@@ -1,1 +1,1 @@
-"""Passes over jaxprs, one file each: pure functions `Jaxpr -> Jaxpr` that also enter the programs that equations carry."""
+"""Passes over jaxprs, one file each: pure functions `Jaxpr -> Jaxpr` that also enter programs which equations carry."""

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from weft.compiler.rewrite import everywhere, with_renamed
+from weft.compiler.rewrite import everywhere, params_key, with_renamed
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.types import TapeType
-
-# Hashable parameters of these types are equal exactly if they mean the same.
-PLAIN = frozenset({int, bool, str, type(None)})
 
 
 @everywhere
 def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
     """Compute equal things once: the first of several equations with the same primitive, operands and parameters stays.
 
-    Needs: any. Keeps: its form. Equations with effects, barriers and tapes (which have one reader) are not merged; values
-    that passed a barrier are not equal to those before it.
+    Needs: any. Keeps: its form. Equations with effects, barriers and tapes (which have one reader) are not merged;
+    values that passed a barrier are not equal to those before it.
     """
     known: dict[Any, Equation] = {}
     renamed: dict[Any, Atom] = {}
@@ -56,23 +51,8 @@ def key_of(equation: Equation) -> Any:
     operands = tuple([a if type(a) is Var else literal_key(a) for a in equation.invars])
     if not equation.params:
         return equation.primitive, operands
-    return equation.primitive, operands, tuple([(k, frozen(equation.params[k])) for k in sorted(equation.params)])
+    return equation.primitive, operands, params_key(equation.params)
 
 
 def literal_key(atom: Literal) -> Any:
     return atom.aval, atom.val.tobytes()
-
-
-def frozen(value: Any) -> Any:
-    """A parameter with its type, because 0, 0.0, -0.0 and False compare equal."""
-    kind = type(value)
-    if kind in PLAIN:
-        return kind, value
-    if kind is tuple:
-        return tuple([frozen(v) for v in value])
-    if kind is float:
-        return kind, value.hex()
-    if isinstance(value, np.generic):
-        return value.dtype, value.tobytes()
-    hash(value)
-    return kind, value

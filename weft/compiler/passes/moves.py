@@ -1,21 +1,19 @@
-"""Rules about moving elements: movements that do nothing, and two in a row that are one. Part of canonicalize and simplify.
+"""Rules about moving elements, part of canonicalize and simplify: movements that do nothing, and two that are one.
 
-The normal form: no squeeze; a broadcast that only inserts dimensions of size 1, and a transpose that only moves such, is
-a reshape; the operand of a broadcast has no dimensions of size 1; slices say strides only if they skip something.
+The normal form: no squeeze; a broadcast that only inserts dimensions of size 1, and a transpose that only moves such,
+is a reshape; the operand of a broadcast has no dimensions of size 1; slices say strides only if they skip something.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.compiler.rewrite import Match, Rules, literal, operands, operation, rule
+from weft.compiler.rewrite import Match, Rules, operands, operation, rule
 from weft.ir.jaxpr import Atom, Equation, Literal
 from weft.ops.families import Indexing, inverse_permutation
 
 x, y, s = operands("x y s")
-c = literal("c")
 broadcast, reshape, transpose = operation("broadcast_in_dim"), operation("reshape"), operation("transpose")
 slice_, pad, rev, concatenate = operation("slice"), operation("pad"), operation("rev"), operation("concatenate")
 
@@ -244,10 +242,6 @@ def concatenate_nonempty(m: Match) -> Any:
     if len(filled) == 1:
         return filled[0] if shape_of(filled[0]) == m.shape else None
     return m.make("concatenate", *filled, dimension=dimension) if len(filled) < len(given) else None
-
-
-def elements(shape: Sequence[Any]) -> int:
-    return math.prod(shape)
 
 
 MOVES = Rules(

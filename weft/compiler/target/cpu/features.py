@@ -1,4 +1,4 @@
-"""What a CPU offers: its vectors, and the names by which LLVM knows it. Code for another machine than this one can be made too."""
+"""What a CPU offers: its vectors, and the names by which LLVM knows it. It need not be the CPU of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.compiler.target.cpu import native
 
 @dataclass(frozen=True)
 class Features:
-    """A machine to compile for. `masks` says that loads and stores of some lanes are single instructions for every type."""
+    """A machine to compile for. `masks`: a load or store of some lanes is one instruction, whatever the type."""
 
     triple: str
     cpu: str

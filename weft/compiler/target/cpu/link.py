@@ -1,7 +1,7 @@
 """LLVM text to machine code, and machine code to addresses that can be called.
 
-An `Object` is what could be kept on disk: code that refers to everything outside of it by name. Linking gives those names their
-addresses in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
+An `Object` is what could be kept on disk: code that refers to everything outside of it by name. Linking gives those
+names their addresses in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
 """
 
 from __future__ import annotations
@@ -44,8 +44,15 @@ class Library:
         self._tracker = tracker
 
     def function(self, name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
-        """A function of the library, to be called through ctypes; the caller keeps the library."""
-        return ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
+        """A function of the library, to be called through ctypes; it keeps the library."""
+        made = ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
+        made.library = self  # type: ignore[attr-defined]
+        return made
+
+    def run(self, name: str, pointers: Sequence[int], begin: int = 0, end: int = 1) -> None:
+        """Call a kernel with the addresses of its buffers and the part of its loop over threads."""
+        table = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        self.function(name, None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(table, begin, end)
 
 
 _lock = threading.RLock()
@@ -125,7 +132,8 @@ def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
         try:
             tracker = builder.link(native.linker(), f"weft{next(_numbers)}")
         except RuntimeError as error:
-            raise InternalError(f"A kernel cannot be linked: {error}", stage="link") from None
+            needed = ", ".join(made.imports) or "nothing"
+            raise InternalError(f"A kernel cannot be linked, which needs {needed}: {error}", stage="link") from None
         return Library({name: tracker[name] for name in made.exports}, tracker)
 
 
@@ -134,12 +142,3 @@ def compiled(
 ) -> Library:
     """A module as code in memory."""
     return load(make_object(text, features, tier), symbols)
-
-
-def call(address: int, pointers: Sequence[int], begin: int = 0, end: int = 1) -> None:
-    """Call a kernel with the addresses of its buffers and the part of its loop over threads."""
-    table = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
-    _KERNEL(address)(table, begin, end)
-
-
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

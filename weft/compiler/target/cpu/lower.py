@@ -1,7 +1,8 @@
-"""Kernel to LLVM: one function `void name(ptr buffers, i64 begin, i64 end)`, which runs iterations [begin, end) of the loop over threads.
+"""Kernel to LLVM: a function `void name(ptr buffers, i64 begin, i64 end)` that runs a part of the loop over threads.
 
-A value that does not differ between lanes stays a scalar until it meets one that does. The tail of a loop over lanes is masked:
-where the machine masks every type, in the one body there is; elsewhere the body without masks comes first and the tail after it.
+A value that does not differ between lanes stays a scalar until it meets one that does. The tail of a loop over lanes is
+masked: where the machine masks every type, in the one body there is; elsewhere the body without masks comes first and
+the tail after it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from weft.compiler.target import llvm
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.memory import Memory, Place
 from weft.compiler.target.lanes_tmp import Lane, Lanes
-from weft.compiler.target.llvm import constant, constant_vector, i1, i32, i64
+from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 
 
 def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
@@ -65,7 +66,7 @@ class _Lowering:
         self.memory: dict[Any, Memory] = {}
         # Scalars made from indices, by block: what an outer block has made is known in inner ones.
         self.scalars: list[dict[Any, llvm.Value]] = [{}]
-        # Of the loop over lanes around this statement: its variable, how far lanes are apart, how many, which take part.
+        # The loop over lanes around this statement: its variable, how far lanes are apart, how many, which take part.
         self.variable: Variable | None = None
         self.step = 0
         self.width = 1
@@ -193,7 +194,9 @@ class _Lowering:
         if memory is None:
             memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
         base, stride, offsets = self.index(index)
-        return memory, Place(memory.address(self.pointers[buffer], base, safe and offsets is None), stride, offsets, safe)
+        return memory, Place(
+            memory.address(self.pointers[buffer], base, safe and offsets is None), stride, offsets, safe
+        )
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         memory, place = self.place(buffer, index, condition is None)
@@ -244,7 +247,7 @@ class _Lowering:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     def initial(self, carry: Carry) -> Lane:
-        """A carry at the start, as wide as it will be. In lanes it is always spread, since what it becomes may differ."""
+        """A carry at the start, as wide as it will be; in lanes always spread, since what it becomes may differ."""
         width = self.widths[carry.inside] if self.variable is None else self.width
         return self.spread(self.values[carry.initial], width)
 
@@ -310,9 +313,7 @@ class _Lowering:
         reach = self.f.add(left, constant(loop.step - 1, i64))
         return self.f.add(self.f.sub(reach, self.f.urem(reach, stride)), start)
 
-    def vectors(
-        self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool
-    ) -> list[Lane]:
+    def vectors(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool) -> list[Lane]:
         """A loop that takes one vector at a time."""
         if not masked and loop.limit is None and loop.count // loop.width == 1:
             return self.vector(loop, start, None, carried)

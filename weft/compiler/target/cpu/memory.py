@@ -1,7 +1,7 @@
-"""Loads and stores of lanes: contiguous, in reverse, uniform or spread; with masks; complex numbers as interleaved pairs.
+"""Loads and stores of lanes: contiguous, backwards or spread; with masks; complex numbers as interleaved pairs.
 
-Memory knows the numbers that a dtype is stored as (a bool is a byte, a complex number two floats); what they become in registers is
-the business of `lanes`.
+Memory knows the numbers that a dtype is stored as (a bool is a byte, a complex number two floats); what they become in
+registers is the business of `lanes`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class Memory:
         steps = [lane * place.stride * self.parts for lane in range(width)]
         if place.offsets is None:
             fits = all(-(1 << 31) <= step < 1 << 31 for step in steps)
-            return self.f.offset(place.base, self.element, constant_vector(steps, i32 if fits else llvm.i64), place.safe)
+            return self.f.offset(
+                place.base, self.element, constant_vector(steps, i32 if fits else llvm.i64), place.safe
+            )
         offsets = place.offsets
         if self.parts == 2:
             offsets = self.f.shl(offsets, llvm.constant(1, offsets.type))

@@ -30,7 +30,7 @@ def _all_targets() -> None:
 
 @functools.cache
 def target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
-    """What makes machine code. `small` and `pic` give constants next to the code, and objects that can be kept on disk."""
+    """What makes machine code. `small` and `pic` put constants next to it, and make objects that can be kept."""
     llvm = binding()
     if triple != llvm.get_process_triple():
         _all_targets()
@@ -47,4 +47,4 @@ def linker() -> Any:
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=text, opt=2, reloc="pic", codemodel="small", jit=True
     )
-    return llvm.create_lljit_compiler(machine)
+    return llvm.create_lljit_compiler(machine, suppress_errors=True)

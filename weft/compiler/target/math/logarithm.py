@@ -67,8 +67,8 @@ def _long(k: Term) -> Term:
     return k.to_integer(i32).wide(64)
 
 
-def combined(part: Split, f_low: Term | None = None) -> Term:
-    """k*ln(2) + log1p(f + f_low)."""
+def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
+    """k*ln(2) + log1p(f + f_low), as a sum of a great part and a small one."""
     k, f = part
     high, low = LN2[f.bits]
     half_square = f * f * 0.5
@@ -84,20 +84,15 @@ def combined(part: Split, f_low: Term | None = None) -> Term:
         rest = rest + f_low
     # k*ln(2) is the greater of the two if it is not 0.
     total, lost = quick_two_sum(k * high, f)
-    lost = lost + k.fma(high, -(k * high))
-    return total + (rest + lost)
+    return total, rest + (lost + k.fma(high, -(k * high)))
 
 
 def log(x: Term) -> Term:
     """The natural logarithm."""
-    return ending(combined(split(x)), x)
-
-
-def ending(made: Term, x: Term) -> Term:
-    """The logarithm where it has a value: -inf at 0, nan below, and inf and nan stay."""
-    made = x.equals(0.0).select(-math.inf, made)
+    total, rest = combined(split(x))
+    made = x.equals(0.0).select(-math.inf, total + rest)
     made = (x < 0.0).select(math.nan, made)
-    return (x < math.inf).select(made, (x < 0.0).select(math.nan, x))
+    return (x < math.inf).select(made, x)
 
 
 def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Term:
@@ -106,8 +101,9 @@ def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Te
     first, second = powers_of_two(-k)
     # 1 + x is 2**k * (1 + f), and f has not the rounding of that sum.
     f = (x * first).fma(second, first.fma(second, -1.0))
-    made = combined(Split(k if doublings is None else k + doublings, f), None if low is None else low * first * second)
-    made = (abs(x) < 2.0 ** (-2 - MANTISSA[x.bits])).select(x, made)
+    part = Split(k if doublings is None else k + doublings, f)
+    total, rest = combined(part, None if low is None else low * first * second)
+    made = (abs(x) < 2.0 ** (-2 - MANTISSA[x.bits])).select(x, total + rest)
     made = x.equals(-1.0).select(-math.inf, made)
     made = (x < -1.0).select(math.nan, made)
     return (x < math.inf).select(made, x)

@@ -159,12 +159,14 @@ class Pair(NamedTuple):
     low: Term
 
 
-def _sine(part: Turned) -> Pair:
+def sine(part: Turned) -> Pair:
+    """The sine of r + low."""
     z = part.r * part.r
     return Pair(part.r, (part.r * z).fma(polynomial(z, SIN[z.bits]), part.low))
 
 
-def _cosine(part: Turned) -> Pair:
+def cosine(part: Turned) -> Pair:
+    """The cosine of r + low."""
     z = part.r * part.r
     half = z * 0.5
     high = 1 - half
@@ -179,27 +181,27 @@ def _signed(x: Term, quarter: Term) -> Term:
 def sin(x: Term) -> Term:
     """The sine."""
     part = turned(x)
-    sine, cosine = _sine(part), _cosine(part)
+    a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
-    made = even.select(sine.high, cosine.high) + even.select(sine.low, cosine.low)
+    made = even.select(a.high, b.high) + even.select(a.low, b.low)
     return x.equals(0.0).select(x, _signed(made, part.quarter))
 
 
 def cos(x: Term) -> Term:
     """The cosine."""
     part = turned(x)
-    sine, cosine = _sine(part), _cosine(part)
+    a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
-    made = even.select(cosine.high, sine.high) + even.select(cosine.low, sine.low)
+    made = even.select(b.high, a.high) + even.select(b.low, a.low)
     return _signed(made, part.quarter + (part.quarter & 1))
 
 
 def sin_cos(x: Term) -> tuple[Term, Term]:
     """Both, for the price of little more than one."""
     part = turned(x)
-    sine, cosine = _sine(part), _cosine(part)
+    a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
-    s, c = sine.high + sine.low, cosine.high + cosine.low
+    s, c = a.high + a.low, b.high + b.low
     made = _signed(even.select(s, c), part.quarter)
     return x.equals(0.0).select(x, made), _signed(even.select(c, s), part.quarter + (part.quarter & 1))
 
@@ -207,10 +209,10 @@ def sin_cos(x: Term) -> tuple[Term, Term]:
 def tan(x: Term) -> Term:
     """sin/cos or -cos/sin by the quarter, with the digits that both have to spare."""
     part = turned(x)
-    sine, cosine = (Pair(*quick_two_sum(*pair)) for pair in (_sine(part), _cosine(part)))
+    a, b = (Pair(*quick_two_sum(*pair)) for pair in (sine(part), cosine(part)))
     even = (part.quarter & 1).equals(0)
-    above = Pair(even.select(sine.high, -cosine.high), even.select(sine.low, -cosine.low))
-    below = Pair(even.select(cosine.high, sine.high), even.select(cosine.low, sine.low))
+    above = Pair(even.select(a.high, -b.high), even.select(a.low, -b.low))
+    below = Pair(even.select(b.high, a.high), even.select(b.low, a.low))
     inverse = 1 / below.high
     first = above.high * inverse
     made = inverse.fma(first.fma(-below.high, above.high) + (above.low - first * below.low), first)

@@ -1,0 +1,108 @@
+"""Run a kernel both ways: interpreted, and compiled for a machine; and compare to the bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.kernel.interpreter import run
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.features import Features, host, host_avx2, host_scalar
+from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.lower import lower
+
+MACHINES = {"host": host, "avx2": host_avx2, "scalar": host_scalar}
+# What is put around every written buffer, to see that nothing else is written.
+GUARD = 64
+
+
+def aligned(size: int, dtype: Any) -> np.ndarray:
+    """An array of zeros that begins where a cache line does, with a line of guard bytes on each side."""
+    whole = np.zeros(size * np.dtype(dtype).itemsize + 3 * GUARD, np.uint8)
+    start = GUARD + -(whole.ctypes.data + GUARD) % 64
+    return whole[start : start + size * np.dtype(dtype).itemsize].view(dtype)
+
+
+def call(
+    kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, tier: Tier = Tier.LIGHT, parts: int = 1
+) -> None:
+    """Compile a kernel and run it on arrays, its loop over threads in so many parts, the last first."""
+    library = link.compiled(lower(kernel, features), features, tier)
+    count = 1 if kernel.parallel is None else kernel.parallel.count
+    edges = [count * part // parts for part in range(parts + 1)] if kernel.parallel is not None else [0, 1]
+    for begin, end in reversed(list(itertools.pairwise(edges))):
+        library.run("kernel", [a.ctypes.data for a in arrays], begin, end)
+
+
+def interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays after the kernel was interpreted."""
+    copies = [a.copy() for a in arrays]
+    run(verify(kernel), copies)
+    return copies
+
+
+def compiled(kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, **options: Any) -> list[np.ndarray]:
+    """The arrays after the kernel was compiled and called; what stands around them must not have changed."""
+    copies = []
+    for array in arrays:
+        copies.append(aligned(array.size, array.dtype))
+        copies[-1][:] = array.reshape(-1)
+        _surroundings(copies[-1])[:] = 0xAB
+        copies[-1][:] = array.reshape(-1)
+    call(kernel, copies, features, **options)
+    for copy, buffer in zip(copies, kernel.buffers, strict=True):
+        around = _surroundings(copy).copy()
+        size = copy.size * copy.dtype.itemsize
+        assert (around[:GUARD] == 0xAB).all(), f"{buffer.name}: something is written before it"
+        assert (around[GUARD + size :] == 0xAB).all(), f"{buffer.name}: something is written after it"
+    return [c.reshape(a.shape) for c, a in zip(copies, arrays, strict=True)]
+
+
+def _surroundings(array: np.ndarray) -> np.ndarray:
+    """All bytes of an array made by `aligned`, from one guard to the other."""
+    whole = array.base
+    while whole.base is not None:
+        whole = whole.base
+    start = array.ctypes.data - whole.ctypes.data
+    return whole[start - GUARD : start + array.size * array.dtype.itemsize + GUARD]
+
+
+def assert_same(actual: np.ndarray, expected: np.ndarray, what: str = "") -> None:
+    """Equal to the bit, but for the payload of a nan."""
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    if dtypes.kind(expected.dtype) in "fc":
+        nan = expected != expected
+        assert np.array_equal(actual != actual, nan), f"{what}: {actual} for {expected}"
+        actual, expected = np.where(nan, 0, actual), np.where(nan, 0, expected)
+    assert actual.tobytes() == expected.tobytes(), f"{what}: {actual} for {expected}"
+
+
+def assert_compiles(
+    kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, **options: Any
+) -> list[np.ndarray]:
+    """Compiled = interpreted to the bit; gives the arrays afterwards."""
+    expected = interpreted(kernel, arrays)
+    actual = compiled(kernel, arrays, features, **options)
+    for one, other, buffer in zip(actual, expected, kernel.buffers, strict=True):
+        assert_same(one, other, f"{kernel.name}, {buffer.name}")
+    return actual
+
+
+def numbers(rng: np.random.Generator, dtype: Any, size: int) -> np.ndarray:
+    """Numbers that are exact in every dtype, small enough that short sums of them are too."""
+    kind = dtypes.kind(np.dtype(dtype))
+    if kind == "b":
+        return rng.integers(0, 2, size).astype(bool)
+    low = 0 if kind == "u" else -8
+    whole = rng.integers(low, 9, size).astype(np.float64)
+    if kind == "c":
+        return (whole + 1j * rng.integers(-8, 9, size)).astype(dtype)
+    if kind in "iu" and np.dtype(dtype).kind == "V":
+        return (whole % 2).astype(np.int8).astype(dtype)
+    return whole.astype(dtype)

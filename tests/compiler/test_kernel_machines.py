@@ -1,0 +1,165 @@
+"""Machine code: what it is made of on each machine, how it is linked, and that nothing of it depends on the process."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from tests.compiler import kernels
+from tests.compiler.running import aligned, numbers
+from weft.base.errors import InternalError
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.features import Features, aarch64, host, host_avx2, host_scalar, of_flags
+from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.lower import lower
+
+AVX512 = of_flags(
+    "x86_64-unknown-linux-gnu", "skylake-avx512", dict.fromkeys(("avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
+)
+AVX2 = of_flags("x86_64-unknown-linux-gnu", "haswell", {"avx2": True, "fma": True})
+
+EXAMPLES: dict[str, Kernel] = {
+    "fused_map": kernels.fused_map(1001),
+    "row_sum": kernels.row_reduction(30, 41),
+    "column_sum": kernels.column_reduction(30, 41),
+    "transposed": kernels.transposed(30, 41),
+    "padded": kernels.padded(100, 3, 5),
+    "taken": kernels.taken(100, 7),
+    "reversed": kernels.reversed_copy(101),
+    "bytes": kernels.padded(101, 3, 5, np.int8, 32),
+    "complex": kernels.row_reduction(3, 41, dtype=np.complex64),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("features", [AVX512, AVX2, aarch64()], ids=["avx512", "avx2", "aarch64"])
+def test_every_machine_makes_an_object(name: str, features: Features) -> None:
+    text = lower(EXAMPLES[name], features)
+    link.check(text, features)
+    made = link.make_object(text, features)
+    assert made.exports == ("kernel",)
+    # Everything is code of its own: no call of a function that a machine would have to offer.
+    assert made.imports == ()
+    machine = {"x": 0x3E, "a": 0xB7}[features.triple[0]]
+    assert made.code[:4] == b"\x7fELF" and int.from_bytes(made.code[18:20], "little") == machine
+
+
+def test_vectors_are_those_of_the_machine() -> None:
+    text = {f.vector_bits: link.assembly(lower(EXAMPLES["fused_map"], f), f) for f in (AVX512, AVX2, aarch64())}
+    assert re.search(r"vmulps.*zmm", text[512]) and "%k" in text[512]
+    assert re.search(r"vmulps.*ymm", text[256]) and "zmm" not in text[256]
+    assert re.search(r"fmul\s+v\d+\.4s", text[128])
+    # Each operation rounds by itself: nothing is contracted to a fused multiply-add.
+    assert not re.search(r"\bv?fn?m(add|la|sub|ls)", "".join(text.values()))
+
+
+def test_a_size_that_fits_needs_no_masks() -> None:
+    for kernel in (kernels.row_reduction(4, 64), kernels.column_reduction(4, 64)):
+        assert "masked" not in lower(kernel, AVX512)
+    assert "masked" in lower(kernels.row_reduction(4, 65), AVX512)
+
+
+def test_accesses_are_what_the_index_says() -> None:
+    text = lower(kernels.transposed(64, 64), AVX512)
+    assert "masked.gather" in text and "masked.scatter" not in text and "store <16 x float>" in text
+    text = lower(kernels.scattered(64, 64), AVX512)
+    assert "masked.scatter" in text and "masked.gather" not in text and "load <16 x float>" in text
+    assert "gather" not in lower(kernels.reversed_copy(64), AVX512)
+
+
+def test_lanes_of_machines() -> None:
+    for features, expected in (
+        (AVX512, (16, 8, 64)),
+        (AVX2, (8, 4, 32)),
+        (aarch64(), (4, 2, 16)),
+        (host_scalar(), (1, 1, 1)),
+    ):
+        assert tuple(features.lanes(d) for d in (np.float32, np.float64, np.int8)) == expected
+    assert AVX512.lanes(np.float16) == AVX512.lanes(kernels.dtype("bfloat16")) == 16
+    assert AVX512.lanes(np.complex64) == 16
+    assert host_avx2().vector_bits <= 256 and host().vector_bits >= host_avx2().vector_bits
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_tiers_give_the_same_bits(tier: Tier) -> None:
+    kernel = kernels.row_reduction(3, 1000)
+    rng = np.random.default_rng(0)
+    x, y = aligned(3000, np.float32), aligned(3, np.float32)
+    x[:] = rng.standard_normal(3000)
+    library = link.compiled(lower(kernel, host()), tier=tier)
+    library.run("kernel", [x.ctypes.data, y.ctypes.data], 0, 3)
+    lanes = np.zeros((3, 16), np.float32)
+    for start in range(0, 1000, 16):
+        part = x.reshape(3, 1000)[:, start : start + 16]
+        lanes[:, : part.shape[1]] += part
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    np.testing.assert_array_equal(y, lanes[:, 0])
+
+
+def test_an_object_can_be_kept() -> None:
+    made = pickle.loads(pickle.dumps(link.make_object(lower(kernels.reversed_copy(5), host()))))
+    x, y = numbers(np.random.default_rng(0), "float32", 5), np.zeros(5, np.float32)
+    for _ in range(2):
+        y[:] = 0
+        link.load(made).run("kernel", [x.ctypes.data, y.ctypes.data])
+        np.testing.assert_array_equal(y, x[::-1])
+
+
+CALLER = """
+define i64 @twice(i64 %x) {
+  %y = call i64 @weft_test_symbol(i64 %x)
+  %z = call i64 @weft_test_symbol(i64 %y)
+  ret i64 %z
+}
+declare i64 @weft_test_symbol(i64)
+"""
+
+
+def test_symbols_of_the_process() -> None:
+    made = link.make_object(CALLER)
+    assert made.imports == ("weft_test_symbol",)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    add_three, add_five = function(lambda x: x + 3), function(lambda x: x + 5)
+    three, five = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (add_three, add_five))
+    library = link.load(made, {"weft_test_symbol": five})
+    assert library.function("twice", ctypes.c_int64, ctypes.c_int64)(1) == 11
+    link.provide({"weft_test_symbol": three})
+    library = link.load(made)
+    assert library.function("twice", ctypes.c_int64, ctypes.c_int64)(1) == 7
+
+
+def test_a_symbol_that_is_missing_is_named() -> None:
+    with pytest.raises(InternalError, match="weft_no_such_symbol"):
+        link.compiled(CALLER.replace("weft_test_symbol", "weft_no_such_symbol"))
+
+
+def test_text_that_is_wrong_is_shown() -> None:
+    with pytest.raises(InternalError, match="LLVM does not accept") as caught:
+        link.make_object("define void @f() { ret i32 0 }")
+    assert "define void @f()" in (caught.value.text or "")
+
+
+def test_threads_compile_at_once() -> None:
+    wrong: list[str] = []
+
+    def work(size: int) -> None:
+        x, y = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        library = link.compiled(lower(kernels.reversed_copy(size), host()), tier=Tier.QUICK)
+        library.run("kernel", [x.ctypes.data, y.ctypes.data])
+        if not np.array_equal(y, x[::-1]):
+            wrong.append(f"size {size}")
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in range(20, 32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

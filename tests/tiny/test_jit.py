@@ -1,0 +1,418 @@
+"""jit: static and donated arguments, caches, stages, leaks, and what a jitted function may return and close over."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import errors
+
+
+class Counted:
+    """A function that counts how often Python runs it."""
+
+    def __init__(self, function):
+        self.function, self.count = function, 0
+
+    def __call__(self, *args, **kwargs):
+        self.count += 1
+        return self.function(*args, **kwargs)
+
+
+def names_this_file(error: BaseException) -> bool:
+    return "  at        test_jit.py:" in str(error)
+
+
+# -- static arguments -------------------------------------------------------------------------------------------------
+
+
+def test_static_argument_by_position_by_name_and_by_default() -> None:
+    def scale(x, n=2):
+        assert isinstance(n, int)
+        return x * n
+
+    by_number, by_name = weft.jit(scale, static_argnums=1), weft.jit(scale, static_argnames="n")
+    for f in (by_number, by_name):
+        assert [float(f(1.0, 3)), float(f(1.0, n=4)), float(f(1.0))] == [3.0, 4.0, 2.0]
+    assert float(weft.jit(scale, static_argnums=-1)(1.0, 5)) == 5.0
+
+
+def test_static_keyword_only_argument_keeps_its_default() -> None:
+    @functools.partial(weft.jit, static_argnames=("n",))
+    def scale(x, *, n=2):
+        return x * n if n > 1 else x
+
+    assert [float(scale(3.0)), float(scale(3.0, n=1))] == [6.0, 3.0]
+
+
+def test_static_value_of_another_type_is_another_signature() -> None:
+    seen = []
+    f = weft.jit(lambda x, n: seen.append(type(n)) or x, static_argnums=1)
+    for n in (1, 1.0, True, 1):
+        f(2.0, n)
+    assert seen == [int, float, bool]
+
+
+@pytest.mark.parametrize("call", [lambda f: f(1.0, [1]), lambda f: f(1.0, n=[1])])
+def test_unhashable_static_argument_is_named(call) -> None:
+    f = weft.jit(lambda x, n: x, static_argnames="n")
+    with pytest.raises(errors.UnhashableStaticArgumentError, match=r"static argument `n` is not hashable") as caught:
+        call(f)
+    assert names_this_file(caught.value) and "[1] of type list" in str(caught.value)
+
+
+def test_static_argument_that_does_not_exist() -> None:
+    with pytest.raises(ValueError, match=r"no parameter 'm'") as caught:
+        weft.jit(lambda x, n: x, static_argnames="m")
+    assert names_this_file(caught.value)
+    with pytest.raises(ValueError, match=r"no positional parameter number 2"):
+        weft.jit(lambda x, n: x, static_argnums=2)
+
+
+def test_paths_in_errors_skip_static_arguments() -> None:
+    f = weft.jit(lambda mode, params: params, static_argnums=0)
+    with pytest.raises(errors.InvalidInputTypeError, match=r"at params\['w'\]\[1\]") as caught:
+        f("train", {"w": [1.0, "two"]})
+    assert names_this_file(caught.value) and "static_argnums" in str(caught.value)
+
+
+def test_methods_partials_and_callable_objects() -> None:
+    class Layer:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @functools.partial(weft.jit, static_argnums=0)
+        def __call__(self, x):
+            return x * self.factor
+
+    assert float(Layer(3.0)(2.0)) == 6.0
+    assert float(weft.jit(functools.partial(lambda a, b: a - b, b=1.0))(3.0)) == 2.0
+    assert float(weft.jit(Counted(lambda x: x + 1))(3.0)) == 4.0
+
+
+# -- donation ---------------------------------------------------------------------------------------------------------
+
+
+def test_donated_array_is_gone_and_the_error_names_the_call() -> None:
+    step = weft.jit(lambda x: x + 1, donate_argnums=0)
+    x = wnp.ones(3)
+    step(x)  # the donating line
+    assert x.is_deleted()
+    with pytest.raises(errors.DonatedArrayError, match=r"donated to a jitted call at test_jit.py:\d+:  step\(x\)  # the donating") as caught:
+        x + 1
+    assert names_this_file(caught.value)
+
+
+def test_donation_by_name_of_trees_beside_static_arguments() -> None:
+    f = weft.jit(lambda n, p, q: {k: v * n for k, v in p.items()}, static_argnums=0, donate_argnames="p")
+    p, q = {"a": wnp.ones(2), "b": wnp.ones(2)}, wnp.ones(2)
+    assert float(f(3, p, q)["a"][0]) == 3.0
+    assert p["a"].is_deleted() and p["b"].is_deleted() and not q.is_deleted()
+    q2 = wnp.ones(2)
+    weft.jit(lambda x, y: x + y, donate_argnums=1)(q, y=q2)
+    assert q2.is_deleted() and not q.is_deleted()
+
+
+def test_donation_deletes_nothing_that_is_not_an_array_of_ours() -> None:
+    f = weft.jit(lambda x: x + 1, donate_argnums=0)
+    x = np.ones(2, np.float32)
+    assert float(f(x)[0]) == float(f(x)[0]) == 2.0
+    assert float(weft.grad(lambda x: f(x).sum())(wnp.ones(2))[0]) == 1.0
+    assert float(weft.jit(lambda x: f(x) + x)(wnp.ones(()))) == 3.0
+
+
+def test_array_donated_beside_itself_is_refused() -> None:
+    f = weft.jit(lambda x, y: x + y, donate_argnums=0)
+    x = wnp.ones(2)
+    with pytest.raises(errors.DonatedArrayError, match="as another argument too") as caught:
+        f(x, x)
+    assert names_this_file(caught.value) and not x.is_deleted()
+
+
+def test_static_and_donated_is_refused() -> None:
+    with pytest.raises(ValueError, match="both static and donated"):
+        weft.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+
+
+# -- caches -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_trace_per_signature() -> None:
+    f = Counted(lambda x: x * 2)
+    jitted = weft.jit(f)
+    for x in (1.0, 2.0, wnp.float32(1), wnp.float32(2), wnp.ones(3), np.ones(3, np.float32), 1, 2):
+        jitted(x)
+    assert f.count == 4  # weak float, strong float, vector, weak integer
+
+
+def test_the_cache_belongs_to_the_function() -> None:
+    f = Counted(lambda x: x * 2)
+    weft.jit(f)(1.0)
+    weft.jit(f)(1.0)
+    assert f.count == 1
+    weft.jit(f, static_argnums=())(2.0)
+    assert f.count == 1
+
+
+def test_nested_calls_and_transformations_trace_once() -> None:
+    f = Counted(lambda x: x * 2)
+    inner = weft.jit(f)
+    weft.jit(lambda x: inner(inner(x)) + inner(x))(1.0)
+    weft.grad(inner)(1.0)
+    weft.vmap(inner)(wnp.ones(3))  # of an element: strong where 1.0 was weak
+    assert f.count == 2
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [lambda: weft.enable_x64(True), lambda: weft.default_matmul_precision("float32"), lambda: weft.numpy_dtype_promotion("strict")],
+)
+def test_settings_that_change_code_are_part_of_the_key(scope) -> None:
+    f = Counted(lambda x: x * x)
+    jitted = weft.jit(f)
+    jitted(1.0)
+    with scope():
+        jitted(1.0)
+    jitted(1.0)
+    assert f.count == 2
+
+
+def test_named_axes_are_part_of_the_key() -> None:
+    f = weft.jit(lambda x: x * weft.lax.axis_size("i"))
+    assert float(weft.vmap(f, axis_name="i")(wnp.ones(2))[0]) == 2.0
+    assert float(weft.vmap(f, axis_name="i")(wnp.ones(3))[0]) == 3.0
+
+
+def test_clear_caches() -> None:
+    f = Counted(lambda x: x * 2)
+    jitted = weft.jit(f)
+    jitted(1.0)
+    assert jitted.cache_size() == 1
+    weft.clear_caches()
+    assert jitted.cache_size() == 0
+    jitted(1.0)
+    assert f.count == 2
+
+
+def test_keyword_order_does_not_matter() -> None:
+    f = Counted(lambda **k: k["a"] - k["b"])
+    jitted = weft.jit(f)
+    assert float(jitted(a=1.0, b=2.0)) == float(jitted(b=2.0, a=1.0)) == -1.0
+    assert f.count == 1
+
+
+def explained(caplog: pytest.LogCaptureFixture, first, second) -> str:
+    @weft.jit
+    def loss(params, x):
+        return x
+
+    first(loss)
+    caplog.clear()
+    with weft.explain_cache_misses(True), caplog.at_level(logging.WARNING, logger="weft"):
+        second(loss)
+    return caplog.text
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (lambda f: f({"w": wnp.ones(3)}, 1.0), r"params['w']: now f32[3], before f32[2]"),
+        (lambda f: f({"w": wnp.ones(2)}, wnp.float32(1)), r"x: now f32[], before f32[]"),
+        (lambda f: f({"w": wnp.ones(2)}, 1), r"x: now i32[]"),
+        (lambda f: f({"w": wnp.ones(2), "b": 0.0}, 1.0), r"keys in only one of them: ['b']"),
+    ],
+)
+def test_cache_misses_are_explained(caplog: pytest.LogCaptureFixture, second, text: str) -> None:
+    log = explained(caplog, lambda f: f({"w": wnp.ones(2)}, 1.0), second)
+    assert text in log and "TRACING CACHE MISS at test_jit.py:" in log
+
+
+def test_first_miss_and_hits(caplog: pytest.LogCaptureFixture) -> None:
+    call = lambda f: f({"w": wnp.ones(2)}, 1.0)
+    assert "never staged before" in explained(caplog, lambda f: None, call)
+    assert explained(caplog, call, call) == ""
+
+
+# -- stages -----------------------------------------------------------------------------------------------------------
+
+
+def test_stages() -> None:
+    f = weft.jit(lambda x, n: {"y": x * n}, static_argnums=1)
+    struct = weft.ShapeDtypeStruct((3,), np.float32)
+    traced = f.trace(struct, 2)
+    assert [e.primitive.name for e in traced.jaxpr.eqns] == ["mul"] and traced.fun_name == "<lambda>"
+    compiled = f.lower(struct, 2).compile()
+    assert compiled(wnp.ones(3), 2)["y"].tolist() == [2.0, 2.0, 2.0]
+    assert compiled.out_info["y"].shape == (3,) and "mul" in compiled.as_text()
+    assert f.eval_shape(struct, 2)["y"].dtype == np.float32
+
+
+def test_compiled_function_refuses_other_types_and_structures() -> None:
+    compiled = weft.jit(lambda x: x["a"]).lower({"a": wnp.ones(3)}).compile()
+    with pytest.raises(errors.InvalidInputTypeError, match=r"another type at args\[0\]\['a'\]") as caught:
+        compiled({"a": wnp.ones(4)})
+    assert "f32[4] for f32[3]" in str(caught.value) and names_this_file(caught.value)
+    with pytest.raises(errors.InvalidInputTypeError, match="another structure"):
+        compiled({"b": wnp.ones(3)})
+
+
+def test_a_struct_has_no_numbers() -> None:
+    with pytest.raises(errors.InvalidInputTypeError, match="no numbers") as caught:
+        weft.jit(lambda x: x)(weft.ShapeDtypeStruct((3,), np.float32))
+    assert names_this_file(caught.value)
+
+
+def test_inline_leaves_no_call() -> None:
+    def program(**options):
+        f = weft.jit(lambda x: x * 2, **options)
+        return [e.primitive.name for e in weft.make_jaxpr(lambda x: f(x) + 1)(1.0).eqns]
+
+    assert program() == ["jit", "add"] and program(inline=True) == ["mul", "add"]
+
+
+# -- arguments, results, closures -------------------------------------------------------------------------------------
+
+
+def test_results_that_are_no_arrays() -> None:
+    assert weft.jit(lambda x: None)(1.0) is None
+    n, f, b, a = weft.jit(lambda x: (1, 2.0, True, np.arange(3)))(1.0)
+    assert (n.dtype, f.dtype, b.dtype, a.dtype) == (np.int32, np.float32, np.bool_, np.int32)
+    assert n.weak_type and f.weak_type and not b.weak_type and not a.weak_type
+    with pytest.raises(errors.InvalidInputTypeError, match=r"at result\['name'\]") as caught:
+        weft.jit(lambda x: {"name": "x"})(1.0)
+    assert names_this_file(caught.value)
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    for number in (2**40, np.int64(2**40)):
+        with pytest.raises(errors.NarrowingOverflowError) as caught:
+            weft.jit(lambda x: x)(number)
+        assert names_this_file(caught.value)
+
+
+def test_closures_over_arrays_and_tracers() -> None:
+    table = wnp.arange(3.0)
+    assert weft.jit(lambda x: x + table)(1.0).tolist() == [1.0, 2.0, 3.0]
+    f = lambda x: weft.jit(lambda y: y * x)(2.0)
+    assert float(weft.grad(f)(3.0)) == 2.0
+    assert float(weft.jit(f)(3.0)) == 6.0
+    assert weft.vmap(f)(wnp.arange(2.0)).tolist() == [0.0, 2.0]
+
+
+def test_a_pullback_can_be_returned() -> None:
+    value, pullback = weft.jit(lambda x: weft.vjp(wnp.sin, x))(1.0)
+    assert float(pullback(1.0)[0]) == pytest.approx(np.cos(1.0), rel=1e-6)
+    assert float(value) == pytest.approx(np.sin(1.0), rel=1e-6)
+
+
+def test_disable_jit_runs_python() -> None:
+    with weft.disable_jit():
+        assert weft.jit(lambda x: 1.0 if x > 0 else 2.0)(1.0) == 1.0
+        assert weft.lax.cond(True, lambda: "taken", lambda: 1 / 0) == "taken"
+        assert weft.lax.while_loop(lambda c: c < 4, lambda c: c + 1, 0) == 4
+        assert weft.lax.fori_loop(0, 3, lambda i, c: c + [i], []) == [0, 1, 2]
+        carry, ys = weft.lax.scan(lambda c, x: (c + float(x), c), 0.0, wnp.arange(3.0), reverse=True)
+        assert carry == 3.0 and ys.tolist() == [3.0, 2.0, 0.0]
+
+
+def test_ensure_compile_time_eval_knows_what_is_known() -> None:
+    @weft.jit
+    def f(x):
+        with weft.ensure_compile_time_eval():
+            n = int(wnp.sum(wnp.arange(3)))
+            return wnp.sin(x) * n  # on a traced value: staged as usual
+
+    assert float(f(1.0)) == pytest.approx(3 * np.sin(1.0), rel=1e-6)
+    assert float(weft.grad(f)(1.0)) == pytest.approx(3 * np.cos(1.0), rel=1e-6)
+
+
+def test_names_are_on_the_equations() -> None:
+    def f(x):
+        with weft.named_scope("outer"):
+            return weft.named_call(wnp.sin, name="inner")(x)
+
+    (equation,) = weft.make_jaxpr(f)(1.0).eqns
+    assert equation.stack == ("outer", "inner")
+    assert equation.source is not None and equation.source.file == __file__
+    stacks = {e.stack for e in weft.make_jaxpr(weft.grad(f))(1.0).eqns}
+    assert any(stack[0] == "jvp(f)" and "inner" in stack for stack in stacks)
+    with pytest.raises(TypeError, match="named_scope takes a string"), weft.named_scope(3):  # type: ignore[arg-type]
+        pass
+
+
+# -- leaks ------------------------------------------------------------------------------------------------------------
+
+
+def leak(transformed) -> tuple[list, object]:
+    kept: list = []
+
+    def f(x):
+        kept.append(x * 2)  # here it gets out
+        return x
+
+    return kept, lambda *args: transformed(f)(*args)
+
+
+@pytest.mark.parametrize(
+    ("transformation", "argument", "origin"),
+    [(weft.jit, 1.0, "a value inside f, jit at"), (weft.grad, 1.0, "jvp(f), called at"), (weft.vmap, np.ones(2), "vmap(f), called at")],
+)
+def test_leaked_tracer_says_where_it_is_from(transformation, argument, origin: str) -> None:
+    kept, run = leak(transformation)
+    run(argument)  # type: ignore[operator]
+    with pytest.raises(errors.UnexpectedTracerError) as caught:
+        kept[0] + 1
+    assert origin in str(caught.value) and names_this_file(caught.value)
+    with pytest.raises(errors.UnexpectedTracerError):
+        weft.jit(lambda y: y + kept[0])(1.0)
+
+
+def test_leak_from_jit_names_the_line_that_made_it() -> None:
+    kept, run = leak(weft.jit)
+    run(1.0)  # type: ignore[operator]
+    with pytest.raises(errors.UnexpectedTracerError, match=r"made at test_jit.py:\d+:  kept.append\(x \* 2\)  # here it gets out"):
+        kept[0] + 1
+
+
+def test_check_tracer_leaks_finds_it_where_it_happens() -> None:
+    _, run = leak(weft.jit)
+    with weft.check_tracer_leaks(True), pytest.raises(errors.UnexpectedTracerError, match="leaked from f, jit at") as caught:
+        run(1.0)  # type: ignore[operator]
+    assert "here it gets out" in str(caught.value) and names_this_file(caught.value)
+    with weft.checking_leaks():
+        assert float(weft.jit(lambda x: x * 2)(2.0)) == 4.0
+
+
+# -- values that are not known ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda x: 1 if x > 0 else 2, errors.TracerBoolConversionError),
+        (lambda x: int(x), errors.ConcretizationTypeError),
+        (lambda x: float(x), errors.ConcretizationTypeError),
+        (lambda x: x.item(), errors.ConcretizationTypeError),
+        (lambda x: [1, 2][x], errors.TracerIntegerConversionError),
+        (lambda x: range(x), errors.TracerIntegerConversionError),
+        (lambda x: np.sin(x), errors.TracerArrayConversionError),
+        (lambda x: wnp.zeros(x), errors.TracedShapeError),
+    ],
+)
+def test_python_on_a_traced_value(function, error) -> None:
+    with pytest.raises(error) as caught:
+        weft.jit(function)(1)
+    assert names_this_file(caught.value) and "<lambda>, jit at test_jit.py" in str(caught.value)
+
+
+def test_truth_of_an_array_is_ambiguous_traced_or_not() -> None:
+    with pytest.raises(ValueError, match="more than one element is ambiguous") as caught:
+        weft.jit(lambda x: 1 if x > 0 else 2)(wnp.ones(3))
+    assert names_this_file(caught.value)
+    with pytest.raises(ValueError, match="no elements is ambiguous"):
+        bool(wnp.ones(0))

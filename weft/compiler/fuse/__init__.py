@@ -1,0 +1,1 @@
+"""Fusion: which equations become one kernel, and why. `driver.fuse` is where to start reading."""

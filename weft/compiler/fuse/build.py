@@ -1,0 +1,51 @@
+"""From groups to equations: each group becomes one `fusion` with its inner program, in the order that was kept."""
+
+from __future__ import annotations
+
+from weft.compiler.fuse.classify import LOOKUP
+from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.fusion import fusion
+from weft.compiler.fuse.graph import Graph, Group, Order
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+
+
+def build(graph: Graph, order: Order, bare: dict[int, Equation]) -> Jaxpr:
+    """The fused program; `bare` holds the equations that stay, with what they carry fused."""
+    needed = {v for v in graph.jaxpr.outvars if type(v) is Var}
+    groups = order.groups()
+    for group in groups:
+        needed.update(group.operands)
+    equations = []
+    for group in groups:
+        if group.bare:
+            equations.append(bare[next(iter(group.members))])
+        else:
+            equations.append(fusion_equation(group, needed))
+    return graph.jaxpr.replace(eqns=equations)
+
+
+def fusion_equation(group: Group, needed: set[Var]) -> Equation:
+    """One group as an equation. Inner variables are those of the program around it: names stay the same."""
+    members = [group.members[i] for i in sorted(group.members)]
+    operands: dict[Var, None] = {}
+    made: dict[Var, bool] = {}
+    for node in members:
+        for v in node.operands:
+            if v not in made:
+                operands[v] = None
+        for v in node.equation.outvars:
+            made[v] = node.owner is group
+    results = [v for v, own in made.items() if own and v in needed]
+    inner = Jaxpr((), list(operands), results, [n.equation for n in members])
+    kind, hero = group.kind, group.hero
+    if kind == "loop" and hero is None:
+        if all(n.facts.alias for n in members):
+            kind = "alias"
+        else:
+            hero = next((n for n in members if n.role == LOOKUP), None)
+            kind = "loop" if hero is None else "gather"
+    last = members[-1].equation
+    position = None if hero is None else next(i for i, n in enumerate(members) if n is hero)
+    reasons: tuple[Reason, ...] = tuple(group.reasons)
+    params = {"jaxpr": inner, "kind": kind, "hero": position, "reasons": reasons}
+    return Equation(list(operands), results, fusion, params, source=last.source, stack=last.stack)

@@ -1,0 +1,294 @@
+"""What fusion needs to know of one equation: its role, the kind of kernel it would lead, and the space it works in.
+
+Pointwise equations, moves and expansions are "the value at an index": an emitter evaluates them wherever it needs
+them. A hero owns the loops of its kernel. Everything else is bare: it stays an equation of the fused program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base import dtypes
+from weft.ir.jaxpr import Equation
+from weft.ir.primitive import Primitive
+from weft.ir.types import ArrayType
+from weft.ops.callback import Callback
+from weft.ops.collectives import Collective
+from weft.ops.concatenate import concatenate, split
+from weft.ops.contract import dot_general
+from weft.ops.convert import bitcast_convert_type
+from weft.ops.convolution import conv_general_dilated
+from weft.ops.cumulative import Cumulative
+from weft.ops.elementwise import Elementwise
+from weft.ops.families import Reduction
+from weft.ops.gather import gather
+from weft.ops.iota import iota
+from weft.ops.pad import pad
+from weft.ops.random import threefry2x32
+from weft.ops.reduce_extrema import Where
+from weft.ops.reduce_other import reduce
+from weft.ops.remat import optimization_barrier
+from weft.ops.scatter import Scatter
+from weft.ops.shape import broadcast_in_dim, reshape, rev, squeeze, tile, transpose
+from weft.ops.slicing import dynamic_slice, dynamic_update_slice
+from weft.ops.slicing import slice as slice_
+from weft.ops.sort import sort, top_k
+from weft.ops.window import (
+    WindowFold,
+    reduce_window,
+    select_and_gather_add,
+    select_and_scatter,
+    select_and_scatter_add,
+)
+
+Space = tuple[Any, ...]
+
+# The value at an index:
+POINTWISE = "pointwise"  # the operands at the same index (or scalars)
+EXPAND = "expand"  # a smaller operand repeated, or a count: costs nothing to compute again
+MOVE = "move"  # one operand at another index
+LOOKUP = "lookup"  # a gather: an index that is only known at run time
+# The owner of a kernel's loops:
+HERO = "hero"
+# Equations that stay as they are:
+LIBRARY = "library"
+CONTROL = "control"
+CALLBACK = "callback"
+BARRIER = "barrier"
+COLLECTIVE = "collective"
+BARE = frozenset({LIBRARY, CONTROL, CALLBACK, BARRIER, COLLECTIVE})
+
+# A dimension whose size only the running program knows counts as this many elements.
+SYMBOLIC_SIZE = 1024
+# Smaller transposes are read with a stride; the tiles would not pay.
+TILED_TRANSPOSE_BYTES = 16384
+# Contractions at least this large (m * n * k of one matrix product) are a library's.
+LIBRARY_CONTRACTION = 384**3
+LIBRARY_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
+
+CLOSED_NONE: frozenset[int] = frozenset()
+CLOSED_FIRST = frozenset({0})
+
+
+class Facts:
+    """The role of an equation; for heroes, the kind of kernel and the spaces it folds; what may go before it.
+
+    `closed` are the operands that must be in memory (None: all of them). `full` and `folded` are set for reductions:
+    the space that is folded, without dimensions of size 1, and which of its dimensions go. `trivial` moves change no
+    more than dimensions of size 1. `repeats` is how often an operand's element is read for one result element's worth
+    of work, by operand; 1 unless given.
+    """
+
+    __slots__ = ("alias", "closed", "folded", "full", "kind", "repeats", "role", "trivial")
+
+    def __init__(
+        self,
+        role: str,
+        kind: str = "loop",
+        *,
+        closed: frozenset[int] | None = CLOSED_NONE,
+        full: Space | None = None,
+        folded: tuple[int, ...] | None = None,
+        trivial: bool = False,
+        alias: bool = False,
+        repeats: tuple[int, ...] | None = None,
+    ):
+        self.role, self.kind, self.closed = role, kind, closed
+        self.full, self.folded = full, folded
+        self.trivial, self.alias = trivial, alias
+        self.repeats = repeats
+
+    def __repr__(self) -> str:
+        return f"Facts({self.role}, {self.kind})"
+
+
+_POINTWISE = Facts(POINTWISE)
+_MOVE = Facts(MOVE)
+_EXPAND = Facts(EXPAND)
+_TRIVIAL_EXPAND = Facts(EXPAND, trivial=True, alias=True)
+_TRIVIAL_MOVE = Facts(MOVE, trivial=True, alias=True)
+_ALIASING_MOVE = Facts(MOVE, alias=True)
+_LOOKUP = Facts(LOOKUP, "gather")
+_ALIAS = Facts(HERO, "alias", closed=None, alias=True)
+_CLOSED_LOOP = Facts(HERO, "loop", closed=None)
+_LIBRARY, _CONTROL, _CALLBACK = Facts(LIBRARY), Facts(CONTROL), Facts(CALLBACK)
+_BARRIER, _COLLECTIVE = Facts(BARRIER), Facts(COLLECTIVE)
+_TRANSPOSE = Facts(HERO, "transpose")
+_CONCATENATE = Facts(HERO, "concatenate")
+_SLICES = Facts(HERO, "slices")
+_UPDATE = Facts(HERO, "dynamic_update_slice", closed=CLOSED_FIRST)
+_SCATTER = Facts(HERO, "scatter", closed=CLOSED_FIRST)
+_CUMULATIVE = Facts(HERO, "cumulative")
+_SORT = Facts(HERO, "sort", closed=None)
+_CONVOLUTION = Facts(HERO, "convolution", closed=None)
+_WINDOW = Facts(HERO, "window", closed=None)
+
+
+def size_of(shape: Any) -> int:
+    """The number of elements, with an estimate for symbolic dimensions."""
+    size = 1
+    for d in shape:
+        size *= d if type(d) is int else SYMBOLIC_SIZE
+    return size
+
+
+def squeezed(shape: Any) -> Space:
+    """A shape without its dimensions of size 1: what loops see of it."""
+    return tuple([d for d in shape if d != 1])
+
+
+def folded_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
+    """The space a reduction folds, without dimensions of size 1, and which dimensions of that go."""
+    full, folded = [], []
+    for axis, d in enumerate(shape):
+        if d == 1:
+            continue
+        if axis in axes:
+            folded.append(len(full))
+        full.append(d)
+    return tuple(full), tuple(folded)
+
+
+def reduction_kind(rank: int, folded: tuple[int, ...]) -> str:
+    """How a reduction meets memory: it folds all, the trailing dimensions, or others."""
+    if len(folded) == rank:
+        return "all"
+    return "row" if folded == tuple(range(rank - len(folded), rank)) else "column"
+
+
+def _reduction(equation: Equation) -> Facts:
+    axes = equation.params["dimensions" if equation.primitive is reduce else "axes"]
+    full, folded = folded_space(equation.invars[0].aval.shape, axes)  # type: ignore[attr-defined]
+    return Facts(HERO, reduction_kind(len(full), folded), full=full, folded=folded)
+
+
+def _argmax(equation: Equation) -> Facts:
+    full, folded = folded_space(equation.invars[0].aval.shape, equation.params["axes"])  # type: ignore[attr-defined]
+    return Facts(HERO, "argmax", full=full, folded=folded)
+
+
+def _broadcast(equation: Equation) -> Facts:
+    before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    return _TRIVIAL_EXPAND if squeezed(before) == squeezed(after) else _EXPAND
+
+
+def _reshape(equation: Equation) -> Facts:
+    before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    if squeezed(before) == squeezed(after):
+        return _TRIVIAL_MOVE
+    return _ALIASING_MOVE if splits_only(squeezed(before), squeezed(after)) else _ALIAS
+
+
+def splits_only(before: Space, after: Space) -> bool:
+    """Whether each dimension before is one after or a run of them: then its index is affine in the new ones."""
+    position = 0
+    for size in before:
+        product: Any = 1
+        while product != size:
+            if position == len(after):
+                return False
+            product = product * after[position]
+            position += 1
+            if type(product) is int and type(size) is int and (product > size or product == 0 != size):
+                return False
+    return position == len(after)
+
+
+def _transpose(equation: Equation) -> Facts:
+    x: Any = equation.invars[0].aval
+    order = [p for p in equation.params["permutation"] if x.shape[p] != 1]
+    if order == sorted(order):
+        return _TRIVIAL_MOVE
+    if order[-1] == max(order) or size_of(x.shape) * dtypes.itemsize_bits(x.dtype) // 8 < TILED_TRANSPOSE_BYTES:
+        return _MOVE
+    return _TRANSPOSE
+
+
+def _bitcast(equation: Equation) -> Facts:
+    same = equation.invars[0].aval.shape == equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    return _POINTWISE if same else _MOVE
+
+
+def _contraction(equation: Equation) -> Facts:
+    lhs, rhs = (a.aval for a in equation.invars)
+    plan = dot_general.canonical(lhs, rhs, **equation.params)
+    m, n, k = (d if type(d) is int else SYMBOLIC_SIZE for d in (plan.m, plan.n, plan.k))
+    plain = lhs.dtype == rhs.dtype == plan.result and plan.compute == plan.result  # type: ignore[attr-defined]
+    if m * n * k >= LIBRARY_CONTRACTION and plain and plan.result in LIBRARY_DTYPES:
+        return _LIBRARY
+    return Facts(HERO, "contraction", repeats=(n, m))
+
+
+def _higher_order(equation: Equation) -> Facts:
+    return _CONTROL
+
+
+def constant(facts: Facts) -> Callable[[Equation], Facts]:
+    return lambda equation: facts
+
+
+_BY_PRIMITIVE: dict[Primitive, Callable[[Equation], Facts]] = {
+    broadcast_in_dim: _broadcast,
+    iota: constant(_EXPAND),
+    reshape: _reshape,
+    squeeze: constant(_TRIVIAL_MOVE),
+    rev: constant(_MOVE),
+    slice_: constant(_MOVE),
+    pad: constant(_MOVE),
+    dynamic_slice: constant(_MOVE),
+    tile: constant(_CLOSED_LOOP),
+    transpose: _transpose,
+    concatenate: constant(_CONCATENATE),
+    split: constant(_SLICES),
+    gather: constant(_LOOKUP),
+    bitcast_convert_type: _bitcast,
+    threefry2x32: constant(_POINTWISE),
+    dynamic_update_slice: constant(_UPDATE),
+    dot_general: _contraction,
+    conv_general_dilated: constant(_CONVOLUTION),
+    reduce: _reduction,
+    sort: constant(_SORT),
+    top_k: constant(_SORT),
+    optimization_barrier: constant(_BARRIER),
+    **dict.fromkeys(
+        (reduce_window, select_and_gather_add, select_and_scatter, select_and_scatter_add), constant(_WINDOW)
+    ),
+}
+
+_BY_FAMILY: tuple[tuple[type, Callable[[Equation], Facts]], ...] = (
+    (Elementwise, constant(_POINTWISE)),
+    (Reduction, _reduction),
+    (Where, _argmax),
+    (Scatter, constant(_SCATTER)),
+    (Cumulative, constant(_CUMULATIVE)),
+    (WindowFold, constant(_WINDOW)),
+    (Callback, constant(_CALLBACK)),
+    (Collective, constant(_COLLECTIVE)),
+)
+
+
+def classify(equation: Equation) -> Facts:
+    """The role of an equation."""
+    if equation.effects:
+        return _CALLBACK if not equation.primitive.higher_order else _CONTROL
+    rule = _BY_PRIMITIVE.get(equation.primitive)
+    if rule is None:
+        rule = _BY_PRIMITIVE[equation.primitive] = _rule_of(equation.primitive)
+    return rule(equation)
+
+
+def _rule_of(card: Primitive) -> Callable[[Equation], Facts]:
+    for family, rule in _BY_FAMILY:
+        if isinstance(card, family):
+            return rule
+    # Matrix factorisations, transforms, tapes, keys and whatever users add without a family.
+    return _higher_order if card.higher_order else constant(_LIBRARY)
+
+
+def leading(operand: ArrayType, result: ArrayType, dimensions: tuple[int, ...], kept: Space) -> bool:
+    """Whether a broadcast puts the operand's dimensions, those of size 1 aside, on the leading ones of the result."""
+    placed = [dimensions[i] for i, d in enumerate(operand.shape) if d != 1]
+    wide = [i for i, d in enumerate(result.shape) if d != 1]
+    return placed == wide[: len(placed)] and squeezed(operand.shape) == kept
+

@@ -1,0 +1,70 @@
+"""The fusion pass: which equations of a program become one kernel.
+
+Needs a program after `canonicalize` (it also takes one before, with scalars among the operands of elementwise
+equations); makes one in which every equation is a fusion or a bare one. The mechanisms run in this order:
+
+1. row-wise fusion, which must see reductions before others take them apart;
+2. instruction fusion, from the last equation to the first;
+3. fusion merging;
+4. sibling fusion;
+5. producer-consumer fusion into kernels with several results.
+
+Dead equations must be gone: what nobody reads is fused like a result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.fuse.build import build
+from weft.compiler.fuse.classify import CONTROL
+from weft.compiler.fuse.cost import Limits, Reason
+from weft.compiler.fuse.fusion import fusion
+from weft.compiler.fuse.graph import Graph, Order
+from weft.compiler.fuse.instructions import fuse_instructions
+from weft.compiler.fuse.merging import merge_fusions
+from weft.compiler.fuse.multi_output import fuse_producers
+from weft.compiler.fuse.rowwise import fuse_rows
+from weft.compiler.fuse.siblings import fuse_siblings
+from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
+
+DEFAULT_LIMITS = Limits()
+
+
+def fuse(jaxpr: Jaxpr, limits: Limits = DEFAULT_LIMITS) -> Jaxpr:
+    """The program with its equations in fusions, and the same inside of the programs it carries."""
+    return jaxpr.cached(("fuse", limits), lambda: _fuse(jaxpr, limits)[0])
+
+
+def refusals(jaxpr: Jaxpr, limits: Limits = DEFAULT_LIMITS) -> tuple[Reason, ...]:
+    """Why operations of the program were not fused, in the order in which it was decided."""
+    return jaxpr.cached(("fusion refusals", limits), lambda: _fuse(jaxpr, limits)[1])
+
+
+def _fuse(jaxpr: Jaxpr, limits: Limits) -> tuple[Jaxpr, tuple[Reason, ...]]:
+    alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
+    graph = Graph(alive, limits)
+    fuse_rows(graph)
+    fuse_instructions(graph)
+    merge_fusions(graph)
+    order = Order(graph)
+    fuse_siblings(graph, order)
+    fuse_producers(graph, order)
+    bare = {n.index: inside(n.equation, limits, n.role == CONTROL) for n in graph.nodes if n.bare}
+    return build(graph, order, bare), tuple(graph.refusals)
+
+
+def inside(equation: Equation, limits: Limits, control: bool) -> Equation:
+    """A bare equation with the programs it carries fused, if they are run as they are."""
+    if not control or equation.primitive is fusion:
+        return equation
+    params = {name: _inside_value(value, limits) for name, value in equation.params.items()}
+    return equation.replace(params=params)
+
+
+def _inside_value(value: Any, limits: Limits) -> Any:
+    if isinstance(value, Jaxpr):
+        return fuse(value, limits)
+    if type(value) is tuple and value and all(isinstance(item, Jaxpr) for item in value):
+        return tuple(fuse(item, limits) for item in value)
+    return value

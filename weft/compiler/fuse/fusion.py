@@ -1,0 +1,62 @@
+"""The `fusion` primitive: a call of an inner program that becomes one kernel, with its kind, its hero and the reasons.
+
+A fusion means what its program means, so a fused program runs in the interpreter like any other. The kind says which
+emitter owns the loops; the hero is the position, in the inner program, of the equation that gives the kind its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.primitive import No, Params, primitive
+from weft.ops.call import Call
+
+# Every kind with what its loops run over. `full` is the space of what a reduction folds, `kept` that of its result.
+KINDS: dict[str, str] = {
+    "loop": "one space: that of all results; no hero",
+    "row": "rows (the kept leading dimensions), in several passes over trailing dimensions that stay in cache",
+    "column": "the full space; what is folded is not exactly trailing, so accumulators are arrays",
+    "all": "the full space, folded to scalars",
+    "transpose": "the transposed space in tiles; all transposes in it have one permutation",
+    "concatenate": "the joined space, one operand after the other",
+    "slices": "the space that is cut; each result is a slice",
+    "dynamic_update_slice": "the update; the first operand of the hero is written in place",
+    "scatter": "the updates; the first operand of the hero is written in place",
+    "gather": "one space, that of all results; some loads have indices known at run time only",
+    "cumulative": "the space of the hero, in order along its axis",
+    "sort": "the space of the hero",
+    "argmax": "the full space of the hero",
+    "contraction": "the result's space, with the operands' producers before and pointwise work after it",
+    "convolution": "the result's space, with pointwise work after it",
+    "window": "the result's space and the window",
+    "library": "a library's result, with pointwise work on its tiles",
+    "alias": "no loop at all: the operand's bytes under another shape",
+}
+
+_REASON = "fusions are made by the last pass over a program; transform the program before it is compiled"
+
+
+@primitive
+class fusion(Call):
+    """A call of `jaxpr` as one kernel of `kind`; `hero` is the position of its hero or None; `reasons` say why."""
+
+    jvp_through = No(_REASON)
+    transpose_through = No(_REASON)
+    batch_through = No(_REASON)
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Any], params: Params) -> None:
+        return None
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> None:
+        return None  # the positions in it have a meaning
+
+
+def is_fusion(equation: Equation) -> bool:
+    return equation.primitive is fusion
+
+
+def fusions(jaxpr: Jaxpr) -> list[Equation]:
+    """The fusions of a program, in order; those of programs it carries are theirs."""
+    return [e for e in jaxpr.eqns if e.primitive is fusion]

@@ -1,0 +1,399 @@
+"""The working form of a program while it is fused: nodes (equations), groups (fusions to be), and the order of groups.
+
+An equation may be in several groups, where it is computed again; at most one of them, its owner, gives its value to
+others. Groups know what they read; `Order` keeps a schedule of groups and bare equations, so that joining two of them
+never makes a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.compiler.fuse.classify import (
+    BARE,
+    EXPAND,
+    HERO,
+    LIBRARY,
+    LOOKUP,
+    MOVE,
+    POINTWISE,
+    Facts,
+    Space,
+    classify,
+    squeezed,
+)
+from weft.compiler.fuse.classify import size_of as size_of_shape
+from weft.compiler.fuse.cost import CHEAP_FLOPS, CHEAP_WEIGHT, Limits, Reason, bytes_of, weight_of
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.types import ArrayType
+from weft.ops.contract import dot_general
+
+REDUCTIONS = frozenset({"row", "column", "all"})
+POINTWISE_KINDS = frozenset({"loop", "gather"})
+
+
+class Node:
+    """An equation with what the rules ask of it again and again."""
+
+    __slots__ = (
+        "bare",
+        "bytes",
+        "equation",
+        "facts",
+        "groups",
+        "index",
+        "is_output",
+        "operands",
+        "owner",
+        "producers",
+        "role",
+        "shape",
+        "size",
+        "space",
+        "users",
+        "weight",
+    )
+
+    def __init__(self, index: int, equation: Equation, facts: Facts):
+        self.index, self.equation, self.facts = index, equation, facts
+        self.role = facts.role
+        self.bare = facts.role in BARE
+        first = equation.outvars[0].aval if equation.outvars else None
+        self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
+        self.space: Space = squeezed(self.shape)
+        self.size = size_of_shape(self.shape)
+        self.bytes = bytes_of(first) if first is not None else 0
+        if len(equation.outvars) > 1:
+            self.bytes = sum(bytes_of(v.aval) for v in equation.outvars)
+        self.weight = 0.0 if self.bare else weight_of(equation)
+        self.operands: tuple[Var, ...] = ()
+        self.producers: tuple[Node, ...] = ()
+        self.users: list[Node] = []
+        self.is_output = False
+        self.groups: list[Group] = []
+        self.owner: Group | None = None
+
+    @property
+    def cheap(self) -> bool:
+        """Whether computing it again is cheaper than keeping it."""
+        return self.role != HERO and (self.weight <= CHEAP_WEIGHT or self.weight * self.size <= CHEAP_FLOPS)
+
+    @property
+    def label(self) -> str:
+        return f"{self.equation.primitive.name}.{self.index}"
+
+    def __repr__(self) -> str:
+        return self.label
+
+
+class Group:
+    """Equations that become one kernel.
+
+    `out` is the space of its results, `full` the space a reduction folds (or `out`); `folded` says which dimensions of
+    `full` go. `evaluations` counts how often each member is computed, in elements; `direct` says that a member is
+    computed at the very index of the loops, so that its value there may also be a result.
+    """
+
+    __slots__ = (
+        "direct",
+        "evaluations",
+        "folded",
+        "full",
+        "hero",
+        "kind",
+        "members",
+        "number",
+        "operands",
+        "out",
+        "position",
+        "predecessors",
+        "reasons",
+        "successors",
+    )
+
+    def __init__(self, number: int, kind: str, out: Space):
+        self.number, self.kind, self.out, self.full = number, kind, out, out
+        self.folded: tuple[int, ...] | None = None
+        self.hero: Node | None = None
+        self.members: dict[int, Node] = {}
+        self.operands: dict[Var, None] = {}
+        self.evaluations: dict[int, float] = {}
+        self.direct: dict[int, bool] = {}
+        self.reasons: list[Reason] = []
+        self.position = -1
+        self.predecessors: set[Group] = set()
+        self.successors: set[Group] = set()
+
+    @property
+    def bare(self) -> bool:
+        return self.kind == "bare"
+
+    @property
+    def label(self) -> str:
+        """The kind and the number of the last equation, which names the fusion before it is built."""
+        last = max(self.members)
+        return self.members[last].label if self.bare else f"{self.kind}.{last}"
+
+    def add(self, node: Node, evaluations: float, direct: bool) -> None:
+        """Take an equation in, whose results the group has read until now."""
+        self.members[node.index] = node
+        self.evaluations[node.index] = evaluations
+        self.direct[node.index] = direct
+        operands = self.operands
+        for v in node.equation.outvars:
+            operands.pop(v, None)
+        for v, producer in zip(node.operands, node.producers, strict=True):
+            if producer is None or producer.index not in self.members:
+                operands[v] = None
+        node.groups.append(self)
+
+    def __repr__(self) -> str:
+        return f"Group({self.label})"
+
+
+class Graph:
+    """The nodes of a program and their groups."""
+
+    def __init__(self, jaxpr: Jaxpr, limits: Limits):
+        self.jaxpr, self.limits = jaxpr, limits
+        self.nodes: list[Node] = []
+        self.node_of: dict[Var, Node] = {}
+        self.groups: list[Group] = []
+        self.refusals: list[Reason] = []
+        node_of = self.node_of
+        for index, equation in enumerate(jaxpr.eqns):
+            facts = classify(equation)
+            if facts.role == LIBRARY and limits.library_epilogue and equation.primitive is dot_general:
+                facts = Facts(HERO, "library", closed=None)
+            node = Node(index, equation, facts)
+            operands = tuple(dict.fromkeys([a for a in equation.invars if type(a) is Var]))
+            node.operands = operands
+            node.producers = tuple([node_of.get(v) for v in operands])  # type: ignore[misc]
+            for producer in dict.fromkeys(node.producers):
+                if producer is not None:
+                    producer.users.append(node)
+            for v in equation.outvars:
+                node_of[v] = node
+            self.nodes.append(node)
+        for v in jaxpr.outvars:
+            if type(v) is Var and v in node_of:
+                node_of[v].is_output = True
+
+    def new_group(self, kind: str, out: Space) -> Group:
+        group = Group(len(self.groups), kind, out)
+        self.groups.append(group)
+        return group
+
+    def lead(self, node: Node) -> Group:
+        """A group of its own for an equation, which gives it its kind."""
+        facts = node.facts
+        group = self.new_group(facts.kind if node.role == HERO else "loop", node.space)
+        if node.role == HERO:
+            set_hero(group, node)
+        group.add(node, node.size, True)
+        node.owner = group
+        return group
+
+    def note(self, group: Group | None, reason: Reason) -> None:
+        """Record a decision: with the fusion it made, or among those that were refused."""
+        if group is not None and reason.verdict:
+            group.reasons.append(reason)
+        else:
+            self.refusals.append(reason)
+
+
+def set_hero(group: Group, node: Node) -> None:
+    """Let the node own the group's loops."""
+    facts = node.facts
+    group.kind, group.hero = facts.kind, node
+    if facts.full is not None:
+        group.full, group.folded = facts.full, facts.folded
+
+
+# -------------------------------------------------------------------------------------------- how often, and at which index
+
+
+def demand(user: Node, node: Node, evaluations: float) -> float:
+    """How many elements of `node` are computed when `user` is computed at `evaluations` places.
+
+    A value that does not change in the inner loops is computed outside of them, so trailing repetition is free.
+    """
+    if not node.shape:
+        return 1.0
+    facts, equation = user.facts, user.equation
+    if user.role == POINTWISE or facts.trivial:
+        return evaluations
+    if user.role == EXPAND:
+        dimensions = equation.params["broadcast_dimensions"]
+        last = max((dimensions[i] for i, d in enumerate(node.shape) if d != 1), default=-1)
+        return evaluations / max(size_of_shape(user.shape[last + 1 :]), 1)
+    if user.role == MOVE:
+        return evaluations if node.equation.outvars[0] is equation.invars[0] else 1.0
+    if user.role == LOOKUP:
+        return evaluations if node.equation.outvars[0] is equation.invars[0] else min(evaluations, node.size)
+    if facts.full is not None:  # a fold reads every element of its operand
+        return float(node.size)
+    if facts.repeats is not None:
+        places = [i for i, a in enumerate(equation.invars) if type(a) is Var and a in node.equation.outvars]
+        return float(node.size * sum(facts.repeats[i] for i in places))
+    return float(node.size)
+
+
+def is_direct(group: Group, user: Node, node: Node) -> bool:
+    """Whether `user` reads `node` at the index at which the group's loops stand."""
+    if not group.direct[user.index]:
+        return False
+    if user.role == POINTWISE or user.facts.trivial:
+        return node.space == user.space
+    return user.facts.full is not None and user.facts.kind in REDUCTIONS and node.space == user.facts.full
+
+
+def users_in(group: Group, node: Node) -> list[Node]:
+    members = group.members
+    return [u for u in node.users if u.index in members]
+
+
+def usage(group: Group, node: Node) -> tuple[float, bool]:
+    """How often `node` would be computed in `group`, in elements, and whether at the loops' own index."""
+    aligned, moved, direct = 0.0, 0.0, True
+    for user in users_in(group, node):
+        wanted = demand(user, node, group.evaluations[user.index])
+        if user.role == POINTWISE or user.facts.trivial or user.facts.full is not None:
+            aligned = max(aligned, wanted)  # those at one index share the value
+        else:
+            moved += wanted
+        direct = direct and is_direct(group, user, node)
+    return aligned + moved, direct
+
+
+# -------------------------------------------------------------------------------------------------------------- the order
+
+
+class Order:
+    """A schedule of all groups and bare equations that is kept while groups are joined."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.items: list[Group | None] = list(self._scheduled())
+        for position, item in enumerate(self.items):
+            item.position = position  # type: ignore[union-attr]
+
+    def groups(self) -> list[Group]:
+        """Everything in the order in which it can run."""
+        return [item for item in self.items if item is not None]
+
+    def _scheduled(self) -> list[Group]:
+        graph = self.graph
+        items = [g for g in graph.groups if g.members]
+        last_effect: Group | None = None
+        for node in graph.nodes:
+            if not node.bare:
+                continue
+            item = Group(-1, "bare", ())
+            item.members[node.index] = node
+            item.operands = dict.fromkeys(node.operands)
+            node.owner = item
+            items.append(item)
+            if node.equation.effects:  # effects happen in the order in which they were written
+                if last_effect is not None:
+                    link(last_effect, item)
+                last_effect = item
+        for item in items:
+            for v in item.operands:
+                node = graph.node_of.get(v)
+                if node is not None and node.owner is not None:
+                    link(node.owner, item)
+        items.sort(key=lambda item: max(item.members))
+        return topological(items)
+
+    def path(self, first: Group, last: Group) -> set[Group] | None:
+        """What `first` leads to before `last`, or None if `last` is reached by way of another."""
+        limit, seen = last.position, set()
+        stack = [s for s in first.successors if s is not last and s.position < limit]
+        while stack:
+            item = stack.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for s in item.successors:
+                if s is last:
+                    return None
+                if s.position < limit and s not in seen:
+                    stack.append(s)
+        return seen
+
+    def join(self, first: Group, last: Group) -> bool:
+        """Make one group of two, the earlier of which remains, unless there is a way from one to the other by a third.
+
+        What `first` leads to moves behind the joined group; everything else between stays before it.
+        """
+        after = self.path(first, last)
+        if after is None:
+            return False
+        between = self.items[first.position + 1 : last.position]
+        replaced = [i for i in between if i not in after] + [first] + [i for i in between if i in after]
+        start = first.position
+        # The place of `last` stays empty, so that nothing behind it has to be numbered again.
+        self.items[start : last.position + 1] = [*replaced, None]
+        for position, item in enumerate(replaced, start):
+            if item is not None:
+                item.position = position
+        self._absorb(first, last)
+        return True
+
+    def _absorb(self, first: Group, last: Group) -> None:
+        first.members.update(last.members)
+        first.evaluations.update(last.evaluations)
+        first.direct.update(last.direct)
+        made = {v for n in first.members.values() for v in n.equation.outvars}
+        first.operands = {v: None for v in (*first.operands, *last.operands) if v not in made}
+        for node in last.members.values():
+            node.groups = list(dict.fromkeys(first if g is last else g for g in node.groups))
+            if node.owner is last:
+                node.owner = first
+        first.reasons += last.reasons
+        for item in last.predecessors:
+            item.successors.discard(last)
+            if item is not first:
+                link(item, first)
+        for item in last.successors:
+            item.predecessors.discard(last)
+            if item is not first:
+                link(first, item)
+        first.successors.discard(last)
+        first.predecessors.discard(last)
+        last.members = {}
+
+
+def link(first: Group, last: Group) -> None:
+    if first is not last:
+        first.successors.add(last)
+        last.predecessors.add(first)
+
+
+def topological(items: Sequence[Group]) -> list[Group]:
+    """The items in an order in which each stands after what it reads, near to the given one."""
+    done: set[Group] = set()
+    result: list[Group] = []
+    for root in items:
+        stack: list[tuple[Group, bool]] = [(root, False)]
+        while stack:
+            item, ready = stack.pop()
+            if ready:
+                result.append(item)
+                continue
+            if item in done:
+                continue
+            done.add(item)
+            stack.append((item, True))
+            waiting: Iterable[Group] = sorted(
+                (p for p in item.predecessors if p not in done), key=lambda p: max(p.members), reverse=True
+            )
+            stack.extend((p, False) for p in waiting)
+    return result
+
+
+def value_nodes(graph: Graph, group: Group) -> list[tuple[Var, Node]]:
+    """What a group reads that an equation makes."""
+    return [(v, graph.node_of[v]) for v in group.operands if v in graph.node_of]

@@ -1,0 +1,186 @@
+"""Instruction fusion: each equation goes into those that read it, from the last to the first.
+
+An equation that costs nothing to compute again goes wherever it is read; a cheap one into several fusions if that
+moves no more bytes; any other into the one fusion that reads it. None goes through an expensive operation, and a value
+that costs something is not computed several times because its reader repeats it.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.fuse.classify import EXPAND, HERO, LOOKUP, POINTWISE
+from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
+from weft.compiler.fuse.graph import POINTWISE_KINDS, Graph, Group, Node, set_hero, usage, users_in
+from weft.ir.jaxpr import Var
+
+RULE = "instruction"
+# Heroes whose results can be worked on, element by element, before they are stored.
+EPILOGUE_KINDS = frozenset(
+    "row all column transpose concatenate cumulative contraction convolution window library".split()
+)
+# More than this many evaluations for each element is computing again.
+ONCE = 1.001
+
+
+def fuse_instructions(graph: Graph) -> None:
+    """Give every equation that is not bare a group; those that row-wise fusion took have theirs."""
+    for node in reversed(graph.nodes):
+        if not node.bare and not node.groups:
+            place(graph, node)
+
+
+def place(graph: Graph, node: Node) -> None:
+    """Into the fusions that read it, or to the head of a new one."""
+    readers: dict[Group, None] = {}
+    needed = node.is_output
+    for user in node.users:
+        if user.bare:
+            needed = True
+        else:
+            readers.update(dict.fromkeys(user.groups))
+    if not readers:
+        graph.lead(node)
+        return
+    if node.role == EXPAND:
+        _spread(graph, node, list(readers), needed)
+    elif needed:
+        _refuse(graph, node, readers, "is a result or read by a bare equation")
+    elif len(readers) == 1:
+        (reader,) = readers
+        refusal = obstacle(graph, reader, node)
+        if refusal is None:
+            take(graph, reader, node, owner=True)
+        else:
+            graph.note(None, Reason(RULE, node.label, reader.label, False, refusal))
+            graph.lead(node)
+    else:
+        _duplicate(graph, node, list(readers))
+
+
+def _spread(graph: Graph, node: Node, readers: list[Group], needed: bool) -> None:
+    """What repeats a smaller value is never worth memory, so every fusion that reads it has its own."""
+    for reader in readers:
+        refusal = obstacle(graph, reader, node)
+        if refusal is None:
+            take(graph, reader, node, owner=False)
+        else:
+            needed = True
+            graph.note(None, Reason(RULE, node.label, reader.label, False, refusal))
+    if needed:
+        graph.lead(node)
+    elif len(readers) == 1:
+        node.owner = readers[0]
+
+
+def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
+    """Into several fusions, if it is cheap and the bytes that are moved do not grow."""
+    limit = graph.limits.copies
+    if not node.cheap or len(readers) > limit:
+        _refuse(graph, node, readers, "is expensive" if not node.cheap else f"has more than {limit} readers")
+        return
+    for reader in readers:
+        refusal = obstacle(graph, reader, node)
+        if refusal is not None:
+            graph.note(None, Reason(RULE, node.label, reader.label, False, refusal))
+            graph.lead(node)
+            return
+    before, after = bytes_apart(node, readers), bytes_inside(node, readers)
+    if after > before:
+        numbers = (("copies", len(readers)), ("bytes apart", before), ("bytes inside", after))
+        graph.note(None, Reason(RULE, node.label, f"{len(readers)} fusions", False, numbers))
+        graph.lead(node)
+        return
+    for reader in readers:
+        take(graph, reader, node, owner=False, numbers=(("copies", len(readers)), ("bytes", after - before)))
+
+
+def bytes_apart(node: Node, readers: list[Group]) -> int:
+    """What moves when the value is made once, stored, and read by each fusion."""
+    return sum(bytes_of(v.aval) for v in node.operands) + node.bytes * (1 + len(readers))
+
+
+def bytes_inside(node: Node, readers: list[Group]) -> int:
+    """What moves when each fusion computes the value: the operands that it does not read anyway."""
+    return sum(bytes_of(v.aval) for reader in readers for v in node.operands if v not in reader.operands)
+
+
+def _refuse(graph: Graph, node: Node, readers: dict[Group, None] | list[Group], why: str) -> None:
+    first = next(iter(readers))
+    name = first.label if len(readers) == 1 else f"{len(readers)} fusions"
+    graph.note(None, Reason(RULE, node.label, name, False, (("it", why),)))
+    graph.lead(node)
+
+
+def take(
+    graph: Graph, group: Group, node: Node, *, owner: bool, numbers: tuple[tuple[str, object], ...] | None = None
+) -> None:
+    """Move or copy a node into a group that has no objection."""
+    evaluations, direct = usage(group, node)
+    if numbers is None:
+        numbers = (("saves", 2 * node.bytes),)
+    graph.note(group, Reason(RULE, node.label, group.label, True, numbers))
+    if node.role == HERO and group.kind in POINTWISE_KINDS:
+        set_hero(group, node)
+    group.add(node, evaluations, direct)
+    if owner:
+        node.owner = group
+
+
+def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object], ...] | None:
+    """Why the node cannot go into a group that reads it, or None."""
+    limits = graph.limits
+    if len(group.members) >= limits.values:
+        return (("values", len(group.members)), ("limit", limits.values))
+    closed = closed_operand(group, node)
+    if closed is not None:
+        return (("operand", f"{closed} must be in memory"),)
+    if len(group.operands) + len(node.operands) > limits.operands:
+        reads = len({*group.operands, *node.operands}.difference(node.equation.outvars))
+        if reads > limits.operands:
+            return (("operands", reads), ("limit", limits.operands))
+    evaluations, direct = usage(group, node)
+    if node.role == HERO:
+        return _hero_obstacle(group, node, direct)
+    reuse = evaluations / max(node.size, 1)
+    if reuse > ONCE and node.role != EXPAND:
+        if node.role == LOOKUP or not node.cheap:
+            return (("evaluations of each element", reuse), ("weight", node.weight))
+        hero = group.hero
+        if hero is not None and hero.facts.repeats is not None and reuse > limits.prologue_repeats:
+            return (("evaluations of each element", reuse), ("limit", limits.prologue_repeats))
+    return None
+
+
+def closed_operand(group: Group, node: Node) -> str | None:
+    """The reader in the group that needs the value in memory, if there is one."""
+    made = node.equation.outvars
+    for user in users_in(group, node):
+        closed = user.facts.closed
+        if closed is None:
+            return user.label
+        if closed and any(type(a) is Var and a in made for i, a in enumerate(user.equation.invars) if i in closed):
+            return user.label
+    return None
+
+
+def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, object], ...] | None:
+    kind = node.facts.kind
+    if kind not in EPILOGUE_KINDS:
+        return (("kind", f"nothing follows a {kind} in its kernel"),)
+    if len(node.equation.outvars) != 1:
+        return (("results", len(node.equation.outvars)),)
+    if group.hero is not None:
+        same = kind == "transpose" == group.kind and node.equation.params == group.hero.equation.params
+        if not (same and node.shape == group.hero.shape and direct):
+            return (("hero", f"{group.hero.label} owns the loops"),)
+        return None
+    if group.kind not in POINTWISE_KINDS:
+        return (("hero", f"{group.kind} owns the loops"),)
+    if not direct or node.space != group.out:
+        return (("index", "it is read at another index than the loops'"),)
+    return None
+
+
+def is_cheap_chain(nodes: list[Node]) -> bool:
+    """Whether a whole group can be computed again: no hero, no lookup, and little work for an element."""
+    weight = sum(n.weight for n in nodes)
+    return weight <= 4 * CHEAP_WEIGHT and all(n.role in (POINTWISE, EXPAND, "move") and n.cheap for n in nodes)

@@ -1,0 +1,78 @@
+"""Producer-consumer fusion: a fusion and one that reads it become one kernel that stores both results.
+
+The reader must read at the index at which the producer's loops stand; then the value is stored and used where it is
+made, and is not read from memory again.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.fuse.cost import Reason, bytes_of
+from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order, is_direct, users_in
+from weft.compiler.fuse.instructions import EPILOGUE_KINDS
+from weft.compiler.fuse.siblings import adopt_kind, joint_obstacle
+from weft.ir.jaxpr import Var
+
+RULE = "producer-consumer"
+
+
+def fuse_producers(graph: Graph, order: Order) -> None:
+    """Join fusions with those that read them, from the last to the first, the nearest reader first."""
+    for group in reversed(order.groups()):
+        if group.members and not group.bare:
+            for reader in sorted(group.successors, key=lambda g: g.position):
+                if reader.members and not reader.bare and reader in group.successors:
+                    _try(graph, order, group, reader)
+
+
+def _try(graph: Graph, order: Order, producer: Group, consumer: Group) -> None:
+    shared = [(v, n) for v in consumer.operands if (n := graph.node_of.get(v)) is not None and n.owner is producer]
+    if not shared:
+        return
+    kind = joint_kind(producer, consumer, shared)
+    if kind is None:
+        return
+    names = producer.label, consumer.label
+    why = joint_obstacle(graph, producer, consumer)
+    if why is None and not order.join(producer, consumer):
+        why = (("path", "one leads to the other by way of a third"),)
+    if why is not None:
+        graph.note(None, Reason(RULE, *names, False, why))
+        return
+    full, out, folded, hero = producer.full, producer.out, producer.folded, producer.hero
+    adopt_kind(producer, consumer, kind)
+    if kind not in REDUCTIONS and kind not in POINTWISE_KINDS:
+        producer.full, producer.out, producer.folded, producer.hero = full, out, folded, hero
+    saved = sum(bytes_of(v.aval) for v, _ in shared)
+    graph.note(producer, Reason(RULE, *names, True, (("not read again", saved),)))
+
+
+def joint_kind(producer: Group, consumer: Group, shared: list[tuple[Var, Node]]) -> str | None:
+    """The kind of one kernel for both, or None where the consumer stands at other indices than the producer."""
+    if any(not producer.direct[n.index] or not _read_directly(consumer, n) for _, n in shared):
+        return None
+    spaces = {n.space for _, n in shared}
+    if len(spaces) != 1:
+        return None
+    (space,) = spaces
+    if producer.kind in POINTWISE_KINDS:
+        if producer.hero is not None or consumer.full != producer.out or space != producer.out:
+            return None
+        if consumer.kind in REDUCTIONS:
+            return consumer.kind
+        return "loop" if consumer.kind in POINTWISE_KINDS and consumer.hero is None else None
+    if consumer.kind not in POINTWISE_KINDS or consumer.hero is not None:
+        return None
+    if producer.kind in REDUCTIONS:
+        if space == producer.out == consumer.out:
+            return producer.kind
+        return producer.kind if space == producer.full == consumer.out and _before_fold(producer, shared) else None
+    return producer.kind if producer.kind in EPILOGUE_KINDS and space == producer.out == consumer.out else None
+
+
+def _before_fold(producer: Group, shared: list[tuple[Var, Node]]) -> bool:
+    """Full values of a row fusion can be used anywhere in it; those of other folds, as they are made."""
+    return True if producer.kind == "row" else all(n.role != "hero" for _, n in shared)
+
+
+def _read_directly(consumer: Group, node: Node) -> bool:
+    return all(is_direct(consumer, user, node) for user in users_in(consumer, node))

@@ -1,0 +1,65 @@
+"""The text of a fused program with the reasons: what people read to see why two operations are one kernel or two."""
+
+from __future__ import annotations
+
+from weft.compiler.fuse.cost import Reason, equation_cost
+from weft.compiler.fuse.driver import DEFAULT_LIMITS, fuse, refusals
+from weft.compiler.fuse.cost import Limits
+from weft.compiler.fuse.fusion import fusion
+from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
+from weft.ir.printer import to_text
+
+
+def explain(jaxpr: Jaxpr, limits: Limits = DEFAULT_LIMITS) -> str:
+    """The fused program, then for each fusion what it costs and why it was made, then what was refused.
+
+    Operations in reasons are named by primitive and position in the program before fusion, fusions by kind and the
+    position of their last equation at the time of the decision.
+    """
+    fused = fuse(jaxpr, limits)
+    lines = [to_text(without_reasons(fused)), ""]
+    lines += decisions(fused, refusals(jaxpr, limits))
+    for number, (before, after) in enumerate(zip(carried(jaxpr), carried(fused), strict=True)):
+        lines += ["", f"carried program {number}", *decisions(after, refusals(before, limits))]
+    return "\n".join(lines)
+
+
+def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
+    """One block for each fusion of a program, and one for what was refused."""
+    lines = []
+    for number, equation in enumerate(e for e in fused.eqns if e.primitive is fusion):
+        cost, inner = equation_cost(equation), equation.params["jaxpr"]
+        hero = equation.params["hero"]
+        led = "" if hero is None else f" led by {inner.eqns[hero].primitive.name}"
+        lines.append(
+            f"fusion {number}: {equation.params['kind']}{led}, {len(inner.eqns)} equations, "
+            f"reads {cost.read} B, writes {cost.written} B, {cost.flops:g} flops"
+        )
+        lines += [f"  {reason.text}" for reason in equation.params["reasons"]]
+    if refused:
+        lines.append("not fused")
+        lines += [f"  {reason.text}" for reason in refused]
+    return lines
+
+
+def carried(jaxpr: Jaxpr) -> list[Jaxpr]:
+    """The programs that the bare equations of a program carry."""
+    return [p for e in jaxpr.eqns if e.primitive.higher_order and e.primitive is not fusion for p in subjaxprs(e.params)]
+
+
+def without_reasons(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program, whose fusions do not say why."""
+    return jaxpr.replace(eqns=[_plain(e) for e in jaxpr.eqns])
+
+
+def _plain(equation: Equation) -> Equation:
+    if equation.primitive is fusion:
+        return equation.replace(params={**equation.params, "reasons": None})
+    params = {}
+    for name, value in equation.params.items():
+        if isinstance(value, Jaxpr):
+            value = without_reasons(value)
+        elif type(value) is tuple and value and all(isinstance(p, Jaxpr) for p in value):
+            value = tuple(without_reasons(p) for p in value)
+        params[name] = value
+    return equation.replace(params=params)

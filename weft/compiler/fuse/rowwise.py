@@ -1,0 +1,247 @@
+"""Row-wise fusion: reductions over trailing dimensions with what follows them, as one kernel that works row by row.
+
+A row space is (kept, folded): its *full* values have a row of elements for each kept index, its *row* values one. From
+each reduction the pass goes forward through equations that stay in the space: pointwise ones at either level, further
+reductions of full values, and broadcasts of row values back to full ones. So softmax, layer norm, logsumexp and their
+gradients become one fusion each; what comes before them is pulled in by instruction fusion afterwards.
+
+A cluster never reads what depends on itself by way of an equation outside, so no cycle can arise.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.fuse.classify import EXPAND, HERO, MOVE, POINTWISE, Space, leading, size_of
+from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.graph import Graph, Group, Node
+from weft.ir.jaxpr import Var
+from weft.ops.families import Reduction
+
+RULE = "row"
+TAIL_ROLES = frozenset({POINTWISE, EXPAND, MOVE})
+
+
+class Cluster:
+    """Equations of one row space. `mask` has the bits of all clusters that were joined into it."""
+
+    __slots__ = ("dependencies", "dependents", "folded", "full", "kept", "mask", "members", "outside", "reasons", "wide")
+
+    def __init__(self, bit: int, full: Space, folded: tuple[int, ...], wide: bool):
+        self.full, self.folded = full, folded
+        self.kept = full[: len(full) - len(folded)]
+        self.wide = wide  # whether a row stays in cache, so that full values may follow the reduction
+        self.mask = bit
+        self.dependencies = 0
+        self.dependents = 0
+        self.members: dict[int, Node] = {}
+        self.outside: set[Var] = set()  # what it reads
+        self.reasons: list[Reason] = []
+
+
+class Rows:
+    """The pass over the equations in order, with the clusters found so far."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.cluster_of: dict[int, Cluster] = {}  # by member
+        self.bits: dict[int, int] = {}  # by other node: the clusters on which it depends
+        self.clusters: list[Cluster] = []
+        self.count = 0
+
+    def visit(self, node: Node) -> None:
+        """Put one equation into a cluster, or note on which clusters it depends."""
+        near: dict[Cluster, None] = {}
+        outside = 0
+        for producer in node.producers:
+            if producer is None:
+                continue
+            cluster = self.cluster_of.get(producer.index)
+            if cluster is None:
+                outside |= self.bits[producer.index]
+            else:
+                near[cluster] = None
+        if near or node.role == HERO:
+            found = self.choose(node, near, outside)
+            if found is not None:
+                self.cluster_of[node.index] = found
+                return
+        for cluster in near:
+            outside |= cluster.mask
+        self.bits[node.index] = outside
+
+    def choose(self, node: Node, near: dict[Cluster, None], outside: int) -> Cluster | None:
+        """The cluster that the equation joins; a reduction that joins none starts one."""
+        joined: Cluster | None = None
+        fitting = [c for c in near if fits(node, c)]
+        while fitting and joined is None:
+            cluster = fitting.pop()
+            for other in fitting:
+                # Two clusters meet in the node: one kernel, if neither waits for the other.
+                if not outside & (other.mask | other.dependents):
+                    self.unite(cluster, other)
+            fitting = [c for c in fitting if c.members]
+            others = outside
+            for other in near:
+                if other is not cluster and other.members:
+                    others |= other.mask
+            if self.admits(cluster, node, others):
+                joined = cluster
+                self.depend(cluster, others)
+        if joined is None and is_row_reduction(node):
+            joined = self.start(node)
+            for other in near:
+                outside |= other.mask
+            self.depend(joined, outside)
+        if joined is not None:
+            joined.members[node.index] = node
+            joined.outside.update(v for v in node.operands if not self._inside(v, joined))
+        return joined
+
+    def start(self, node: Node) -> Cluster:
+        full, folded = node.facts.full, node.facts.folded
+        assert full is not None and folded is not None
+        limits = self.graph.limits
+        row = size_of(full[len(full) - len(folded) :]) * (node.bytes // max(node.size, 1))
+        limit = limits.row_bytes if len(folded) < len(full) else limits.single_row_bytes
+        cluster = Cluster(1 << self.count, full, folded, row <= limit)
+        if row > limit:
+            self.graph.note(None, Reason(RULE, node.label, "what follows", False, (("row bytes", row), ("limit", limit))))
+        self.count += 1
+        self.clusters.append(cluster)
+        return cluster
+
+    def admits(self, cluster: Cluster, node: Node, others: int) -> bool:
+        """Whether the cluster can take the node: nothing that the node reads elsewhere depends on the cluster."""
+        limits = self.graph.limits
+        if others & (cluster.mask | cluster.dependents):
+            return False
+        if len(cluster.members) >= limits.values:
+            numbers = (("values", len(cluster.members)), ("limit", limits.values))
+            self.graph.note(None, Reason(RULE, node.label, "row", False, numbers))
+            return False
+        if len(cluster.outside) + len(node.operands) <= limits.operands:
+            return True
+        read = {v for v in node.operands if not self._inside(v, cluster)}
+        return len(cluster.outside | read) <= limits.operands
+
+    def _inside(self, v: Var, cluster: Cluster) -> bool:
+        producer = self.graph.node_of.get(v)
+        return producer is not None and producer.index in cluster.members
+
+    def depend(self, cluster: Cluster, bits: int) -> None:
+        """Record that the cluster reads what depends on the clusters in `bits`, and all that follows."""
+        new = bits & ~cluster.mask & ~cluster.dependencies
+        if not new:
+            return
+        gained = new
+        for other in self.clusters:
+            if other.dependents & new:
+                gained |= other.mask
+        below = cluster.mask | cluster.dependents
+        for other in self.clusters:
+            if other.mask & gained:
+                other.dependents |= below
+            if other.mask & below:
+                other.dependencies |= gained
+
+    def unite(self, first: Cluster, second: Cluster) -> bool:
+        """Make one cluster of two with the same space that do not depend on each other."""
+        if first is second or not second.members:
+            return False
+        if (first.dependents & second.mask) or (second.dependents & first.mask):
+            return False
+        limits = self.graph.limits
+        if len(first.members) + len(second.members) > limits.values:
+            return False
+        if len(first.outside | second.outside) > limits.operands:
+            return False
+        for index in second.members:
+            self.cluster_of[index] = first
+        first.members.update(second.members)
+        first.outside |= second.outside
+        first.reasons += second.reasons
+        first.mask |= second.mask
+        first.wide = first.wide and second.wide
+        second.members = {}
+        first.reasons.append(Reason(RULE, "a cluster", "a cluster", True, (("values", len(first.members)),)))
+        dependencies, dependents = second.dependencies, second.dependents
+        self.clusters.remove(second)
+        first.dependents |= dependents
+        self.depend(first, dependencies)
+        for other in self.clusters:
+            if other.mask & first.dependencies:
+                other.dependents |= first.mask | first.dependents
+            if other.mask & first.dependents:
+                other.dependencies |= first.mask | first.dependencies
+        return True
+
+
+def is_row_reduction(node: Node) -> bool:
+    """A fold by name over trailing dimensions or over all of them."""
+    return node.facts.kind in ("row", "all") and isinstance(node.equation.primitive, Reduction)
+
+
+def fits(node: Node, cluster: Cluster) -> bool:
+    """Whether the equation stays in the cluster's row space."""
+    space = node.space
+    if node.role == HERO:
+        same = node.facts.full == cluster.full and node.facts.folded == cluster.folded
+        return same and is_row_reduction(node)
+    if space == cluster.full:
+        if not cluster.wide:
+            return False
+        if node.role == POINTWISE or node.facts.trivial:
+            return True
+        if node.role != EXPAND or not node.equation.invars:
+            return False
+        operand, result = node.equation.invars[0].aval, node.equation.outvars[0].aval
+        return leading(operand, result, node.equation.params["broadcast_dimensions"], cluster.kept)  # type: ignore[arg-type]
+    return space == cluster.kept and (node.role == POINTWISE or node.facts.trivial)
+
+
+def fuse_rows(graph: Graph) -> None:
+    """Make groups of row clusters."""
+    rows = Rows(graph)
+    for node in graph.nodes:
+        rows.visit(node)
+    for cluster in rows.clusters:
+        trim(cluster)
+        _group(graph, cluster)
+
+
+def trim(cluster: Cluster) -> None:
+    """Let go of full values at the end that only others read, if what they are made from is stored anyway.
+
+    They are computed where they are read, and the fusion has one result less.
+    """
+    members = cluster.members
+    for index in sorted(members, reverse=True):
+        node = members[index]
+        if node.role not in TAIL_ROLES or node.is_output or node.space != cluster.full or not node.users:
+            continue
+        if node.space == cluster.kept or any(u.index in members or u.bare or u.role == HERO for u in node.users):
+            continue
+        sources = [p for p in node.producers if p is not None and p.index in members]
+        if all(p.space == cluster.kept or _stored(p, members, node) for p in sources):
+            del members[index]
+
+
+def _stored(node: Node, members: dict[int, Node], besides: Node) -> bool:
+    return node.is_output or any(u.index not in members and u is not besides for u in node.users)
+
+
+def _group(graph: Graph, cluster: Cluster) -> Group:
+    heroes = [n for n in cluster.members.values() if n.role == HERO]
+    after = any(n.role != HERO and n.space == cluster.full != cluster.kept for n in cluster.members.values())
+    single = not cluster.kept and cluster.full
+    group = graph.new_group("all" if single and not after else "row", cluster.kept)
+    group.full, group.folded = cluster.full, cluster.folded
+    group.hero = min(heroes, key=lambda n: n.index)
+    for index in sorted(cluster.members):
+        node = cluster.members[index]
+        group.add(node, node.size, True)
+        node.owner = group
+    group.reasons += cluster.reasons
+    if len(cluster.members) > 1:
+        numbers = (("reductions", len(heroes)), ("values", len(cluster.members)), ("full values follow", after))
+        graph.note(group, Reason(RULE, group.hero.label, group.label, True, numbers))
+    return group

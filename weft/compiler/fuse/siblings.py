@@ -1,0 +1,119 @@
+"""Sibling fusion: fusions that read the same operand and run over compatible spaces become one with several results."""
+
+from __future__ import annotations
+
+from weft.compiler.fuse.classify import Space
+from weft.compiler.fuse.cost import Reason, bytes_of
+from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Order
+from weft.ir.jaxpr import Var
+from weft.ops.slicing import slice as slice_
+
+RULE = "sibling"
+
+
+def fuse_siblings(graph: Graph, order: Order) -> None:
+    """Look at the readers of every operand in order, and join each with the one before it that has its space."""
+    readers: dict[Var, list[Group]] = {}
+    for group in order.groups():
+        if group.kind in POINTWISE_KINDS or group.kind in REDUCTIONS:
+            for v in group.operands:
+                readers.setdefault(v, []).append(group)
+    for v, groups in readers.items():
+        if len(groups) > 1:
+            _join_readers(graph, order, v, groups)
+
+
+def _join_readers(graph: Graph, order: Order, v: Var, groups: list[Group]) -> None:
+    hosts: dict[object, Group] = {}
+    scalar = not getattr(v.aval, "shape", ())
+    for group in groups:
+        if not group.members:  # joined already, by way of another operand
+            continue
+        if scalar and group.full:
+            continue  # everybody may read a scalar; that makes no family
+        key: object = group.full
+        if is_slice_of(group, v):
+            key = "slices"
+        host = hosts.get(key)
+        if host is None or not host.members or host is group:
+            hosts[key] = group
+            continue
+        first, last = (host, group) if host.position < group.position else (group, host)
+        hosts[key] = first if try_sibling(graph, order, v, first, last, key == "slices") else group
+
+
+def is_slice_of(group: Group, v: Var) -> bool:
+    """Whether the group only cuts pieces out of `v`."""
+    return all(n.equation.primitive is slice_ and n.operands == (v,) for n in group.members.values())
+
+
+def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, slices: bool) -> bool:
+    saved = bytes_of(v.aval)
+    kind = "slices" if slices else combined_kind(first, last)
+    if kind is None:
+        return False
+    why = joint_obstacle(graph, first, last)
+    first_label, last_label = first.label, last.label
+    if why is None and not order.join(first, last):
+        why = (("path", "one leads to the other by way of a third"),)
+    if why is not None:
+        graph.note(None, Reason(RULE, first_label, last_label, False, why))
+        return False
+    adopt_kind(first, last, kind)
+    if slices:
+        first.hero = first.members[min(first.members)]
+    graph.note(first, Reason(RULE, first_label, last_label, True, (("read once", saved),)))
+    return True
+
+
+def joint_obstacle(graph: Graph, first: Group, last: Group) -> tuple[tuple[str, object], ...] | None:
+    """Limits on two groups that become one, and on the distance between them."""
+    limits = graph.limits
+    if last.position - first.position > limits.window:
+        return (("steps between", last.position - first.position), ("limit", limits.window))
+    values = len(first.members) + len(last.members)
+    if values > limits.values:
+        return (("values", values), ("limit", limits.values))
+    operands = len({*first.operands, *last.operands})
+    if operands > limits.operands:
+        return (("operands", operands), ("limit", limits.operands))
+    results = count_results(graph, first) + count_results(graph, last)
+    if results > limits.results:
+        return (("results", results), ("limit", limits.results))
+    return None
+
+
+def count_results(graph: Graph, group: Group) -> int:
+    """How many equations of the group give their values to others."""
+    count = 0
+    for node in group.members.values():
+        if node.owner is group and (node.is_output or any(group not in u.groups for u in node.users)):
+            count += 1
+    return count
+
+
+def combined_kind(first: Group, second: Group) -> str | None:
+    """The kind of one kernel for both, or None where their spaces do not go together."""
+    if first.kind in POINTWISE_KINDS and second.kind in POINTWISE_KINDS:
+        closed = first.hero is not None or second.hero is not None
+        return "loop" if first.out == second.out and not closed else None
+    if first.kind in REDUCTIONS and second.kind in REDUCTIONS:
+        if first.full != second.full or first.folded != second.folded:
+            return None
+        return first.kind if first.kind == second.kind else "row"  # all of one row, and that row worked on again
+    if first.kind in REDUCTIONS and second.kind in POINTWISE_KINDS:
+        return first.kind if second.out == first.full and second.hero is None else None
+    if first.kind in POINTWISE_KINDS and second.kind in REDUCTIONS:
+        return second.kind if first.out == second.full and first.hero is None else None
+    return None
+
+
+def adopt_kind(first: Group, last: Group, kind: str) -> None:
+    """The spaces of the joined group, which is `first`."""
+    first.kind = kind
+    leader = first if first.folded is not None else last
+    spaces: tuple[Space, Space] = (leader.out, leader.full)
+    first.out, first.full = spaces
+    first.folded = leader.folded
+    heroes = [g.hero for g in (first, last) if g.hero is not None]
+    first.hero = min(heroes, key=lambda n: n.index) if heroes else None

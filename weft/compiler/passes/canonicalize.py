@@ -1,0 +1,140 @@
+"""One way to say each thing.
+
+Elementwise operands are of the shape of the result, with one exception: literals stay scalars, because an emitter
+writes them into the code, where a broadcast of one would be a value of its own. So a broadcast literal next to a whole
+operand becomes the literal, and any other scalar becomes a broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.passes.moves import MOVES
+from weft.compiler.rewrite import (
+    Match,
+    Rule,
+    Rules,
+    everywhere,
+    literal,
+    make_literal,
+    operands,
+    operation,
+    rewrite,
+    rule,
+)
+from weft.ir.jaxpr import Atom, Jaxpr, Literal, Var
+from weft.ops.convert import converted
+from weft.ops.elementwise import Elementwise
+from weft.ops.shape import broadcast_in_dim
+
+x, y = operands("x y")
+c = literal("c")
+
+# The same for either order of operands, to the bit, except that of two nans the first is the result.
+COMMUTATIVE = ("add", "mul", "and", "or", "xor", "eq", "ne", "max", "min")
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+@rule(operation(Elementwise)())
+def one_shape(m: Match) -> Any:
+    """Scalars are spread to the shape of the result; spread literals are literals again."""
+    equation = m.equation
+    shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    if not shape:
+        return None
+    given = equation.invars
+    whole, small, spread = False, False, False
+    for atom in given:
+        if type(atom) is Literal:
+            continue
+        if not atom.aval.shape:  # type: ignore[attr-defined]
+            small = True
+        elif spread_literal(m, atom) is not None:
+            spread = True
+        else:
+            whole = True
+    if not small and not (spread and whole):
+        return None
+    changed: list[Atom] = []
+    for atom in given:
+        if type(atom) is Var:
+            if not atom.aval.shape:  # type: ignore[attr-defined]
+                atom = m.spread(atom, shape)
+            elif whole or small:
+                atom = spread_literal(m, atom) or atom
+        changed.append(atom)
+    return m.make(equation.primitive.name, *changed, **equation.params)
+
+
+def spread_literal(m: Match, atom: Atom) -> Literal | None:
+    """The literal of which an operand is copies."""
+    found = m.definitions.get(atom)
+    if found is None or found.primitive is not broadcast_in_dim:
+        return None
+    scalar = found.invars[0]
+    return scalar if type(scalar) is Literal else None
+
+
+def constant_right(name: str) -> Rule:
+    """The rule that puts the literal of a commutative operation on the right."""
+
+    def build(m: Match, c: Literal, x: Atom) -> Any:
+        return m.make(name, x, c) if type(x) is Var and order_is_free(name, c) else None
+
+    build.__name__ = f"{name}_constant_right"
+    return rule(operation(name)(c, x))(build)
+
+
+def order_is_free(name: str, c: Literal) -> bool:
+    """Whether the order of operands makes no difference to the bits of the result, where one operand is `c`."""
+    kind = dtypes.kind(c.val.dtype)
+    if kind in "biu" or name in ("eq", "ne"):
+        return True
+    if kind == "c":
+        return name == "add" and not np.isnan(c.val)
+    wide = np.float64(c.val)
+    # Of 0.0 and -0.0 either may be the greater one.
+    return not np.isnan(wide) and (name in ("add", "mul") or wide != 0)
+
+
+def constant_right_of_comparison(name: str) -> Rule:
+    """The rule that mirrors a comparison whose left operand is a literal."""
+
+    def build(m: Match, c: Literal, x: Atom) -> Any:
+        return m.make(MIRRORED[name], x, c) if type(x) is Var else None
+
+    build.__name__ = f"{name}_constant_right"
+    return rule(operation(name)(c, x))(build)
+
+
+@rule(operation("convert_element_type")(x))
+def convert_to_same(m: Match, x: Atom) -> Any:
+    """Weakness is a matter of promotion, which is over."""
+    return x if x.aval.dtype == m.params["new_dtype"] else None  # type: ignore[attr-defined]
+
+
+@rule(operation("convert_element_type")(c))
+def convert_literal(m: Match, c: Literal) -> Any:
+    return make_literal(converted(c.val, m.type.dtype), m.type.dtype)
+
+
+CANONICAL = Rules(
+    one_shape,
+    *map(constant_right, COMMUTATIVE),
+    *map(constant_right_of_comparison, MIRRORED),
+    convert_to_same,
+    convert_literal,
+    MOVES,
+)
+
+
+@everywhere
+def canonicalize(jaxpr: Jaxpr) -> Jaxpr:
+    """Make broadcasts explicit, put literals right, and remove movements that do nothing.
+
+    Needs: primitives only. Makes: the canonical form.
+    """
+    return rewrite(jaxpr, CANONICAL)

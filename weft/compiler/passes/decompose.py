@@ -1,0 +1,119 @@
+"""Define what is made of other operations by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.errors import InternalError
+from weft.base.settings import config
+from weft.compiler.passes.definitions import DEFINITIONS
+from weft.compiler.passes.inline import inline
+from weft.compiler.rewrite import everywhere, params_key, with_renamed
+from weft.ir.context import context
+from weft.ir.inline import Constants, constants_of, copy_equations
+from weft.ir.jaxpr import Atom, Equation, Jaxpr
+from weft.ir.primitive import Primitive
+from weft.ir.types import Type
+from weft.ops.cumulative import Cumulative
+from weft.ops.families import Composite, Reduction
+from weft.trace.closed import stage_closed
+
+# The result is the operand; what makes these special is over by now.
+IDENTITIES = frozenset({"stop_gradient", "name", "random_clone"})
+# Their definitions are for differentiation. Code is made for the operation itself.
+EMITTED = (Reduction, Cumulative)
+# Definitions by operation, operand types and parameters; staging one takes a thousand times longer than copying it.
+_staged: dict[Any, Jaxpr] = {}
+MOST_STAGED = 1024
+
+
+def definition_of(card: Primitive) -> Callable[..., Any] | None:
+    """How an operation is defined by others, or None if code is made for it as it is."""
+    own = DEFINITIONS.get(card.name)
+    if own is not None:
+        return own
+    if isinstance(card, Composite) or (hasattr(card, "decompose") and not isinstance(card, EMITTED)):
+        return card.decompose  # type: ignore[attr-defined]
+    return None
+
+
+_definitions: dict[Primitive, Callable[..., Any] | None] = {}
+
+
+@everywhere
+def decompose(jaxpr: Jaxpr) -> Jaxpr:
+    """Replace operations that are defined by others, and random bits by integer arithmetic.
+
+    Needs: no calls. Makes: primitives that code is made for.
+    """
+    equations: list[Equation] = []
+    renamed: dict[Any, Atom] = {}
+    constants: Constants | None = None
+    for equation in jaxpr.eqns:
+        if renamed:
+            equation = with_renamed(equation, renamed)
+        card = equation.primitive
+        if card.name in IDENTITIES:
+            renamed[equation.outvars[0]] = equation.invars[0]
+            continue
+        try:
+            definition = _definitions[card]
+        except KeyError:
+            definition = _definitions[card] = definition_of(card)
+        if definition is None:
+            equations.append(equation)
+            continue
+        if constants is None:
+            constants = constants_of(jaxpr)
+        program = staged(definition, equation)
+        results = copy_equations(program, equation, equation.invars, equations, constants)
+        for var, atom in zip(equation.outvars, results, strict=True):
+            if not atom.aval.matches(var.aval):
+                raise InternalError(
+                    f"The definition of {card.name} has a result of type {atom.aval.short()}; its type rule says "
+                    f"{var.aval.short()}.",
+                    stage="decompose",
+                )
+            renamed[var] = atom
+    if not renamed:
+        return jaxpr
+    found = constants_of(jaxpr) if constants is None else constants
+    return jaxpr.replace(
+        constvars=[v for v, _ in found.values()],
+        consts=[c for _, c in found.values()],
+        eqns=equations,
+        outvars=[renamed.get(a, a) for a in jaxpr.outvars],
+    )
+
+
+def staged(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
+    """The definition as a program of primitives, remembered where the parameters can be looked up."""
+    types = tuple(a.aval for a in equation.invars)
+    try:
+        key = (equation.primitive, types, params_key(equation.params), config.key())
+        found = _staged.get(key)
+    except TypeError:
+        return stage_definition(definition, types, equation)
+    if found is None:
+        if len(_staged) >= MOST_STAGED:
+            _staged.clear()
+        found = _staged[key] = stage_definition(definition, types, equation)
+    return found
+
+
+def stage_definition(definition: Callable[..., Any], types: Sequence[Type], equation: Equation) -> Jaxpr:
+    """Trace a definition, open the calls in it, and define what it is made of in turn."""
+
+    def function(*args: Any) -> Sequence[Any]:
+        made = definition(*args, **equation.params)
+        return made if isinstance(made, (list, tuple)) else [made]
+
+    before = context.stack
+    context.stack = ()
+    try:
+        program = inline(stage_closed(function, types, name=equation.primitive.name))
+    finally:
+        context.stack = before
+    # The lines in a definition are not the user's: copies get that of the equation they stand for.
+    return decompose(program.replace(eqns=[e.replace(source=None) for e in program.eqns]))

@@ -1,0 +1,152 @@
+"""Compute what is known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.rewrite import everywhere, make_literal, new_equation, resolved, with_renamed
+from weft.ir.inline import Constants, constants_of, copy_equations
+from weft.ir.interpreter import run_equation, storage_of
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.types import ArrayType, array_type
+from weft.ops.cond import cond
+from weft.ops.elementwise import Elementwise
+from weft.ops.families import Indexing, Reduction
+from weft.ops.shape import broadcast_in_dim
+from weft.ops.special import SpecialFunction
+
+# Results of more elements are computed when the program runs: constants take room, and time to make.
+LARGEST = 64
+FAMILIES = (Elementwise, Indexing, Reduction)
+# A broadcast is not memory until somebody wants it, and special functions would import SciPy for one number.
+LEFT_ALONE = (type(broadcast_in_dim), SpecialFunction)
+
+
+@everywhere
+def fold_constants(jaxpr: Jaxpr) -> Jaxpr:
+    """Evaluate equations on literals and small constants, and choose branches by a known index.
+
+    Needs: the canonical form. Keeps: it. Effects and random keys are left alone.
+    """
+    return Folding(jaxpr).run()
+
+
+class Folding:
+    """One walk over a program. `known` holds the arrays of small constants, `uniform` the literal of which a value is
+    copies."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.known: dict[Any, np.ndarray] = {}
+        self.uniform: dict[Any, Literal] = {}
+        self.renamed: dict[Any, Atom] = {}
+        self.equations: list[Equation] = []
+        self.constants: Constants = constants_of(jaxpr)
+        for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
+            if is_small(var):
+                self.known[var] = storage_of(value)
+
+    def run(self) -> Jaxpr:
+        todo = list(reversed(self.jaxpr.eqns))
+        while todo:
+            equation = todo.pop()
+            if self.renamed:
+                equation = with_renamed(equation, self.renamed)
+            if equation.primitive is cond and type(equation.invars[0]) is Literal:
+                todo.extend(reversed(self.open_branch(equation)))
+            elif not self.fold(equation):
+                self.equations.append(equation)
+                if equation.primitive is broadcast_in_dim and type(equation.invars[0]) is Literal:
+                    self.uniform[equation.outvars[0]] = equation.invars[0]
+        if not self.renamed:
+            return self.jaxpr
+        return self.jaxpr.replace(
+            constvars=[v for v, _ in self.constants.values()],
+            consts=[c for _, c in self.constants.values()],
+            eqns=self.equations,
+            outvars=[resolved(a, self.renamed) for a in self.jaxpr.outvars],
+        )
+
+    def open_branch(self, equation: Equation) -> list[Equation]:
+        """The equations of the branch that a literal chooses."""
+        index, *operands = equation.invars
+        branches = equation.params["branches"]
+        branch = branches[min(max(int(index.val), 0), len(branches) - 1)]  # type: ignore[union-attr]
+        opened: list[Equation] = []
+        results = copy_equations(branch, equation, operands, opened, self.constants)
+        self.renamed.update(zip(equation.outvars, results, strict=True))
+        return opened
+
+    def fold(self, equation: Equation) -> bool:
+        """Replace the equation by its value, if it is known and small."""
+        given = equation.invars
+        for atom in given:
+            if type(atom) is Var and atom not in self.known and atom not in self.uniform:
+                return False
+        card = equation.primitive
+        if not given or not isinstance(card, FAMILIES) or isinstance(card, LEFT_ALONE) or equation.effects:
+            return False
+        var = equation.outvars[0]
+        if not is_number(var):
+            return False
+        if isinstance(card, Elementwise) and all(type(a) is Literal or a in self.uniform for a in given):
+            scalars = [a.val if type(a) is Literal else self.uniform[a].val for a in given]
+            self.define(equation, evaluated(equation, scalars))
+            return True
+        if not all(is_small(a) for a in (*given, var)):
+            return False
+        self.define(equation, evaluated(equation, [self.array(a) for a in given]))
+        return True
+
+    def array(self, atom: Atom) -> Any:
+        if type(atom) is Literal:
+            return atom.val
+        found = self.known.get(atom)
+        return np.full(atom.aval.shape, self.uniform[atom].val) if found is None else found  # type: ignore[attr-defined]
+
+    def define(self, equation: Equation, value: np.ndarray) -> None:
+        """Let a value stand for the result of an equation: a literal, copies of one, or a constant."""
+        (var,) = equation.outvars
+        aval: Any = var.aval
+        if not value.shape:
+            number = make_literal(value, aval.dtype)
+            if not aval.shape:
+                self.renamed[var] = number
+                return
+            params = {"shape": aval.shape, "broadcast_dimensions": ()}
+            spread = new_equation(broadcast_in_dim, [number], params, equation)
+            self.equations.append(spread)
+            self.renamed[var] = spread.outvars[0]
+            self.uniform[spread.outvars[0]] = number
+            return
+        constant = Var(array_type(aval.shape, aval.dtype))
+        self.constants[id(value)] = (constant, value)
+        self.known[constant] = value
+        self.renamed[var] = constant
+
+
+def is_number(atom: Atom) -> bool:
+    """Not a key, nor a tape."""
+    return (
+        isinstance(atom.aval, ArrayType) and isinstance(atom.aval.dtype, np.dtype) and atom.aval.dtype != dtypes.float0
+    )
+
+
+def is_small(atom: Atom) -> bool:
+    if not is_number(atom):
+        return False
+    shape = atom.aval.shape  # type: ignore[attr-defined]
+    return all(type(d) is int for d in shape) and math.prod(shape) <= LARGEST
+
+
+def evaluated(equation: Equation, operands: list[Any]) -> np.ndarray:
+    """The value of an equation by its primitive's meaning, in memory of its own."""
+    with np.errstate(all="ignore"):
+        (result,) = run_equation(equation, operands)
+    value = np.array(result)
+    value.flags.writeable = False
+    return value

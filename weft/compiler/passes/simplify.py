@@ -1,0 +1,445 @@
+"""Algebra that keeps every bit: nan, infinities, signed zeros and denormals come out as before.
+
+No reassociation, and nothing that holds for real numbers only: x - x is not 0 where x may be infinite, x + 0 is not x
+where x may be -0.0, and x * -1 is not -x for nan, whose sign the first keeps and the second turns.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.passes.canonicalize import CANONICAL
+from weft.compiler.passes.moves import is_static, shape_of
+from weft.compiler.rewrite import Match, Rules, everywhere, literal, operands, operation, rewrite, rule, same_literal
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
+from weft.ops.families import Indexing, Reduction, kept_axes
+
+x, y, p = operands("x y p")
+c = literal("c")
+convert, select, absolute = operation("convert_element_type"), operation("select_n"), operation("abs")
+slice_, broadcast, negated = operation("slice"), operation("broadcast_in_dim"), operation("neg")
+
+# ---------------------------------------------------------------------------------------------------------- arithmetic
+
+
+# The exponents of normal numbers.
+EXPONENTS = {dtypes.float32: (-126, 127), dtypes.float64: (-1022, 1023)}
+
+
+@rule(x * 1)
+def multiply_by_one(m: Match, x: Atom) -> Any:
+    """Not for complex numbers: infinities times the imaginary 0 are nan."""
+    return x if m.kind in "iuf" else None
+
+
+@rule(x * 0)
+def multiply_by_zero(m: Match, x: Atom) -> Any:
+    return m.full(0) if m.kind in "iu" else None
+
+
+@rule(x / 1)
+def divide_by_one(m: Match, x: Atom) -> Any:
+    return x if m.kind in "iuf" else None
+
+
+@rule(x / c)
+def divide_by_power_of_two(m: Match, x: Atom, c: Literal) -> Any:
+    """The reciprocal is exact, so both are the same number rounded once."""
+    exponents = EXPONENTS.get(m.type.dtype)
+    if exponents is None or not np.isfinite(c.val):
+        return None
+    fraction, exponent = math.frexp(float(c.val))
+    if abs(fraction) != 0.5 or not exponents[0] <= 1 - exponent <= exponents[1]:
+        return None
+    reciprocal = math.copysign(math.ldexp(1.0, 1 - exponent), fraction)
+    return m.make("mul", x, m.literal(reciprocal))
+
+
+@rule(x + -0.0)
+def add_negative_zero(m: Match, x: Atom) -> Any:
+    """For integers this is adding 0."""
+    return x if m.kind in "iuf" else None
+
+
+@rule(x + 0)
+def add_zero(m: Match, x: Atom) -> Any:
+    """Turns -0.0 into 0.0, so it goes only where x cannot be that."""
+    return x if m.kind == "f" and never_negative_zero(m, x) else None
+
+
+@rule(x - 0)
+def subtract_zero(m: Match, x: Atom) -> Any:
+    return x if m.kind in "iuf" else None
+
+
+@rule(x - x)
+def subtract_itself(m: Match, x: Atom) -> Any:
+    return m.full(0) if m.kind in "iu" else None
+
+
+@rule(negated(negated(x)))
+def negate_twice(m: Match, x: Atom) -> Any:
+    return x
+
+
+@rule(absolute(negated(x)))
+def magnitude_of_negated(m: Match, x: Atom) -> Any:
+    return m.make("abs", x) if dtypes.kind(x.aval.dtype) in "if" else None  # type: ignore[attr-defined]
+
+
+@rule(absolute(absolute(x).named("inner")))
+def magnitude_twice(m: Match, x: Atom, inner: Equation) -> Any:
+    return inner.outvars[0] if m.kind in "if" else None
+
+
+@rule(operation("max")(x, x))
+def max_of_itself(m: Match, x: Atom) -> Any:
+    return x
+
+
+@rule(operation("min")(x, x))
+def min_of_itself(m: Match, x: Atom) -> Any:
+    return x
+
+
+@rule(operation("floor")(operation("floor")(x).named("inner")))
+def floor_twice(m: Match, inner: Equation) -> Any:
+    return inner.outvars[0]
+
+
+@rule(operation("ceil")(operation("ceil")(x).named("inner")))
+def ceil_twice(m: Match, inner: Equation) -> Any:
+    return inner.outvars[0]
+
+
+@rule(operation("integer_pow")(x))
+def small_power(m: Match, x: Atom) -> Any:
+    """The first power is the number itself, the second one product."""
+    power = m.params["y"]
+    if power == 1 and m.kind in "iuf":
+        return x
+    return m.make("mul", x, x) if power == 2 and m.kind in "iuf" else None
+
+
+NEVER_NEGATIVE = frozenset({"exp", "exp2", "abs", "square", "logistic", "iota", "population_count", "clz"})
+SEARCH_DEPTH = 8
+
+
+def never_negative_zero(m: Match, atom: Atom, depth: int = 0) -> bool:
+    """Whether a value is known not to be -0.0."""
+    if type(atom) is Literal:
+        return not (atom.val == 0 and np.signbit(np.float64(atom.val)))
+    found = m.definitions.get(atom)
+    if found is None or depth > SEARCH_DEPTH:
+        return False
+    name, given = found.primitive.name, found.invars
+    if name in NEVER_NEGATIVE:
+        return True
+    if name == "convert_element_type":
+        source = given[0].aval.dtype  # type: ignore[attr-defined]
+        # To a shorter float, small negative numbers become -0.0.
+        return dtypes.kind(source) in "biu" or (
+            holds(source, atom.aval.dtype) and never_negative_zero(m, given[0], depth + 1)
+        )
+    if name == "mul":
+        return given[0] is given[1]
+    if name == "add":  # -0.0 is the sum of two of them only
+        return any(never_negative_zero(m, a, depth + 1) for a in given)
+    if name == "select_n":
+        return all(never_negative_zero(m, a, depth + 1) for a in given[1:])
+    if name == "reduce_sum":  # a sum starts from 0.0
+        return True
+    if isinstance(found.primitive, Indexing) or name in ("reduce_max", "reduce_min"):
+        return all(never_negative_zero(m, a, depth + 1) for a in given)
+    return False
+
+
+# --------------------------------------------------------------------------------------------------- bits and booleans
+
+
+def has_all_bits(c: Literal) -> bool:
+    return bool(c.val) if c.val.dtype == np.bool_ else c.val.dtype.kind in "iu" and int(~c.val) == 0
+
+
+def has_no_bits(c: Literal) -> bool:
+    return not int(c.val)
+
+
+@rule(x & c)
+def and_with_constant(m: Match, x: Atom, c: Literal) -> Any:
+    if has_no_bits(c):
+        return m.full(0)
+    return x if has_all_bits(c) else None
+
+
+@rule(x | c)
+def or_with_constant(m: Match, x: Atom, c: Literal) -> Any:
+    if has_all_bits(c):
+        return m.full(c.val)
+    return x if has_no_bits(c) else None
+
+
+@rule(x ^ c)
+def xor_with_nothing(m: Match, x: Atom, c: Literal) -> Any:
+    return x if has_no_bits(c) else None
+
+
+@rule(x & x)
+def and_with_itself(m: Match, x: Atom) -> Any:
+    return x
+
+
+@rule(x | x)
+def or_with_itself(m: Match, x: Atom) -> Any:
+    return x
+
+
+@rule(x ^ x)
+def xor_with_itself(m: Match, x: Atom) -> Any:
+    return m.full(0)
+
+
+@rule(~~x)
+def not_twice(m: Match, x: Atom) -> Any:
+    return x
+
+
+@rule(operation("ne")(convert(x), 0))
+def boolean_from_number(m: Match, x: Atom) -> Any:
+    """A boolean that was made a number, compared with 0."""
+    return x if x.aval.dtype == np.bool_ else None  # type: ignore[attr-defined]
+
+
+# -------------------------------------------------------------------------------------------------------------- choice
+
+
+@rule(select())
+def select_among_equals(m: Match) -> Any:
+    _, first, *others = m.equation.invars
+    if any(o is not first and not same_literal(o, first) for o in others):
+        return None
+    return first if shape_of(first) == m.shape else m.spread(first, m.shape)
+
+
+@rule(select())
+def select_by_constant(m: Match) -> Any:
+    which, *cases = m.equation.invars
+    if type(which) is not Literal:
+        return None
+    case = cases[min(max(int(which.val), 0), len(cases) - 1)]
+    return case if shape_of(case) == m.shape else m.spread(case, m.shape)
+
+
+@rule(select(~p, x, y))
+def select_by_negation(m: Match, p: Atom, x: Atom, y: Atom) -> Any:
+    return m.make("select_n", p, y, x) if p.aval.dtype == np.bool_ else None  # type: ignore[attr-defined]
+
+
+# -------------------------------------------------------------------------------------------- conversions and complex
+
+
+@functools.lru_cache(maxsize=1024)
+def holds(narrow: Any, wide: Any) -> bool:
+    """Whether every value of a dtype, with the sign of zeros, is one of the other."""
+    first, second = dtypes.kind(narrow), dtypes.kind(wide)
+    if narrow == wide or first == "b":
+        return True
+    if second == "c":
+        part = dtypes.to_real_dtype(wide)
+        return holds(dtypes.to_real_dtype(narrow) if first == "c" else narrow, part)
+    if first in "iu":
+        bits = dtypes.itemsize_bits(narrow) - (first == "i")
+        if second == "f":
+            limits = ml_dtypes.finfo(wide)
+            return bits <= limits.nmant + 1 and bits <= limits.maxexp
+        return (
+            second in "iu" and (first == "u" or second == "i") and bits <= dtypes.itemsize_bits(wide) - (second == "i")
+        )
+    if first == "f" and second == "f":
+        if narrow not in PLAIN_FLOATS or wide not in PLAIN_FLOATS:
+            return False
+        a, b = ml_dtypes.finfo(narrow), ml_dtypes.finfo(wide)
+        return a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp >= b.minexp
+    return False
+
+
+# Those with infinities, nans and both zeros.
+PLAIN_FLOATS = frozenset({dtypes.bfloat16, np.dtype(np.float16), dtypes.float32, dtypes.float64})
+
+
+@rule(convert(convert(x).named("inner")))
+def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
+    """The dtype between holds all values of the first, so it changes nothing."""
+    source, between = x.aval.dtype, inner.params["new_dtype"]  # type: ignore[attr-defined]
+    if not holds(source, between) or dtypes.kind(source) == "c":
+        return None
+    return x if source == m.params["new_dtype"] else m.make("convert_element_type", x, **m.params)
+
+
+@rule(operation("real")(operation("complex")(x, y)))
+def real_of_complex(m: Match, x: Atom) -> Any:
+    return x if shape_of(x) == m.shape else m.spread(x, m.shape)
+
+
+@rule(operation("imag")(operation("complex")(x, y)))
+def imaginary_of_complex(m: Match, y: Atom) -> Any:
+    return y if shape_of(y) == m.shape else m.spread(y, m.shape)
+
+
+@rule(operation("conj")(operation("conj")(x)))
+def conjugate_twice(m: Match, x: Atom) -> Any:
+    return x if x.aval.dtype == m.type.dtype else None  # type: ignore[attr-defined]
+
+
+# --------------------------------------------------------------------------------------------- slices of joined parts
+
+
+@rule(slice_(operation("pad")(x, y).named("inner")))
+def slice_inside_padding(m: Match, x: Atom, y: Atom, inner: Equation) -> Any:
+    """The slice reads only the operand, or only padding."""
+    shape, config = shape_of(x), inner.params["padding_config"]
+    if not is_static(shape) or any(interior for _, _, interior in config) or 0 in m.shape:
+        return None
+    steps = m.params["strides"] or (1,) * len(shape)
+    starts = tuple(a - low for a, (low, _, _) in zip(m.params["start_indices"], config, strict=True))
+    lasts = [a + (size - 1) * step for a, size, step in zip(starts, m.shape, steps, strict=True)]
+    if any(last < 0 or start >= n for start, last, n in zip(starts, lasts, shape, strict=True)):
+        return m.spread(y, m.shape)
+    if any(start < 0 or last >= n for start, last, n in zip(starts, lasts, shape, strict=True)):
+        return None
+    limits = tuple(last + 1 for last in lasts)
+    return m.make("slice", x, start_indices=starts, limit_indices=limits, strides=m.params["strides"])
+
+
+@rule(slice_(operation("concatenate")().named("inner")))
+def slice_of_one_part(m: Match, inner: Equation) -> Any:
+    """The slice reads only one of the joined operands."""
+    d = inner.params["dimension"]
+    starts, steps = m.params["start_indices"], m.params["strides"] or (1,) * len(m.shape)
+    if not is_static(inner.outvars[0].aval.shape) or 0 in m.shape:  # type: ignore[attr-defined]
+        return None
+    first, last = starts[d], starts[d] + (m.shape[d] - 1) * steps[d]
+    offset = 0
+    for part in inner.invars:
+        size = shape_of(part)[d]
+        if offset <= first and last < offset + size:
+            moved = tuple(a - offset if i == d else a for i, a in enumerate(starts))
+            limits = tuple(a + (n - 1) * step + 1 for a, n, step in zip(moved, m.shape, steps, strict=True))
+            return m.make("slice", part, start_indices=moved, limit_indices=limits, strides=m.params["strides"])
+        offset += size
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------- reductions
+
+# Folds in which equal elements count once, in any order.
+IDEMPOTENT = frozenset({"reduce_max", "reduce_min", "reduce_and", "reduce_or"})
+
+
+def any_order(m: Match) -> bool:
+    """Whether a fold gives the same bits in any order and nesting."""
+    name = m.equation.primitive.name
+    if name in ("reduce_max", "reduce_min"):  # of 0.0 and -0.0, and of several nans, the first or the last may be taken
+        return m.kind in "biu"
+    return name in ("reduce_and", "reduce_or", "reduce_xor") or (
+        name in ("reduce_sum", "reduce_prod") and m.kind in "iu"
+    )
+
+
+@rule(operation(Reduction)(x))
+def fold_of_one(m: Match, x: Atom) -> Any:
+    """Only dimensions of size 1 are folded. A sum starts from 0.0, which turns -0.0 into 0.0."""
+    if any(shape_of(x)[a] != 1 for a in m.params["axes"]):
+        return None
+    name = m.equation.primitive.name
+    if name == "reduce_sum" and m.kind in "fc":
+        return m.make("add", m.reshape(x, m.shape), m.literal(0))
+    return m.reshape(x, m.shape) if m.kind in "biuf" else None
+
+
+@rule(operation(Reduction)(broadcast(x).named("inner")))
+def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
+    """The extremes of copies are those of the original. The rest of the dimensions is folded there."""
+    shape, placed = inner.params["shape"], inner.params["broadcast_dimensions"]
+    axes = m.params["axes"]
+    copies = tuple(a for a in axes if a not in placed)
+    if (
+        m.equation.primitive.name not in IDEMPOTENT
+        or not copies
+        or 1 in shape_of(x)
+        or any(shape[a] == 0 for a in copies)
+    ):
+        return None
+    rest = tuple(placed.index(a) for a in axes if a in placed)
+    if rest and not any_order(m):
+        return None
+    folded = m.make(m.equation.primitive.name, x, axes=rest) if rest else x
+    kept = kept_axes(len(shape), axes)
+    new = tuple(kept.index(d) for d in placed if d not in axes)
+    return (
+        folded
+        if shape_of(folded) == m.shape
+        else m.make("broadcast_in_dim", folded, shape=m.shape, broadcast_dimensions=new)
+    )
+
+
+@rule(operation(Reduction)(operation(Reduction)(x).named("inner")))
+def merge_folds(m: Match, x: Atom, inner: Equation) -> Any:
+    if inner.primitive is not m.equation.primitive or not any_order(m):
+        return None
+    kept = kept_axes(len(shape_of(x)), inner.params["axes"])
+    axes = (*inner.params["axes"], *(kept[a] for a in m.params["axes"]))
+    return m.make(m.equation.primitive.name, x, axes=tuple(sorted(axes)))
+
+
+SIMPLE = Rules(
+    multiply_by_one,
+    multiply_by_zero,
+    divide_by_one,
+    divide_by_power_of_two,
+    add_negative_zero,
+    add_zero,
+    subtract_zero,
+    subtract_itself,
+    negate_twice,
+    magnitude_of_negated,
+    magnitude_twice,
+    max_of_itself,
+    min_of_itself,
+    floor_twice,
+    ceil_twice,
+    small_power,
+    and_with_constant,
+    or_with_constant,
+    xor_with_nothing,
+    and_with_itself,
+    or_with_itself,
+    xor_with_itself,
+    not_twice,
+    boolean_from_number,
+    select_among_equals,
+    select_by_constant,
+    select_by_negation,
+    merge_conversions,
+    real_of_complex,
+    imaginary_of_complex,
+    conjugate_twice,
+    slice_inside_padding,
+    slice_of_one_part,
+    fold_of_one,
+    fold_of_copies,
+    merge_folds,
+)
+RULES = Rules(SIMPLE, CANONICAL)
+
+
+@everywhere
+def simplify(jaxpr: Jaxpr) -> Jaxpr:
+    """Remove arithmetic that does nothing, to the bit. Needs: the canonical form. Keeps: it."""
+    return rewrite(jaxpr, RULES)

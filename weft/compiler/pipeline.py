@@ -1,0 +1,185 @@
+"""The compiler, step by step: read this file first.
+
+Every step is a pure function from program to program. A `Spec` says in what form a program is between two steps; it is
+checked, with the types of every equation, where `enable_checks` is on. With `WEFT_DUMP=folder` in the environment each
+program gets a folder in there, with one text a step (`03_canonicalize.txt`) and the time that it took.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft.base.errors import InternalError
+from weft.base.settings import config
+from weft.compiler.passes.canonicalize import canonicalize
+from weft.compiler.passes.decompose import IDENTITIES, decompose, definition_of
+from weft.compiler.passes.drop_dead import drop_dead
+from weft.compiler.passes.fold_constants import fold_constants
+from weft.compiler.passes.inline import CALLS, inline
+from weft.compiler.passes.merge_equal import merge_equal
+from weft.compiler.passes.simplify import simplify
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
+from weft.ir.printer import equation_text, to_text
+from weft.ir.verifier import verify
+from weft.ops.elementwise import Elementwise
+
+# --------------------------------------------------------------------------------------------------------------- forms
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The form of a program: what holds of every equation, in carried programs too."""
+
+    name: str
+    # What an equation does wrong, or None.
+    objection: Callable[[Equation], str | None]
+    stronger_than: Spec | None = None
+
+    def check(self, jaxpr: Jaxpr) -> None:
+        """Raise unless the program is well formed and has this form."""
+        verify(jaxpr)
+        self._check_equations(jaxpr)
+
+    def _check_equations(self, jaxpr: Jaxpr) -> None:
+        for equation in jaxpr.eqns:
+            spec: Spec | None = self
+            while spec is not None:
+                problem = spec.objection(equation)
+                if problem is not None:
+                    raise InternalError(
+                        f"The program is not {spec.name}: {problem}.", stage=spec.name, text=equation_text(equation)
+                    )
+                spec = spec.stronger_than
+            for inner in subjaxprs(equation.params):
+                self._check_equations(inner)
+
+
+def no_objection(equation: Equation) -> str | None:
+    return None
+
+
+def is_call(equation: Equation) -> str | None:
+    return f"{equation.primitive.name} is a call" if equation.primitive in CALLS else None
+
+
+def is_defined_by_others(equation: Equation) -> str | None:
+    card = equation.primitive
+    if card.name in IDENTITIES or definition_of(card) is not None:
+        return f"{card.name} is defined by other operations"
+    return None
+
+
+def has_scalars(equation: Equation) -> str | None:
+    if equation.primitive.name == "squeeze":
+        return "squeeze is a reshape"
+    if not isinstance(equation.primitive, Elementwise):
+        return None
+    shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    for number, atom in enumerate(equation.invars):
+        if type(atom) is not Literal and atom.aval.shape != shape:  # type: ignore[attr-defined]
+            return f"operand {number} of {equation.primitive.name} does not have the shape of the result"
+    return None
+
+
+TRACED = Spec("traced", no_objection)
+OPEN = Spec("open", is_call, TRACED)
+PRIMITIVE = Spec("primitive", is_defined_by_others, OPEN)
+CANONICAL = Spec("canonical", has_scalars, PRIMITIVE)
+
+# --------------------------------------------------------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pass with the form that it needs and the form that it makes."""
+
+    function: Callable[[Jaxpr], Jaxpr]
+    needs: Spec
+    makes: Spec
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+
+STEPS = (
+    Step(inline, needs=TRACED, makes=OPEN),  # calls opened
+    Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
+    Step(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
+    Step(canonicalize, needs=PRIMITIVE, makes=CANONICAL),  # broadcasts explicit, literals right
+    Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
+    Step(simplify, needs=CANONICAL, makes=CANONICAL),
+    Step(merge_equal, needs=CANONICAL, makes=CANONICAL),
+    Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one step left behind."""
+
+    name: str
+    seconds: float
+    changed: bool
+    program: Jaxpr
+
+    @property
+    def text(self) -> str:
+        """The program, with the user's lines."""
+        return to_text(self.program, source=True)
+
+
+def run(
+    jaxpr: Jaxpr,
+    steps: Sequence[Step] = STEPS,
+    *,
+    log: list[Stage] | None = None,
+    check: bool | None = None,
+    folder: pathlib.Path | None = None,
+) -> Jaxpr:
+    """The program after all steps. `log` gets one stage a step; `check` (by default the setting `enable_checks`) checks
+    the form between them; their texts are written to `folder`, by default a new one where WEFT_DUMP says so."""
+    check = config.enable_checks if check is None else check
+    folder = dump_folder(jaxpr.name) if folder is None else folder
+    if folder is not None:
+        (folder / "00_traced.txt").write_text(to_text(jaxpr, source=True) + "\n")
+    for number, step in enumerate(steps, 1):
+        if check:
+            step.needs.check(jaxpr)
+        start = time.perf_counter()
+        after = step.function(jaxpr)
+        stage = Stage(step.name, time.perf_counter() - start, after is not jaxpr, after)
+        if check:
+            step.makes.check(after)
+        if log is not None:
+            log.append(stage)
+        if folder is not None:
+            (folder / f"{number:02d}_{step.name}.txt").write_text(stage_text(stage))
+        jaxpr = after
+    return jaxpr
+
+
+def stage_text(stage: Stage) -> str:
+    """What a dump says of a stage."""
+    head = f"# {stage.name}, {stage.seconds * 1e3:.3f} ms"
+    return f"{head}\n{stage.text}\n" if stage.changed else f"{head} (unchanged)\n"
+
+
+_numbers = itertools.count()
+
+
+def dump_folder(name: str) -> pathlib.Path | None:
+    """A new folder for the texts of one program, if WEFT_DUMP asks for them."""
+    root = os.environ.get("WEFT_DUMP")
+    if not root:
+        return None
+    safe = re.sub(r"\W+", "_", name).strip("_") or "program"
+    folder = pathlib.Path(root) / f"{next(_numbers):03d}_{safe}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,144 @@
+"""pow and cbrt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from weft.compiler.target.llvm import double, float_, i32
+from weft.compiler.target.math.exponential import LN2, reduced
+from weft.compiler.target.math.logarithm import split
+from weft.compiler.target.math.term import (
+    SHIFTER,
+    SMALLEST_NORMAL,
+    Term,
+    polynomial,
+    quick_two_sum,
+    scaled,
+    two_product,
+    two_sum,
+)
+
+# atanh(s)/s = 1 + z/3 + z*z*P(z) with z = s*s, for a logarithm with 12 digits more than a double has.
+ATANH_LONG = (
+    0.19999999999999987, 0.1428571428572334, 0.11111111108609005, 0.09090909451949693, 0.07692277430795862,
+    0.06668193137493847, 0.05836779104723616, 0.05999285983483641,
+)  # fmt: skip
+# The same and the parts of exp in doubles, as exact as a power of float32 needs.
+ATANH_SHORT = (0.3333333333801555, 0.19999997780554588, 0.14286057264521554, 0.1108799677947708, 0.09793329669848846)
+EVEN_SHORT = (0.4999999999958162, 0.041666666999674584, 0.0013888806067468788, 2.488294301989254e-05)
+ODD_SHORT = (0.166666667574904, 0.00833328815656455, 0.00019905457842635078)
+THIRD = (1 / 3, 1.850371707708594e-17)
+
+
+def log_pair(x: Term) -> tuple[Term, Term]:
+    """The logarithm of a positive double, with about 12 bits after the last one."""
+    k, f = split(x)
+    below, below_low = quick_two_sum(x.of(2), f)
+    s = f / below
+    s_low = (s.fma(-below, f) - s * below_low) / below
+    z, z_low = two_product(s, s)
+    z_low = z_low + 2 * s * s_low
+    # 2*s*(1 + z*(1/3 + z*P(z))); the parts that matter are carried in pairs.
+    tail = z * polynomial(z, ATANH_LONG)
+    c, c_low = quick_two_sum(z.of(THIRD[0]), tail)
+    c_low = c_low + THIRD[1]
+    p, p_low = two_product(z, c)
+    p_low = p_low + (z * c_low + z_low * c)
+    q, q_low = two_product(s, p)
+    q_low = q_low + (s * p_low + s_low * p)
+    high, low = quick_two_sum(s, q)
+    low = low + (s_low + q_low)
+    base, base_low = two_product(k, LN2[64][0])
+    total, lost = two_sum(base, high + high)
+    return total, lost + (base_low + k.fma(LN2[64][1], low + low))
+
+
+def exp_pair(high: Term, low: Term) -> Term:
+    """e**(high + low)."""
+    part = reduced(high.at_most(710.0).at_least(-746.0))
+    low = (abs(high) < 800.0).select(low, 0.0)  # beyond that it overflows or is 0
+    rest = part.rest + part.low
+    first, lost = quick_two_sum(part.r.of(1), part.r)
+    more = low.fma(first + rest, rest + lost)
+    return scaled(first + more, part.n)
+
+
+def _short_power(x: Term, y: Term) -> Term:
+    """x**y of a positive x in doubles, exact enough for float32."""
+    k, f = split(x)
+    s = f / (2 + f)
+    z = s * s
+    logarithm = k.fma(math.log(2), (s + s) * z.fma(polynomial(z, ATANH_SHORT), 1.0))
+    power = (y * logarithm).at_most(200.0).at_least(-200.0)
+    n = power.fma(1 / math.log(2), SHIFTER[64]) - SHIFTER[64]
+    r = n.fma(-math.log(2), power)
+    z = r * r
+    rest = z * polynomial(z, ODD_SHORT).fma(r, polynomial(z, EVEN_SHORT))
+    return scaled(1 + (r + rest), n)
+
+
+def pow(x: Term, y: Term) -> Term:
+    """x**y, as C's pow has it for zeros, infinities and negative numbers."""
+    if x.bits == 32:
+        return _special_powers(x.long(), y.long(), _short_power).short()
+    return _special_powers(x, y, _long_power)
+
+
+def pow_of_short(x: Term, y: Term) -> Term:
+    """float32 to the power of a float64 that may have digits a float32 has not."""
+    return _special_powers(x.long(), y, _short_power).short()
+
+
+def _long_power(x: Term, y: Term) -> Term:
+    high, low = log_pair(x)
+    product, product_low = two_product(y, high)
+    return exp_pair(product, y.fma(low, product_low))
+
+
+def _special_powers(x: Term, y: Term, power: Callable[[Term, Term], Term]) -> Term:
+    size = abs(x)
+    usual = (size > 0.0) & (size < math.inf)
+    # An exponent this large overflows, or the logarithm is 0; an infinite one would make nan of it.
+    limited = y.at_most(2.0**80).at_least(-(2.0**80))
+    made = power(usual.select(size, 1.0), limited)
+    # 0 and inf: to a negative power they change places.
+    to_zero = size.equals(0.0) ^ (y < 0)
+    made = usual.select(made, to_zero.select(size.of(0), math.inf))
+    # A negative base has powers with whole exponents; odd ones are negative.
+    whole = y.trunc().equals(y)
+    half = y * 0.5
+    odd = whole & half.trunc().differs(half)
+    negative = x.raw() < 0
+    made = (negative & odd).select(-made, made)
+    made = ((x < 0) & (x > -math.inf) & ~whole).select(math.nan, made)
+    made = (x.is_nan() | y.is_nan()).select(math.nan, made)
+    # Of an infinite exponent only whether |x| is 1 counts; 1 to any power and any number to 0 are 1, even nan.
+    made = (abs(y).equals(math.inf) & size.equals(1.0)).select(1.0, made)
+    return (x.equals(1.0) | y.equals(0.0)).select(1.0, made)
+
+
+def cbrt(x: Term) -> Term:
+    """The cube root: a third of the exponent, then steps that each triple the digits, the last with its own error."""
+    bits = x.bits
+    size = abs(x)
+    tiny = size < SMALLEST_NORMAL[bits]
+    size = tiny.select(size * 2.0**54, size)
+    if bits == 32:
+        guess = ((size.raw().to_float(float_) * (1 / 3)).to_integer(i32) + 0x2A514067).cooked()
+    else:
+        upper = size.raw().lshr(32).narrow(32)
+        upper = (upper.to_float(double) * (1 / 3)).to_integer(i32) + 0x2A9F7893
+        guess = (upper.wide(64) << 32).cooked()
+    steps = 2 if bits == 32 else 3
+    for _ in range(steps):
+        cube = guess * guess * guess
+        # Quarters, so that nothing overflows.
+        guess = guess * (cube.fma(0.25, size * 0.5) / cube.fma(0.5, size * 0.25))
+    square, square_low = two_product(guess, guess)
+    error = square.fma(guess, -size) + square_low * guess
+    guess = guess - error / (square * 3)
+    guess = tiny.select(guess * 2.0**-18, guess)
+    usual = (size > 0.0) & (size < math.inf)
+    return usual.select(guess.copysign(x), x + x)
+
