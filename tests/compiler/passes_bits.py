@@ -26,7 +26,7 @@ PASSES: dict[str, Callable[[Jaxpr], Jaxpr]] = {
 
 
 def run_contiguous(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """One equation on contiguous arrays: NumPy sums in an order that depends on the strides, programs do not have any."""
+    """One equation on contiguous arrays: the order in which NumPy sums depends on strides, which programs do not have."""
     given = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
     results = equation.primitive.eval(*given, **equation.params)
     return results if equation.primitive.multiple_results else (results,)
@@ -72,12 +72,15 @@ def edges_imaginary(parts: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def edge_array(aval: ArrayType, rng: np.random.Generator) -> np.ndarray:
-    """An array of a type, full of numbers at the edges and some ordinary ones."""
+    """An array of a type, full of numbers at the edges and some ordinary ones. Scalars are not nan: which of two nans
+    comes out of a sum is not the same in NumPy for arrays and for scalars."""
     shape: Any = aval.shape
     pool = edges(aval.dtype)
+    if not shape:
+        pool = pool[pool == pool]
     kind = dtypes.kind(aval.dtype)
     if kind in "fc":
         pool = np.concatenate([pool, (rng.standard_normal(8) * 3).astype(aval.dtype)])
     size = int(np.prod(shape))
     chosen = np.concatenate([rng.permutation(pool), rng.choice(pool, size)])[:size]
-    return np.ascontiguousarray(chosen.reshape(shape))
+    return np.array(chosen.reshape(shape), order="C")

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.promotion import DTYPES as ALL
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Value, Variable
 
 SIZES = (0, 1, 2, 3, 7, 8, 16, 17, 31, 33, 64, 70)
 WIDTHS = (1, 2, 4, 8, 16, 32)
-DTYPES = tuple(
-    np.dtype(d) for d in ("float32", "float64", "int32", "int64", "int8", "uint8", "uint16", "uint32", "bool")
-)
+NAMES = """bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 int4 uint4 float16 bfloat16 float8_e4m3fn float8_e5m2
+    float32 float64 complex64"""
+DTYPES = tuple(ALL[name] for name in NAMES.split())
 FLOAT_OPS = ("add", "sub", "mul", "max", "min")
 INTEGER_OPS = (*FLOAT_OPS, "and", "or", "xor")
 BOOL_OPS = ("and", "or", "xor")
@@ -22,6 +23,7 @@ FOLDS = {
     "f": ("add", "max", "min", "mul"),
     "i": ("add", "mul", "max", "min", "and", "or", "xor"),
     "b": ("and", "or", "xor"),
+    "c": ("add", "mul"),
 }
 
 
@@ -81,7 +83,7 @@ class RandomKernel:
         first = self.k.constant(int(self.rng.integers(0, 2)), self.result)
         with self.loop(sizes, depth, (first,)) as (variable, (total,)):
             self.ranges[variable] = sizes[depth]
-            (result,) = self.k.carry(self.k.compute(op, total, self.value(2, self.result)))
+            (result,) = self.k.carry(self.k.compute(op, total, self.unsigned_zero(op, self.value(2, self.result))))
             del self.ranges[variable]
         if depth == self.lanes_at:
             result = self.k.fold(op, result, self.width)
@@ -96,7 +98,7 @@ class RandomKernel:
         choice = self.rng.random()
         if choice < 0.2:
             other = self.pick(self.dtypes)
-            if not (dtypes.kind(other) == "f" and dtypes.kind(dtype) in "iu"):
+            if not (dtypes.kind(other) in "fc" and dtypes.kind(dtype) in "iu"):
                 return self.k.scalars.convert(self.value(depth - 1, other), dtype)
         if choice < 0.3:
             condition = self.condition(depth - 1)
@@ -108,14 +110,20 @@ class RandomKernel:
                 return getattr(self.k.scalars, "not")(self.value(depth - 1, dtype))
             ops: Any = BOOL_OPS
         else:
-            ops = FLOAT_OPS if dtypes.kind(dtype) == "f" else INTEGER_OPS
-        return self.k.compute(self.pick(ops), self.value(depth - 1, dtype), self.value(depth - 1, dtype))
+            ops = {"f": FLOAT_OPS, "c": FLOAT_OPS[:3]}.get(dtypes.kind(dtype), INTEGER_OPS)
+        op = self.pick(ops)
+        return self.k.compute(op, *(self.unsigned_zero(op, self.value(depth - 1, dtype)) for _ in range(2)))
+
+    def unsigned_zero(self, op: str, value: Value) -> Value:
+        """-0 made 0 where that matters: NumPy does not say which of the two is the greater."""
+        if op in ("max", "min") and dtypes.kind(value.dtype) == "f":
+            return self.k.scalars.add(value, self.k.constant(0, value.dtype))
+        return value
 
     def condition(self, depth: int) -> Value:
         compared = self.pick(self.dtypes)
-        return self.k.compute(
-            self.pick(("eq", "ne", "lt", "ge")), self.value(depth, compared), self.value(depth, compared)
-        )
+        ops = ("eq", "ne") if dtypes.kind(compared) == "c" else ("eq", "ne", "lt", "ge")
+        return self.k.compute(self.pick(ops), self.value(depth, compared), self.value(depth, compared))
 
     def leaf(self, dtype: np.dtype[Any]) -> Value:
         choice = self.rng.random()
@@ -163,7 +171,7 @@ class RandomKernel:
     def computed_load(self, dtype: np.dtype[Any]) -> Value:
         """A load whose index is a number that was loaded."""
         index, low, high = self.index()
-        whole = self.pick([d for d in self.dtypes if dtypes.kind(d) in "i"] or [np.dtype(np.int32)])
+        whole = self.pick([d for d in self.dtypes if d.kind == "i"] or [np.dtype(np.int32)])
         where = self.k.load(self.buffer(whole, high - low + 1), index - low)
         buffer = self.buffer(dtype, int(self.rng.integers(1, 9)))
         last = min(buffer.size - 1, 100)

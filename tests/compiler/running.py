@@ -79,7 +79,7 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str = "") -> Non
     if dtypes.kind(expected.dtype) in "fc":
         nan = expected != expected
         assert np.array_equal(actual != actual, nan), f"{what}: {actual} for {expected}"
-        actual, expected = np.where(nan, 0, actual), np.where(nan, 0, expected)
+        actual, expected = (np.where(nan, np.zeros_like(a), a) for a in (actual, expected))
     assert actual.tobytes() == expected.tobytes(), f"{what}: {actual} for {expected}"
 
 

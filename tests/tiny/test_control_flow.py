@@ -1,4 +1,5 @@
-"""cond, switch, while_loop, fori_loop, scan, map, associative_scan: values, derivatives against unrolled Python, mistakes."""
+"""cond, switch, while_loop, fori_loop, scan, map, associative_scan: values, derivatives against unrolled Python,
+mistakes."""
 
 from __future__ import annotations
 
@@ -60,8 +61,12 @@ def test_cond_of_closures_under_every_transformation() -> None:
     assert [float(g) for g in weft.grad(f, (0, 1))(1.0, 3.0)] == [0.0, 2.0]
     assert [float(g) for g in weft.grad(f, (0, 1))(-1.0, 3.0)] == [1.0, 0.0]
     assert weft.vmap(f)(wnp.array([1.0, -1.0]), wnp.array([3.0, 4.0])).tolist() == [6.0, 1.0]
-    assert float(weft.grad(weft.grad(lambda x: lax.cond(x > 0, wnp.sin, wnp.cos, x)))(1.0)) == pytest.approx(-np.sin(1.0), rel=1e-5)
-    assert weft.vmap(weft.grad(lambda x: lax.cond(x > 0, lambda x: x * x, wnp.sin, x)))(wnp.array([3.0, 0.0])).tolist() == [6.0, 1.0]
+    assert float(weft.grad(weft.grad(lambda x: lax.cond(x > 0, wnp.sin, wnp.cos, x)))(1.0)) == pytest.approx(
+        -np.sin(1.0), rel=1e-5
+    )
+    assert weft.vmap(weft.grad(lambda x: lax.cond(x > 0, lambda x: x * x, wnp.sin, x)))(
+        wnp.array([3.0, 0.0])
+    ).tolist() == [6.0, 1.0]
 
 
 def test_branches_of_which_one_has_no_derivative() -> None:
@@ -91,8 +96,14 @@ def test_switch() -> None:
     [
         (lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"b": x}, 1.0), r"result: .*\['b'\].*\['a'\]"),
         (lambda: lax.cond(True, lambda x: {"a": x}, lambda x: {"a": wnp.ones(2)}, 1.0), r"result\['a'\]"),
-        (lambda: lax.cond(True, lambda x: x, lambda x: wnp.int32(1), 1.0), r"i32\[\] from false_fun and f32\[\] from true_fun"),
-        (lambda: lax.switch(0, [lambda x: x, lambda x: x, lambda x: (x,)], 1.0), r"branches\[0\] and branches\[2\] differ"),
+        (
+            lambda: lax.cond(True, lambda x: x, lambda x: wnp.int32(1), 1.0),
+            r"i32\[\] from false_fun and f32\[\] from true_fun",
+        ),
+        (
+            lambda: lax.switch(0, [lambda x: x, lambda x: x, lambda x: (x,)], 1.0),
+            r"branches\[0\] and branches\[2\] differ",
+        ),
     ],
 )
 def test_branches_that_differ(call, text: str) -> None:
@@ -155,13 +166,36 @@ def test_wrong_values(call, text: str) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1], 1), (0, 1.0)), "a tuple of length 2 goes in, a tuple of length 3"),
-        (lambda: lax.while_loop(lambda c: c["n"] < 3, lambda c: {"n": c["n"] + 1, "v": c["v"].astype(int)}, {"n": 0, "v": ramp(2)}), r"carry\['v'\] goes in as f32\[2\] and comes out as i32\[2\]"),
-        (lambda: lax.scan(lambda c, x: ({"n": c["n"] + x}, x), {"n": wnp.int32(0)}, ramp(3)), r"carry\['n'\] goes in as i32\[\] and comes out as f32"),
-        (lambda: lax.scan(lambda c, x: (wnp.stack([c, c]), x), 0.0, ramp(3)), r"carry goes in as f32\[\] and comes out as f32\[2\]"),
-        (lambda: lax.fori_loop(0, 3, lambda i, c: (c, c), 1.0), r"lax.fori_loop: <lambda> must return .*\n.*\n  received  carry: a leaf goes in"),
-        (lambda: lax.fori_loop(0, 3, lambda i, c: {"w": c["w"] > 0}, {"w": 1.0}), r"carry\['w'\] goes in as f32\[\] and comes out as bool"),
-        (lambda: weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: {"w": c["w"] > 0}, {"w": 1.0}))(3), r"lax.fori_loop: .*\n.*\n.*carry\['w'\]"),
+        (
+            lambda: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1], 1), (0, 1.0)),
+            "a tuple of length 2 goes in, a tuple of length 3",
+        ),
+        (
+            lambda: lax.while_loop(
+                lambda c: c["n"] < 3, lambda c: {"n": c["n"] + 1, "v": c["v"].astype(int)}, {"n": 0, "v": ramp(2)}
+            ),
+            r"carry\['v'\] goes in as f32\[2\] and comes out as i32\[2\]",
+        ),
+        (
+            lambda: lax.scan(lambda c, x: ({"n": c["n"] + x}, x), {"n": wnp.int32(0)}, ramp(3)),
+            r"carry\['n'\] goes in as i32\[\] and comes out as f32",
+        ),
+        (
+            lambda: lax.scan(lambda c, x: (wnp.stack([c, c]), x), 0.0, ramp(3)),
+            r"carry goes in as f32\[\] and comes out as f32\[2\]",
+        ),
+        (
+            lambda: lax.fori_loop(0, 3, lambda i, c: (c, c), 1.0),
+            r"lax.fori_loop: <lambda> must return .*\n.*\n  received  carry: a leaf goes in",
+        ),
+        (
+            lambda: lax.fori_loop(0, 3, lambda i, c: {"w": c["w"] > 0}, {"w": 1.0}),
+            r"carry\['w'\] goes in as f32\[\] and comes out as bool",
+        ),
+        (
+            lambda: weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: {"w": c["w"] > 0}, {"w": 1.0}))(3),
+            r"lax.fori_loop: .*\n.*\n.*carry\['w'\]",
+        ),
     ],
 )
 def test_carries_that_change(call, text: str) -> None:
@@ -201,15 +235,21 @@ def test_carries_of_every_kind_beside_differentiated_ones() -> None:
 
 def test_while_loop() -> None:
     assert int(lax.while_loop(lambda c: c < 10, lambda c: c + 3, 0)) == 12
-    tree = lax.while_loop(lambda c: c["i"] < 5, lambda c: {"i": c["i"] + 1, "x": c["x"] * 2}, {"i": 0, "x": wnp.ones(2)})
+    tree = lax.while_loop(
+        lambda c: c["i"] < 5, lambda c: {"i": c["i"] + 1, "x": c["x"] * 2}, {"i": 0, "x": wnp.ones(2)}
+    )
     assert tree["x"].tolist() == [32.0, 32.0]
-    counts, powers = weft.vmap(lambda n: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 2), (0, 1.0)))(wnp.arange(4))
+    counts, powers = weft.vmap(lambda n: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 2), (0, 1.0)))(
+        wnp.arange(4)
+    )
     assert counts.tolist() == [0, 1, 2, 3] and powers.tolist() == [1.0, 2.0, 4.0, 8.0]
 
 
 def collatz(x):
     """A loop whose length depends on the value that is differentiated."""
-    return lax.while_loop(lambda c: c[1] < 30.0, lambda c: (c[0] * wnp.sin(c[1]) + x, c[1] * (1.5 + 0.1 * c[0])), (x, x * x + 1))[0]
+    return lax.while_loop(
+        lambda c: c[1] < 30.0, lambda c: (c[0] * wnp.sin(c[1]) + x, c[1] * (1.5 + 0.1 * c[0])), (x, x * x + 1)
+    )[0]
 
 
 def collatz_unrolled(x):
@@ -309,6 +349,20 @@ def test_reverse_mode_through_unbounded_loops(name: str) -> None:
     same_to_second_order(*PAIRS[name], wnp.float32(0.8))
 
 
+@pytest.mark.parametrize("name", PAIRS)
+def test_loops_in_branches_chosen_per_element(name: str) -> None:
+    loop, unrolled = PAIRS[name]
+    points = wnp.array([[0.8, 0.5, 0.3], [0.7, 0.9, 1.1]])
+    chosen = lambda x: lax.switch(wnp.int32(x * 4), [wnp.sin, wnp.cos, loop, lambda x: loop(x) * x], x)
+    known = lambda x: [wnp.sin, wnp.cos, unrolled, lambda x: unrolled(x) * x][min(int(x * 4), 3)](x)
+    slopes = wnp.stack([wnp.stack([weft.grad(known)(x) for x in row]) for row in points])
+    same(weft.vmap(weft.vmap(weft.grad(chosen)))(points), slopes)
+    same(weft.grad(lambda p: wnp.sum(weft.vmap(weft.vmap(chosen))(p)))(points), slopes)
+    same(weft.vmap(weft.grad(lambda row: wnp.sum(lax.map(chosen, row))))(points), slopes)
+    curvature = wnp.stack([weft.grad(weft.grad(known))(x) for x in points[0]])
+    same(weft.vmap(weft.grad(weft.grad(chosen)))(points[0]), curvature, 1e-4)
+
+
 def test_reverse_mode_through_while_with_arrays_and_constants(rng: np.random.Generator) -> None:
     matrix = wnp.asarray(rng.standard_normal((3, 3)).astype(np.float32) / 3)
 
@@ -338,14 +392,18 @@ def test_fori_loop() -> None:
     assert int(weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0))(5)) == 10
     assert weft.vmap(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0))(wnp.arange(4)).tolist() == [0, 0, 1, 3]
     assert lax.fori_loop(0, 3, lambda i, c: c.at[i].set(i * 2.0), wnp.ones(3)).tolist() == [0.0, 2.0, 4.0]
-    assert [e.primitive.name for e in weft.make_jaxpr(lambda x: lax.fori_loop(0, 3, lambda i, c: c * x, x))(1.0).eqns] == ["scan"]
+    assert [
+        e.primitive.name for e in weft.make_jaxpr(lambda x: lax.fori_loop(0, 3, lambda i, c: c * x, x))(1.0).eqns
+    ] == ["scan"]
 
 
 # -- scan, map, associative_scan --------------------------------------------------------------------------------------
 
 
 def test_scan_in_both_directions_over_trees() -> None:
-    carry, ys = lax.scan(lambda c, x: ({"a": c["a"] + x[0]}, (x[1]["k"], c["a"])), {"a": 0.0}, (ramp(3), {"k": ramp(3, 2)}))
+    carry, ys = lax.scan(
+        lambda c, x: ({"a": c["a"] + x[0]}, (x[1]["k"], c["a"])), {"a": 0.0}, (ramp(3), {"k": ramp(3, 2)})
+    )
     assert float(carry["a"]) == 3.0 and ys[0].tolist() == ramp(3, 2).tolist() and ys[1].tolist() == [0.0, 0.0, 1.0]
     assert lax.scan(lambda c, x: (c + x, c), 0.0, ramp(4), reverse=True)[1].tolist() == [6.0, 5.0, 3.0, 0.0]
     for unroll in (2, 9, True, 0):
@@ -389,7 +447,10 @@ def test_map() -> None:
     assert lax.map(lambda d: d["a"] + d["b"], {"a": ramp(3), "b": ramp(3)}).tolist() == [0.0, 2.0, 4.0]
     for count in (5, 4, 2, 0):
         assert lax.map(lambda x: x * 2, ramp(count), batch_size=2).tolist() == (2 * ramp(count)).tolist()
-    assert weft.grad(lambda xs: wnp.sum(lax.map(lambda x: x * x, xs, batch_size=2)))(ramp(5)).tolist() == (2 * ramp(5)).tolist()
+    assert (
+        weft.grad(lambda xs: wnp.sum(lax.map(lambda x: x * x, xs, batch_size=2)))(ramp(5)).tolist()
+        == (2 * ramp(5)).tolist()
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])

@@ -51,7 +51,9 @@ def test_argnums_must_be_integers() -> None:
 def test_trees_none_and_arguments_that_are_not_differentiated() -> None:
     gradient = weft.grad(lambda p, mode: p["a"].sum() * p["b"][0] if mode == "on" else 0.0)
     found = gradient({"a": wnp.ones(2), "b": [2.0, 3.0, None]}, "on")
-    assert found["a"].tolist() == [2.0, 2.0] and [float(b) for b in found["b"][:2]] == [2.0, 0.0] and found["b"][2] is None
+    assert (
+        found["a"].tolist() == [2.0, 2.0] and [float(b) for b in found["b"][:2]] == [2.0, 0.0] and found["b"][2] is None
+    )
 
 
 def test_gradient_has_the_type_of_its_argument() -> None:
@@ -65,7 +67,9 @@ def test_gradient_has_the_type_of_its_argument() -> None:
 
 def test_auxiliary_results_may_be_anything() -> None:
     thing = object()
-    (value, aux), gradient = weft.value_and_grad(lambda x: (x * x, {"y": x + 1, "s": "text", "o": thing}), has_aux=True)(3.0)
+    (value, aux), gradient = weft.value_and_grad(
+        lambda x: (x * x, {"y": x + 1, "s": "text", "o": thing}), has_aux=True
+    )(3.0)
     assert (float(value), float(gradient), float(aux["y"]), aux["s"]) == (9.0, 6.0, 4.0, "text") and aux["o"] is thing
     assert float(weft.grad(lambda x: [x * x, x], has_aux=True)(3.0)[1]) == 3.0
 
@@ -110,7 +114,10 @@ def test_integers() -> None:
         weft.grad(lambda x: wnp.int32(x))(1.0)
 
 
-@pytest.mark.parametrize(("function", "text"), [(lambda x: x * 2, "a scalar"), (lambda x: (x, x), "one scalar"), (lambda x: None, "one scalar")])
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [(lambda x: x * 2, "a scalar"), (lambda x: (x, x), "one scalar"), (lambda x: None, "one scalar")],
+)
 def test_result_must_be_one_number(function, text: str) -> None:
     with pytest.raises(errors.NonScalarGradientError, match=text) as caught:
         weft.grad(function)(wnp.ones(3))
@@ -216,7 +223,9 @@ def test_linearize_runs_once_and_pushes_often() -> None:
 
 
 def test_linear_transpose() -> None:
-    transposed = weft.linear_transpose(lambda x, y: {"a": x * 3 + y[0]}, weft.ShapeDtypeStruct((2,), np.float32), [wnp.ones(2)])
+    transposed = weft.linear_transpose(
+        lambda x, y: {"a": x * 3 + y[0]}, weft.ShapeDtypeStruct((2,), np.float32), [wnp.ones(2)]
+    )
     to_x, to_y = transposed({"a": wnp.ones(2)})
     assert to_x.tolist() == [3.0, 3.0] and to_y[0].tolist() == [1.0, 1.0]
     (to_n,) = weft.linear_transpose(lambda n: n * 3, 1)(2)
@@ -236,7 +245,11 @@ def test_jacobian_of_trees(jacobian) -> None:
     f = lambda p, y: {"o": p["a"] * p["b"], "q": wnp.sum(p["a"]) * y}
     found = jacobian(f, argnums=(0, 1))({"a": wnp.arange(2.0), "b": wnp.array(3.0)}, 2.0)
     to_p, to_y = found["o"]
-    assert to_p["a"].tolist() == [[3.0, 0.0], [0.0, 3.0]] and to_p["b"].tolist() == [0.0, 1.0] and to_y.tolist() == [0.0, 0.0]
+    assert (
+        to_p["a"].tolist() == [[3.0, 0.0], [0.0, 3.0]]
+        and to_p["b"].tolist() == [0.0, 1.0]
+        and to_y.tolist() == [0.0, 0.0]
+    )
     to_p, to_y = found["q"]
     assert to_p["a"].tolist() == [2.0, 2.0] and float(to_p["b"]) == 0.0 and float(to_y) == 1.0
 
@@ -271,7 +284,15 @@ def test_jacobians_want_floats() -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    for transformation in (weft.grad, weft.value_and_grad, weft.jacfwd, weft.jacrev, weft.vmap, weft.jit, weft.checkpoint):
+    for transformation in (
+        weft.grad,
+        weft.value_and_grad,
+        weft.jacfwd,
+        weft.jacrev,
+        weft.vmap,
+        weft.jit,
+        weft.checkpoint,
+    ):
         with pytest.raises(TypeError, match=f"{transformation.__name__} takes a function") as caught:
             transformation(3)
         assert names_this_file(caught.value)

@@ -103,7 +103,9 @@ def test_donated_array_is_gone_and_the_error_names_the_call() -> None:
     x = wnp.ones(3)
     step(x)  # the donating line
     assert x.is_deleted()
-    with pytest.raises(errors.DonatedArrayError, match=r"donated to a jitted call at test_jit.py:\d+:  step\(x\)  # the donating") as caught:
+    with pytest.raises(
+        errors.DonatedArrayError, match=r"donated to a jitted call at test_jit.py:\d+:  step\(x\)  # the donating"
+    ) as caught:
         x + 1
     assert names_this_file(caught.value)
 
@@ -170,7 +172,11 @@ def test_nested_calls_and_transformations_trace_once() -> None:
 
 @pytest.mark.parametrize(
     "scope",
-    [lambda: weft.enable_x64(True), lambda: weft.default_matmul_precision("float32"), lambda: weft.numpy_dtype_promotion("strict")],
+    [
+        lambda: weft.enable_x64(True),
+        lambda: weft.default_matmul_precision("float32"),
+        lambda: weft.numpy_dtype_promotion("strict"),
+    ],
 )
 def test_settings_that_change_code_are_part_of_the_key(scope) -> None:
     f = Counted(lambda x: x * x)
@@ -360,7 +366,11 @@ def leak(transformed) -> tuple[list, object]:
 
 @pytest.mark.parametrize(
     ("transformation", "argument", "origin"),
-    [(weft.jit, 1.0, "a value inside f, jit at"), (weft.grad, 1.0, "jvp(f), called at"), (weft.vmap, np.ones(2), "vmap(f), called at")],
+    [
+        (weft.jit, 1.0, "a value inside f, jit at"),
+        (weft.grad, 1.0, "jvp(f), called at"),
+        (weft.vmap, np.ones(2), "vmap(f), called at"),
+    ],
 )
 def test_leaked_tracer_says_where_it_is_from(transformation, argument, origin: str) -> None:
     kept, run = leak(transformation)
@@ -375,13 +385,18 @@ def test_leaked_tracer_says_where_it_is_from(transformation, argument, origin: s
 def test_leak_from_jit_names_the_line_that_made_it() -> None:
     kept, run = leak(weft.jit)
     run(1.0)  # type: ignore[operator]
-    with pytest.raises(errors.UnexpectedTracerError, match=r"made at test_jit.py:\d+:  kept.append\(x \* 2\)  # here it gets out"):
+    with pytest.raises(
+        errors.UnexpectedTracerError, match=r"made at test_jit.py:\d+:  kept.append\(x \* 2\)  # here it gets out"
+    ):
         kept[0] + 1
 
 
 def test_check_tracer_leaks_finds_it_where_it_happens() -> None:
     _, run = leak(weft.jit)
-    with weft.check_tracer_leaks(True), pytest.raises(errors.UnexpectedTracerError, match="leaked from f, jit at") as caught:
+    with (
+        weft.check_tracer_leaks(True),
+        pytest.raises(errors.UnexpectedTracerError, match="leaked from f, jit at") as caught,
+    ):
         run(1.0)  # type: ignore[operator]
     assert "here it gets out" in str(caught.value) and names_this_file(caught.value)
     with weft.checking_leaks():

@@ -83,7 +83,8 @@ def io_callback(
     ordered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Call a Python function with side effects from inside a program: exactly once where it stands, in order if `ordered`."""
+    """Call a Python function with side effects from inside a program: exactly once where it stands, in order if
+    `ordered`."""
     types, out_tree = result_structure(result_shape_dtypes)
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(callback, "io_callback", leaves, args, kwargs)
@@ -160,7 +161,7 @@ def debug_print(
         try:
             _Check().format(fmt, *(_Anything() for _ in args), **dict.fromkeys(kwargs, _Anything()))
         except LookupError as error:  # one line, since KeyError shows its text quoted
-            what = f"debug.print: the format string uses {error.args[0]!r}, which is not among the arguments"
+            what = f"debug.print: the format string uses `{error.args[0]}`, which is not among the arguments"
             raise type(error)(f"{what} (at {user_line()})") from None
 
     def show(*values: Any, **named: Any) -> None:
@@ -183,7 +184,8 @@ def breakpoint(
     token: Any = None,
     **kwargs: Any,
 ) -> None:
-    """Stop here when the program runs, with the local variables at hand (arrays as values): `c` or end of input goes on."""
+    """Stop here when the program runs, with the local variables at hand (arrays as values): `c` or end of input goes
+    on."""
     frame = sys._getframe(1)
     while filter_frames and frame.f_back is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back

@@ -1,6 +1,7 @@
 """`custom_jvp`, `custom_vjp` and `custom_gradient`: functions whose derivatives the user writes.
 
-On values that are known, the function and its rules run as plain Python, so that they may look at numbers; otherwise the
+On values that are known, the function and its rules run as plain Python, so that they may look at numbers; otherwise
+the
 function is staged, once per signature, to a program that equations carry.
 """
 
@@ -42,7 +43,8 @@ from weft.transforms.jvp import JVPTrace, JVPTracer
 from weft.transforms.linearize import TangentTrace
 
 __all__ = [
-    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp", "zero_from_primal",
+    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp",
+    "zero_from_primal",
 ]  # fmt: skip
 
 LIMIT = 1024  # signatures remembered per function

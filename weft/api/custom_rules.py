@@ -123,7 +123,8 @@ def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
 
 
 def converted(value: Any, expected: Type) -> Any:
-    """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is given."""
+    """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is
+    given."""
     given = type_of(value)
     if expected.matches(given):
         return lifted(value)
@@ -170,7 +171,8 @@ def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], tree.PyTree
 def checked_cotangents(
     rule: str, found: Any, in_tree: Any, types: Sequence[Type], names: Callable[[int], str]
 ) -> list[Any]:
-    """One cotangent (or `Zero`) per argument leaf: None, or a symbolic zero, stands for zeros, of a whole argument too."""
+    """One cotangent (or `Zero`) per argument leaf: None, or a symbolic zero, stands for zeros, of a whole argument
+    too."""
     parts = tree.treedef_children(tree.treedef_children(in_tree)[0])
     if not isinstance(found, (tuple, list)) or len(found) != len(parts):
         what = f"{rule} must return a tuple with one cotangent for each of the {len(parts)} differentiated arguments."
@@ -191,7 +193,8 @@ def checked_cotangents(
             zero = leaf is None or is_zero(leaf) or not inexact(t)
             ct = Zero(t.tangent()) if zero else converted(leaf, t.tangent())
             if ct is None:
-                what = f"{rule} must return a cotangent of the shape and dtype of `{place_in(part, place, names(number))}`."
+                argument = place_in(part, place, names(number))
+                what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."
                 raise mistake(what, f"{type_of(leaf).short()} for {t.tangent().short()}")
             flat.append(ct)
     return flat

@@ -59,7 +59,8 @@ def default_backend() -> str:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None
 ) -> Any:
-    """Each leaf of `x` as an array on `device` (a device or a sharding; default: where it is, or the default device)."""
+    """Each leaf of `x` as an array on `device` (a device or a sharding; default: where it is, or the default
+    device)."""
 
     def one(leaf: Any) -> Any:
         target = _device_of(device)

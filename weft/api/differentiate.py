@@ -43,7 +43,8 @@ from weft.transforms.transpose import backward_instantiated
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """Results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part of the result."""
+    """Results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part of the
+    result."""
     check_callable(fun, "jvp")
     for given, word in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, (tuple, list)):
@@ -122,7 +123,8 @@ def retyped(value: Any, aval: Type) -> Any:
 def flat_with_aux(
     fun: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree, has_aux: bool
 ) -> Callable[..., list[Any]]:
-    """The flat function of `fun`; with `has_aux`, of the first part of its result, the second left in `out.auxiliary`."""
+    """The flat function of `fun`; with `has_aux`, of the first part of its result, the second left in
+    `out.auxiliary`."""
     if not has_aux:
         return flat_function(fun, in_tree, out)
 
@@ -147,7 +149,8 @@ def kind_of_result(result: Any) -> str:
 
 
 def without_tangents(auxiliary: Any) -> Any:
-    """Auxiliary results as values of the trace around the differentiation that is running; other objects as they are."""
+    """Auxiliary results as values of the trace around the differentiation that is running; other objects as they
+    are."""
     trace = context.trace
     assert isinstance(trace, JVPTrace)
     return tree.map(lambda x: trace.split(x)[0] if isinstance(x, Tracer) else x, auxiliary)
@@ -246,7 +249,8 @@ def linearized(
     transformation: str,
     names: Callable[[], Sequence[str]] | None = None,
 ) -> tuple[list[Any], Linearization, list[Any], Any]:
-    """Result leaves of `fun(*args)`, its linearization there, the residuals that this takes, and the auxiliary result."""
+    """Result leaves of `fun(*args)`, its linearization there, the residuals that this takes, and the auxiliary
+    result."""
     check_callable(fun, transformation)
     leaves, in_tree = tree.flatten((tuple(args), {}))
     check_leaves(fun, transformation, leaves, args, {})
@@ -395,7 +399,8 @@ def hold_others(
     """`fun` as a function of the arguments `numbers` alone, and those arguments."""
     for n in numbers:
         if not -len(args) <= n < len(args):
-            what = f"{transformation} of {name_of(fun)}: argnums={n} needs at least {n + 1 if n >= 0 else -n} positional arguments."
+            least = n + 1 if n >= 0 else -n
+            what = f"{transformation} of {name_of(fun)}: argnums={n} needs at least {least} positional arguments."
             by_name = f" and by name {', '.join(kwargs)}" if kwargs else ""
             raise TypeError(
                 message(
@@ -443,7 +448,7 @@ def check_gradient_inputs(
     for n in numbers:
         for leaf in tree.leaves(args[n]):
             kind = dtypes.kind(type_of(leaf).dtype) if is_value(leaf) else None  # type: ignore[attr-defined]
-            if kind == "c" or kind == "f" and not holomorphic or kind is not None and allow_int and not holomorphic:
+            if kind == "c" or (kind == "f" and not holomorphic) or (kind is not None and allow_int and not holomorphic):
                 continue
             path = next(p for p, v in tree.leaves_with_path(args[n]) if v is leaf)
             reject_gradient_input(
@@ -456,7 +461,7 @@ def reject_gradient_input(
 ) -> NoReturn:
     if not is_value(leaf):
         raise InvalidInputTypeError(
-            f"{transformation} of {name_of(fun)} cannot differentiate with respect to a value that is not an array, at {path}.",
+            f"{transformation} of {name_of(fun)} cannot differentiate in what is not an array, at {path}.",
             received=f"{leaf!r} of type {type(leaf).__name__}",
             fix="choose other argnums, or pass an array",
             at=user_line(),

@@ -43,7 +43,8 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree) -> Callable[..., list[Any]]:
-    """`function(*args, **kwargs)` as a function of the leaves of `(args, kwargs)` that returns the leaves of its result."""
+    """`function(*args, **kwargs)` as a function of the leaves of `(args, kwargs)` that returns the leaves of its
+    result."""
 
     def flat(*leaves: Any) -> list[Any]:
         args, kwargs = tree.unflatten(in_tree, leaves)
@@ -71,7 +72,8 @@ def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[An
 def argument_paths(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str] | None = None
 ) -> list[str]:
-    """A name for each leaf of `(args, kwargs)`, such as `params['w']`; `names` are those of `args`, if not the first."""
+    """A name for each leaf of `(args, kwargs)`, such as `params['w']`; `names` are those of `args`, if not the
+    first."""
     names = names or parameter_names(function, len(args))
     paths = [
         (names[i] if names is not None else f"argument {i}") + tree.keystr(path)

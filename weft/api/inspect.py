@@ -23,7 +23,8 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that returns the program of `fun` for the given arguments (or `ShapeDtypeStruct`s) instead of running it."""
+    """A function that returns the program of `fun` for the given arguments (or `ShapeDtypeStruct`s) instead of running
+    it."""
     check_callable(fun, "make_jaxpr")
     wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False, False)
 
@@ -38,7 +39,9 @@ def make_jaxpr(
             for name, size in axis_env or ():
                 scopes.enter_context(named_axis(name, size))
             names = argument_paths(fun, dynamic, rest)
-            program, _ = stage(function, [type_of(leaf) for leaf in leaves], where=name_of(fun), names=names, name=name_of(fun))
+            program, _ = stage(
+                function, [type_of(leaf) for leaf in leaves], where=name_of(fun), names=names, name=name_of(fun)
+            )
         if return_shape:
             return program, tree.unflatten(out.treedef, [struct(v.aval) for v in program.outvars])
         return program

@@ -129,7 +129,8 @@ def basis(value: Any) -> Any:
 
 
 def split_columns(y: Any, arguments: Any) -> Any:
-    """The last axis of `y`, over the leaves of the arguments, as a tree of arrays of shape `y.shape[:-1] + leaf.shape`."""
+    """The last axis of `y`, over the leaves of the arguments, as a tree of arrays of shape `y.shape[:-1] +
+    leaf.shape`."""
     leaves, treedef = tree.flatten(arguments)
     parts, start = [], 0
     lead = y.shape[:-1]
@@ -145,7 +146,8 @@ def split_columns(y: Any, arguments: Any) -> Any:
 
 
 def split_rows(x: Any, results: Any) -> Any:
-    """The first axis of `x`, over the leaves of the results, as a tree of arrays of shape `leaf.shape + x.shape[1:]`."""
+    """The first axis of `x`, over the leaves of the results, as a tree of arrays of shape `leaf.shape +
+    x.shape[1:]`."""
     moved = split_columns(move_axis(x, 0, len(x.shape) - 1), results)
     rest = len(x.shape) - 1
 

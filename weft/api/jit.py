@@ -39,7 +39,8 @@ LIMIT = 4096  # signatures remembered per function
 
 
 class Program:
-    """A staged function: its program with constants as leading operands, those constants, and the tree of its result."""
+    """A staged function: its program with constants as leading operands, those constants, and the tree of its
+    result."""
 
     __slots__ = ("constants", "jaxpr", "out_tree", "params", "size")
 
@@ -193,10 +194,9 @@ class JitFunction:
                 names = parameter_names(self._function, static[0]) or [str(i) for i in range(static[0])]
                 name = place if isinstance(place, str) else names[place]
                 raise UnhashableStaticArgumentError(
-                    f"{self._transformation} of {name_of(self._function)}: the static argument `{name}` is not hashable, "
-                    "so it cannot be part of the cache key.",
+                    f"{self._transformation} of {name_of(self._function)}: the static argument `{name}` is not hashable.",
                     received=f"{value!r} of type {kind.__name__}",
-                    fix="pass a hashable value (a tuple instead of a list, a frozen dataclass), or make the argument dynamic",
+                    fix="pass a hashable value (a tuple for a list, a frozen dataclass), or make the argument dynamic",
                     at=user_line(),
                 ) from None
         raise error
@@ -219,7 +219,7 @@ class JitFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Stage for these arguments (or `ShapeDtypeStruct`s) without running."""
-        program, leaves = self._find(args, kwargs)
+        program, _ = self._find(args, kwargs)
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
         return Traced(program, tree.structure(dynamic), name_of(self._function), self._dynamic)
 
@@ -296,7 +296,8 @@ def jit(
 ) -> Any:
     """Stage `fun` to a program once for each signature of its arguments, and run that.
 
-    Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the call.
+    Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
+    call.
     Without `fun` it returns a decorator.
     """
     if fun is None:

@@ -9,11 +9,12 @@ from typing import Any
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
 from weft.api.jit import JitFunction, as_tuple
 from weft.base import tree
+from weft.base.errors import message
+from weft.base.source import user_line
 from weft.ir.types import type_of
 from weft.ops.remat import checkpoint as checkpoint_primitive
 from weft.ops.remat import checkpoint_name as name_primitive
-from weft.trace.stage import stage
-from weft.trace.tracer import Tracer
+from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import linearize_flat
 
 Policy = Callable[..., bool]
@@ -30,7 +31,8 @@ class _Rematerialised(JitFunction):
         program, leaves = self._find(args, kwargs)
         results = checkpoint_primitive(
             *program.constants, *leaves,
-            jaxpr=program.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False, name=program.params["name"],
+            jaxpr=program.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False,
+            name=program.params["name"],
         )  # fmt: skip
         return tree.unflatten(program.out_tree, results)
 
@@ -46,12 +48,12 @@ def checkpoint(
 ) -> Any:
     """`fun`, but its intermediate values are computed again in the backward pass instead of being kept.
 
-    `policy(primitive, *types, **params)` says of which operations results are kept nevertheless (see `checkpoint_policies`).
+    `policy(primitive, *types, **params)` says of which operations results are kept nevertheless (see
+    `checkpoint_policies`).
     """
     if concrete:
-        raise ValueError(
-            "checkpoint: concrete=True is not needed; mark arguments that Python control flow depends on with static_argnums."
-        )
+        fix = "mark arguments that Python control flow depends on with static_argnums"
+        raise ValueError(message("checkpoint: concrete=True is not needed.", fix=fix, at=user_line()))
     if fun is None:
         return functools.partial(
             checkpoint,
@@ -141,17 +143,30 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
     def flat(*values: Any) -> list[Any]:
         results, linear, _ = linearize_flat(flat_function(f, in_tree, OutTree()), values)
-        arguments = {id(v): p for v, p in zip(values, paths, strict=True)}
-        for constant in linear.consts:
-            source = getattr(constant, "source", None)
-            origin = "from argument " + arguments[id(constant)] if id(constant) in arguments else "from a constant"
-            if isinstance(constant, Tracer) and source is not None:
-                origin = f"from {source.describe()}"
-            found.append((type_of(constant), origin))
+        arguments = {id(v): f"from argument {p}" for v, p in zip(values, paths, strict=True)}
+        found.extend((type_of(c), arguments.get(id(c)) or origin(c)) for c in linear.consts)
         return results
 
     stage(flat, [type_of(leaf) for leaf in leaves], where=f"saved_residuals of {name_of(f)}")
     return found
+
+
+def origin(residual: Any) -> str:
+    """Which operation made a residual, inside of calls too, and on which line."""
+    if not isinstance(residual, StagedTracer):
+        return "from a constant"
+    equations, variable = residual._trace.equations, residual._var  # type: ignore[attr-defined]
+    text = "from a constant"
+    while True:
+        made = next((e for e in equations if variable in e.outvars), None)
+        if made is None:
+            return text
+        line = made.source.describe() if made.source is not None else "an unknown line"
+        named = made.primitive is name_primitive
+        text = f"named {made.params['name']!r} from {line}" if named else f"output of {made.primitive.name} from {line}"
+        if "jaxpr" not in made.params or len(made.params["jaxpr"].outvars) != len(made.outvars):
+            return text
+        equations, variable = made.params["jaxpr"].eqns, made.params["jaxpr"].outvars[made.outvars.index(variable)]
 
 
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,9 @@ from weft.trace.tracer import Tracer
 def named_scope(name: str) -> Iterator[None]:
     """Give everything inside a name, which its equations carry on their stack (also a decorator)."""
     if not isinstance(name, str):
-        raise TypeError(message("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}", at=user_line()))
+        raise TypeError(
+            message("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}", at=user_line())
+        )
     with named(name):
         yield
 

@@ -8,6 +8,7 @@ import os
 import sys
 from types import CodeType
 
+STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _internal_files: dict[str, bool] = {}
@@ -60,14 +61,17 @@ def is_internal(filename: str) -> bool:
     """Whether a file belongs to Weft or to Python's own machinery rather than to the user."""
     known = _internal_files.get(filename)
     if known is None:
-        known = filename.startswith(PACKAGE) or filename.startswith("<frozen") or _is_standard_library(filename)
+        known = filename.startswith(PACKAGE) or filename.startswith("<frozen") or _is_machinery(filename)
         _internal_files[filename] = known
     return known
 
 
-def _is_standard_library(filename: str) -> bool:
-    name = os.path.basename(filename)
-    return name in ("functools.py", "contextlib.py", "threading.py", "dataclasses.py") and "lib" in filename
+def _is_machinery(filename: str) -> bool:
+    """The standard library, and NumPy and SciPy, whose Python functions call ours in passing."""
+    parts = filename.split(os.sep)
+    if "site-packages" in parts or "dist-packages" in parts:
+        return "numpy" in parts or "scipy" in parts
+    return filename.startswith(STANDARD_LIBRARY)
 
 
 def user_location() -> Location | None:

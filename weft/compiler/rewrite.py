@@ -119,7 +119,6 @@ class Apply(Pattern):
 
     def __init__(self, head: str | type[Primitive], operands: tuple[Pattern, ...] | None, name: str | None = None):
         self.head, self.operands, self.name = head, operands, name
-        self._card: Primitive | None = None
 
     def named(self, name: str) -> Apply:
         return Apply(self.head, self.operands, name)
@@ -202,11 +201,6 @@ class Match:
     def kind(self) -> str:
         """The kind of the result's dtype: b i u f c, or k for keys."""
         return dtypes.kind(self.type.dtype)
-
-    def definition(self, atom: Atom, name: str) -> Equation | None:
-        """The equation that defines an operand, if it is of the primitive of that name."""
-        found = self.definitions.get(atom)
-        return found if found is not None and found.primitive.name == name else None
 
     def make(self, name: str, *args: Atom, **params: Any) -> Var:
         """The result of a new equation, which takes over line and names from the one that is replaced."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
-from weft.ir.primitive import Primitive
 
 # The constants of a program under construction, by identity of the value: one variable for each.
 Constants = dict[int, tuple[Var, Any]]
@@ -53,7 +52,7 @@ def copy_equations(
     return [read(a, a) for a in program.outvars]
 
 
-def inlined(jaxpr: Jaxpr, calls: Mapping[Primitive, str]) -> Jaxpr:
+def inlined(jaxpr: Jaxpr, calls: Mapping[Any, str]) -> Jaxpr:
     """The program with calls opened, and the calls in what they call. `calls` names, for each primitive that is a plain
     call, the parameter that holds the program. The same object comes back when there is nothing to open."""
     if not any(e.primitive in calls for e in jaxpr.eqns):
@@ -61,7 +60,7 @@ def inlined(jaxpr: Jaxpr, calls: Mapping[Primitive, str]) -> Jaxpr:
     return jaxpr.cached(("inlined", tuple(c.name for c in calls)), lambda: _inlined(jaxpr, calls))
 
 
-def _inlined(jaxpr: Jaxpr, calls: Mapping[Primitive, str]) -> Jaxpr:
+def _inlined(jaxpr: Jaxpr, calls: Mapping[Any, str]) -> Jaxpr:
     equations: list[Equation] = []
     constants = constants_of(jaxpr)
     renamed: dict[Any, Atom] = {}

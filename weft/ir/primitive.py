@@ -149,9 +149,7 @@ class Primitive:
         """The contribution of one operand's tangent to the tangent of the result."""
         if self.multilinear and (self.linear == "all" or number in self.linear):
             return self(*args[:number], tangent, *args[number + 1 :], **params)
-        raise missing(
-            f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule."
-        )
+        raise missing(f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule.")
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""

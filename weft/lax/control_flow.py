@@ -39,7 +39,8 @@ _MISSING = object()
 def staged(
     function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str
 ) -> tuple[Jaxpr, list[Any], Any, Any]:
-    """The program of a function with its constants as leading arguments, those constants, its result tree and result."""
+    """The program of a function with its constants as leading arguments, those constants, its result tree and
+    result."""
     name = name_of(function)
     kept: list[Any] = []
 
@@ -167,7 +168,8 @@ def branch(
 
 
 def agreed(programs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
-    """Branches with results of one structure and of equal types; results that differ in weakness only are made strong."""
+    """Branches with results of one structure and of equal types; results that differ in weakness only are made
+    strong."""
     for number in range(1, len(programs)):
         if trees[number] != trees[0]:
             found = tree.equality_errors_of_structures(trees[0], trees[number])
@@ -294,7 +296,8 @@ def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the steps."""
+    """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the
+    steps."""
     if not (callable(cond_fun) and callable(body_fun)):
         received = f"{type(cond_fun).__name__} and {type(body_fun).__name__}"
         raise wrong_type(
@@ -336,7 +339,8 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
-    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced; known bounds make it a scan."""
+    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced; known bounds make it a
+    scan."""
     if not callable(body_fun):
         raise wrong_type(
             "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__

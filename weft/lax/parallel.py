@@ -104,18 +104,24 @@ def axis_index(axis_name: Name) -> Any:
     return index
 
 
-def all_gather(x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying") -> Any:
+def all_gather(
+    x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
+) -> Any:
     """Each leaf of all elements, stacked (or `tiled`: joined) along `axis`."""
     no_groups("all_gather", axis_index_groups)
     if to != "varying":
-        raise ValueError(f"lax.all_gather over the axis of a vmap gives a value of the batch: to must be 'varying', got {to!r}.")
+        raise ValueError(
+            f"lax.all_gather over the axis of a vmap gives a value of the batch: to must be 'varying', got {to!r}."
+        )
     names = names_of(axis_name)
 
     def one(leaf: Any) -> Any:
         for name in reversed(names):
             rank = len(type_of(leaf).shape) + (not tiled)  # type: ignore[attr-defined]
             place = axis % rank
-            leaf = collectives.all_gather(leaf, axis_name=name, axis_size=context.axes[name], all_gather_dimension=place, tiled=tiled)
+            leaf = collectives.all_gather(
+                leaf, axis_name=name, axis_size=context.axes[name], all_gather_dimension=place, tiled=tiled
+            )
         if len(names) > 1 and not tiled:
             for _ in names[1:]:
                 leaf = joined(leaf, axis % (len(leaf.shape) - 1))
@@ -124,7 +130,9 @@ def all_gather(x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: 
     return tree.map(one, x)
 
 
-def psum_scatter(x: Any, axis_name: Name, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False) -> Any:
+def psum_scatter(
+    x: Any, axis_name: Name, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
+) -> Any:
     """Sum over a named axis, of which each element keeps its slice along `scatter_dimension`."""
     no_groups("psum_scatter", axis_index_groups)
     (name,) = names_of(axis_name)
@@ -137,13 +145,18 @@ def psum_scatter(x: Any, axis_name: Name, *, scatter_dimension: int = 0, axis_in
             need = f"a multiple of {size}" if tiled else f"equal to {size}"
             what = f"lax.psum_scatter: dimension {scatter_dimension} must be {need}, the size of axis {name!r}."
             raise ValueError(message(what, received=f"shape {shape}", at=user_line()))
-        return collectives.reduce_scatter(leaf, axis_name=name, axis_size=size, scatter_dimension=scatter_dimension, tiled=tiled)
+        return collectives.reduce_scatter(
+            leaf, axis_name=name, axis_size=size, scatter_dimension=scatter_dimension, tiled=tiled
+        )
 
     return tree.map(one, x)
 
 
-def all_to_all(x: Any, axis_name: Name, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """Exchange a dimension with a named axis: slices along `split_axis` go to their elements and are stacked at `concat_axis`."""
+def all_to_all(
+    x: Any, axis_name: Name, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
+) -> Any:
+    """Exchange a dimension with a named axis: slices along `split_axis` go to their elements and are stacked at
+    `concat_axis`."""
     no_groups("all_to_all", axis_index_groups)
     (name,) = names_of(axis_name)
     size = context.axes[name]
@@ -157,7 +170,9 @@ def all_to_all(x: Any, axis_name: Name, split_axis: int, concat_axis: int, *, ax
         params = {"axis_name": name, "axis_size": size}
         if not tiled:
             return collectives.all_to_all(leaf, split_axis=split_axis, concat_axis=concat_axis, **params)
-        made = collectives.all_to_all(parted(leaf, split_axis, size), split_axis=split_axis, concat_axis=concat_axis, **params)
+        made = collectives.all_to_all(
+            parted(leaf, split_axis, size), split_axis=split_axis, concat_axis=concat_axis, **params
+        )
         return joined(made, concat_axis)
 
     return tree.map(one, x)

@@ -1,4 +1,5 @@
-"""`jit`: a call of a staged function, kept as one equation so that equal calls are traced, transformed and compiled once."""
+"""`jit`: a call of a staged function, kept as one equation so that equal calls are traced, transformed and compiled
+once."""
 
 from __future__ import annotations
 
@@ -27,14 +28,18 @@ class Call(HigherOrder):
     def eval(self, *arrays: Any, jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(jaxpr, arrays)
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+    def jvp_through(
+        self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
         program, nonzero_out = through(jaxpr, nonzero)
         results = self(*primals, *(t for t in tangents if type(t) is not Zero), jaxpr=program, **self.derived(params))
         outs, given = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
         return outs, [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any) -> Any:
+    def batch_through(
+        self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
         program, batched_out = through(jaxpr, axis, [d is not None for d in dims])
         results = self(*fronted(args, dims), jaxpr=program, **self.derived(params))
         return results, [0 if b else None for b in batched_out]
@@ -45,16 +50,25 @@ class Call(HigherOrder):
             ("partial_eval", tuple(unknown)), lambda: forwarded(partial_eval(jaxpr, unknown), unknown)
         )
         rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
-        return split_call((self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown)
+        return split_call(
+            (self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown
+        )
 
-    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
         linear = [type(a) is Linear for a in args]
         nonzero = [type(c) is not Zero for c in cotangents]
         program, nonzero_out = through(jaxpr, linear, nonzero)
         held = [a for a, n in zip(args, linear, strict=True) if not n]
-        results = iter(self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=program, **self.derived(params)))
+        results = iter(
+            self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=program, **self.derived(params))
+        )
         flags = iter(nonzero_out)
-        return [(next(results) if next(flags) else Zero(a.aval.tangent())) if n else None for a, n in zip(args, linear, strict=True)]
+        return [
+            (next(results) if next(flags) else Zero(a.aval.tangent())) if n else None
+            for a, n in zip(args, linear, strict=True)
+        ]
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         jaxpr: Jaxpr = params["jaxpr"]
@@ -70,7 +84,8 @@ class Call(HigherOrder):
 
 
 def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialProgram, tuple[int, ...]]:
-    """The known program without residuals that are its arguments, and for each residual where the unknown side finds it:
+    """The known program without residuals that are its arguments, and for each residual where the unknown side finds
+    it:
     in an operand of the equation, or `~k` among the residuals that remain."""
     places = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
     count = len(parts.known.outvars) - len(parts.residual_types)
@@ -85,7 +100,9 @@ def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, Pa
     return parts.known.replace(outvars=[*parts.known.outvars[:count], *kept]), parts, tuple(found)
 
 
-def split_call(known: Any, waiting: Any, parts: PartialProgram, residuals: Sequence[int], unknown: Sequence[bool]) -> Split:
+def split_call(
+    known: Any, waiting: Any, parts: PartialProgram, residuals: Sequence[int], unknown: Sequence[bool]
+) -> Split:
     """The split of a call whose known and unknown programs are calls again."""
     return Split(
         known=known,

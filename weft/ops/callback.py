@@ -1,4 +1,5 @@
-"""Calls back into Python: `pure_callback`, `io_callback`, `debug_callback`, and the effects that keep them in place and order."""
+"""Calls back into Python: `pure_callback`, `io_callback`, `debug_callback`, and the effects that keep them in place and
+order."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ class pure_callback(Callback):
         count = len(result_types)
         if vmap_method is None:
             raise MissingRuleError(
-                "pure_callback has no batch rule without a vmap_method: vmap cannot know what the function does to a batch.",
+                "pure_callback has no batch rule without a vmap_method: what the function does to a batch is not known.",
                 fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
                 at=line(),
             )
@@ -155,7 +156,7 @@ class io_callback(EffectfulCallback):
 
     effect, ordered_effect = IO, ORDERED_IO
     jvp = No(
-        "its effects would happen twice; wrap it in custom_jvp or custom_vjp, or take it out of the differentiated function"
+        "its effects would happen twice; wrap it in custom_jvp or custom_vjp, or take it out of what is differentiated"
     )
 
 

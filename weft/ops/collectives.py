@@ -1,6 +1,7 @@
 """Collectives over named axes: what elements of a `vmap` (and devices of a mesh) say to each other.
 
-Each has, besides the usual rules, `batch_collective`: its meaning when the named axis is the batch dimension of the operand.
+Each has, besides the usual rules, `batch_collective`: its meaning when the named axis is the batch dimension of the
+operand.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ class all_gather(Collective):
 
     linear = (0,)
 
-    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool) -> ArrayType:
+    def type(
+        self, x: ArrayType, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
+    ) -> ArrayType:
         shape = list(x.shape)
         if tiled:
             shape[all_gather_dimension] *= axis_size
@@ -131,12 +134,20 @@ class all_gather(Collective):
         x = move_axis(args[0], dims[0], 0)
         return all_gather(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
 
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, tiled: bool, **params: Any) -> tuple[Any, Any]:
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, tiled: bool, **params: Any
+    ) -> tuple[Any, Any]:
         x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
         return (joined(x, all_gather_dimension) if tiled else x), None
 
-    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool) -> Sequence[Any]:
-        return [reduce_scatter(cotangent, axis_name=axis_name, axis_size=axis_size, scatter_dimension=all_gather_dimension, tiled=tiled)]
+    def transpose(
+        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
+    ) -> Sequence[Any]:
+        return [
+            reduce_scatter(
+                cotangent, axis_name=axis_name, axis_size=axis_size, scatter_dimension=all_gather_dimension, tiled=tiled
+            )
+        ]
 
 
 @primitive
@@ -157,20 +168,29 @@ class reduce_scatter(Collective):
         x = move_axis(args[0], dims[0], 0)
         return reduce_scatter(x, scatter_dimension=scatter_dimension + 1, **params), 0
 
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, tiled: bool, **params: Any) -> tuple[Any, int]:
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, tiled: bool, **params: Any
+    ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         total = psum.repeated(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
         if tiled:
             total = parted(total, scatter_dimension, axis.size)
         return total, scatter_dimension
 
-    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool) -> Sequence[Any]:
-        return [all_gather(cotangent, axis_name=axis_name, axis_size=axis_size, all_gather_dimension=scatter_dimension, tiled=tiled)]
+    def transpose(
+        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool
+    ) -> Sequence[Any]:
+        return [
+            all_gather(
+                cotangent, axis_name=axis_name, axis_size=axis_size, all_gather_dimension=scatter_dimension, tiled=tiled
+            )
+        ]
 
 
 @primitive
 class all_to_all(Collective):
-    """Element b gets slice b of every element's `split_axis`, stacked at `concat_axis`: a transpose of batch and dimension."""
+    """Element b gets slice b of every element's `split_axis`, stacked at `concat_axis`: a transpose of batch and
+    dimension."""
 
     linear = (0,)
 
@@ -179,17 +199,27 @@ class all_to_all(Collective):
         shape.insert(concat_axis, axis_size)
         return x.with_shape(shape)
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any) -> tuple[Any, int]:
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
         return all_to_all(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
 
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any) -> tuple[Any, int]:
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> tuple[Any, int]:
         x = batched_at_front(args[0], dims[0], axis)
         x = move_axis(x, split_axis + 1, 0)  # (new batch, old batch, rest)
         return move_axis(x, 1, concat_axis + 1), 0
 
-    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int) -> Sequence[Any]:
-        return [all_to_all(cotangent, axis_name=axis_name, axis_size=axis_size, split_axis=concat_axis, concat_axis=split_axis)]
+    def transpose(
+        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int
+    ) -> Sequence[Any]:
+        return [
+            all_to_all(
+                cotangent, axis_name=axis_name, axis_size=axis_size, split_axis=concat_axis, concat_axis=split_axis
+            )
+        ]
 
 
 @primitive
@@ -204,12 +234,16 @@ class ppermute(Collective):
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
         return ppermute(args[0], **params), dims[0]
 
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> tuple[Any, int]:
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]
+    ) -> tuple[Any, int]:
         x = batched_at_front(args[0], dims[0], axis)
         senders = np.full((axis.size, 1), axis.size, np.int32)  # out of bounds: filled with zeros
         for source, destination in perm:
             senders[destination, 0] = source
-        numbers = GatherDimensionNumbers(offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,))
+        numbers = GatherDimensionNumbers(
+            offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,)
+        )
         taken = gather(
             x, senders,
             dimension_numbers=numbers, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,

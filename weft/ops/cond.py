@@ -9,18 +9,17 @@ import numpy as np
 
 from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
-
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialProgram, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, primitive
-from weft.ir.types import Type
+from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
 from weft.ops.compare import ne
 from weft.ops.select import clamp, select_n
 from weft.ops.shape import broadcast_in_dim
-from weft.ops.tape import zeros
+from weft.ops.tape import tape_select, zeros
 from weft.trace.closed import stage_closed
 
 
@@ -39,16 +38,22 @@ class cond(HigherOrder):
     def eval(self, index: Any, *arrays: Any, branches: tuple[Jaxpr, ...]) -> list[Any]:
         return run(branches[int(np.clip(index, 0, len(branches) - 1))], arrays)
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, branches: tuple[Jaxpr, ...]) -> Any:
+    def jvp_through(
+        self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, branches: tuple[Jaxpr, ...]
+    ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents[1:]]
         union = joined([through(b, nonzero)[1] for b in branches])
         pushed = tuple(through(b, nonzero, union)[0] for b in branches)
         results = cond(*primals, *(t for t in tangents[1:] if type(t) is not Zero), branches=pushed)
         count = len(branches[0].outvars)
         given = iter(results[count:])
-        return results[:count], [next(given) if n else Zero.of(t) for n, t in zip(union, branches[0].out_avals, strict=True)]
+        return results[:count], [
+            next(given) if n else Zero.of(t) for n, t in zip(union, branches[0].out_avals, strict=True)
+        ]
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, branches: tuple[Jaxpr, ...]) -> Any:
+    def batch_through(
+        self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, branches: tuple[Jaxpr, ...]
+    ) -> Any:
         operands = fronted(args, dims)
         index, operands = operands[0], operands[1:]
         batched = [d is not None for d in dims[1:]]
@@ -81,7 +86,9 @@ class cond(HigherOrder):
             residual_types=tuple(slots),
         )
 
-    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, branches: tuple[Jaxpr, ...]) -> Any:
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, branches: tuple[Jaxpr, ...]
+    ) -> Any:
         index, *operands = args
         linear = [type(a) is Linear for a in operands]
         nonzero = [type(c) is not Zero for c in cotangents]
@@ -90,7 +97,13 @@ class cond(HigherOrder):
         held = [a for a in operands if type(a) is not Linear]
         results = iter(cond(index, *held, *(c for c in cotangents if type(c) is not Zero), branches=pulled))
         flags = iter(union)
-        return [None, *((next(results) if next(flags) else Zero(a.aval.tangent())) if n else None for a, n in zip(operands, linear, strict=True))]
+        return [
+            None,
+            *(
+                (next(results) if next(flags) else Zero(a.aval.tangent())) if n else None
+                for a, n in zip(operands, linear, strict=True)
+            ),
+        ]
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         branches = params["branches"]
@@ -116,9 +129,11 @@ def which(index: Any, count: int) -> Any:
 
 def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
     """For each element of the batch, its case."""
-    shape = cases[0].shape
     if len(cases) == 1:
         return cases[0]
+    if isinstance(type_of(cases[0]), TapeType):
+        return tape_select(index, *cases)
+    shape = cases[0].shape
     if len(shape) > 1:
         index = broadcast_in_dim(index, shape=shape, broadcast_dimensions=(0,))
     return select_n(index, *cases)
@@ -173,5 +188,3 @@ def from_slots(part: PartialProgram, slots: Sequence[Type], place: Sequence[int]
         return replay(part.unknown, *(args[s] for s in place), *args[len(slots) :])
 
     return stage_closed(function, [*slots, *part.unknown.in_avals[len(place) :]], name=part.unknown.name)
-
-

@@ -1,6 +1,8 @@
-"""Calls with derivatives given by the user: `custom_jvp_call`, `custom_vjp_call`, and the linear call that waits for a bwd rule.
+"""Calls with derivatives given by the user: `custom_jvp_call`, `custom_vjp_call`, and the linear call that waits for a
+bwd rule.
 
-Rules are objects that run the user's functions when they are needed, and stage them to closed programs only for batching, which
+Rules are objects that run the user's functions when they are needed, and stage them to closed programs only for
+batching, which
 wraps a rule in one that batches those programs. The functions themselves stand in `api/custom.py`.
 """
 
@@ -39,7 +41,8 @@ class Rule:
 class JvpRule(Rule):
     """`jvp(nonzero)`: the program (arguments, their tangents) -> (results, their tangents), all instantiated.
 
-    `call`, where there is one, is the user's rule itself, which then runs where it is needed; batching needs the program.
+    `call`, where there is one, is the user's rule itself, which then runs where it is needed; batching needs the
+    program.
     """
 
     def __init__(self, make: Callable[[Mask], Jaxpr], name: str, call: Callable[..., Any] | None = None):
@@ -63,9 +66,11 @@ class JvpRule(Rule):
 
 
 class VjpRule(Rule):
-    """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) -> cotangents.
+    """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) ->
+    cotangents.
 
-    `start`, where there is one, runs the user's forward rule itself and gives its results, residuals and pullback; batching
+    `start`, where there is one, runs the user's forward rule itself and gives its results, residuals and pullback;
+    batching
     needs the programs, of which `count` results are the function's.
     """
 
@@ -147,7 +152,7 @@ class CustomCall(HigherOrder):
     def check_constants(self, tangents: Sequence[Any], num_consts: int, rule: Any) -> None:
         if any(type(t) is not Zero for t in tangents[:num_consts]):
             raise CustomRuleError(
-                f"{rule} is differentiated with respect to a value that it closes over, which its custom rule does not cover.",
+                f"{rule} is differentiated in a value that it closes over, which its custom rule does not cover.",
                 fix="pass the value as an argument of the function, or wrap it in stop_gradient",
                 at=line(),
             )

@@ -28,15 +28,22 @@ class checkpoint(Call):
         jaxpr, policy = inlined(params["jaxpr"], {jit_primitive: "jaxpr"}), params["policy"]
 
         def saveable(equation: Equation) -> bool:
-            return policy is not None and bool(policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params))
+            return policy is not None and bool(
+                policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params)
+            )
 
         known, parts, residuals = jaxpr.cached(
-            ("remat", tuple(unknown), policy), lambda: forwarded(partial_eval(jaxpr, unknown, saveable=saveable), unknown)
+            ("remat", tuple(unknown), policy),
+            lambda: forwarded(partial_eval(jaxpr, unknown, saveable=saveable), unknown),
         )
         waiting = {**params, "jaxpr": parts.unknown, "differentiated": True}
-        return split_call((jit_primitive, {"name": "checkpoint", "jaxpr": known}), (checkpoint, waiting), parts, residuals, unknown)
+        return split_call(
+            (jit_primitive, {"name": "checkpoint", "jaxpr": known}), (checkpoint, waiting), parts, residuals, unknown
+        )
 
-    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
         """Fence the operands of the backward program, so that nobody merges its recomputation with the forward one."""
         if params["prevent_cse"] and params["differentiated"]:
             held = [a for a in args if type(a) is not Linear]

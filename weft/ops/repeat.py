@@ -46,12 +46,22 @@ class repeat(HigherOrder):
             carry = tuple(run(jaxpr, (np.asarray(step, np.int32), *consts, *carry)))
         return list(carry)
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> Any:
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        nconsts: int,
+        reverse: bool,
+    ) -> Any:
         count, *rest = primals
         const_tangents, carry_tangents = tangents[1 : 1 + nconsts], tangents[1 + nconsts :]
         const_nonzero = [type(t) is not Zero for t in const_tangents]
         pushed, nonzero = fixpoint(
-            lambda mask: through(jaxpr, [False, *const_nonzero, *mask], mask), [type(t) is not Zero for t in carry_tangents]
+            lambda mask: through(jaxpr, [False, *const_nonzero, *mask], mask),
+            [type(t) is not Zero for t in carry_tangents],
         )
         k, c, dk, dc = nconsts, len(carry_tangents), sum(const_nonzero), sum(nonzero)
         first = 1 + k + c
@@ -69,7 +79,17 @@ class repeat(HigherOrder):
         missing = [Zero.of(v.aval) for v in others(jaxpr.outvars, nonzero)]
         return results[:c], merged(nonzero, results[c:], missing)
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> Any:
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        jaxpr: Jaxpr,
+        nconsts: int,
+        reverse: bool,
+    ) -> Any:
         operands = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
         count, consts, carry = operands[0], operands[1 : 1 + nconsts], operands[1 + nconsts :]
         const_batched = [d is not None for d in dims[1 : 1 + nconsts]]
@@ -77,7 +97,8 @@ class repeat(HigherOrder):
         start = [d is not None or differs for d in dims[1 + nconsts :]]
         body, batched = fixpoint(lambda mask: through(jaxpr, axis, [False, *const_batched, *mask], mask), start)
         carry = [
-            batched_value(x, None, axis) if b and d is None else x for x, b, d in zip(carry, batched, dims[1 + nconsts :], strict=True)
+            batched_value(x, None, axis) if b and d is None else x
+            for x, b, d in zip(carry, batched, dims[1 + nconsts :], strict=True)
         ]
         out_dims = [0 if b else None for b in batched]
         if not differs:
@@ -120,7 +141,9 @@ class repeat(HigherOrder):
 
         def known_body(step: Any, *values: Any) -> list[Any]:
             results = replay(split.known, step, *values[: c + carried])
-            written = [tape_write(t, step, results[carried + k]) for t, k in zip(values[c + carried :], taped, strict=True)]
+            written = [
+                tape_write(t, step, results[carried + k]) for t, k in zip(values[c + carried :], taped, strict=True)
+            ]
             return [*results[:carried], *written]
 
         def forward(count: Any, *values: Any) -> list[Any]:
@@ -136,12 +159,20 @@ class repeat(HigherOrder):
             return replay(split.unknown, *(found[k] for k in range(len(element))), *rest)
 
         rest_types = split.unknown.in_avals[len(element) :]
-        waiting = stage_closed(waiting_body, [COUNT, *tape_types, *(element[k] for k in held), *rest_types], name=jaxpr.name)
+        waiting = stage_closed(
+            waiting_body, [COUNT, *tape_types, *(element[k] for k in held), *rest_types], name=jaxpr.name
+        )
         first_carry = 1 + nconsts
         return Split(
-            known=(jit_primitive, {"name": "repeat_forward", "jaxpr": stage_closed(forward, known_types, name="repeat_forward")}),
+            known=(
+                jit_primitive,
+                {"name": "repeat_forward", "jaxpr": stage_closed(forward, known_types, name="repeat_forward")},
+            ),
             known_in=(0, *known_consts, *(first_carry + i for i, u in enumerate(carry_mask) if not u)),
-            unknown=(repeat, {"jaxpr": waiting, "nconsts": len(taped) + len(held) + sum(const_unknown), "reverse": reverse}),
+            unknown=(
+                repeat,
+                {"jaxpr": waiting, "nconsts": len(taped) + len(held) + sum(const_unknown), "reverse": reverse},
+            ),
             unknown_in=(
                 0,
                 *(~n for n in range(len(taped))),
@@ -153,7 +184,9 @@ class repeat(HigherOrder):
             residual_types=tuple(tape_types),
         )
 
-    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> Any:
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, nconsts: int, reverse: bool
+    ) -> Any:
         count, consts, carry = args[0], args[1 : 1 + nconsts], args[1 + nconsts :]
         linear_const = [type(a) is Linear for a in consts]
         # Every part of the carry is linear, or is passed along unchanged by a linear program; treat it as linear.

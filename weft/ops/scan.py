@@ -22,26 +22,34 @@ from weft.trace.closed import stage_closed
 
 @primitive
 class scan(HigherOrder):
-    """Apply the program to (constants, carry, one slice of each xs) for every index, giving (carry, one slice of each ys).
+    """Apply the program to (constants, carry, one slice of each xs) for every index, giving (carry, one slice of each
+    ys).
 
-    Operands: `num_consts` constants, `num_carry` carry, then xs, all of leading size `length`. Results: carry, stacked ys.
+    Operands: `num_consts` constants, `num_carry` carry, then xs, all of leading size `length`. Results: carry, stacked
+    ys.
     """
 
     def type(self, *types: Type, jaxpr: Jaxpr, length: Any, num_carry: int, **params: Any) -> list[Type]:
         consts, carry, xs = sections(types, params["num_consts"], num_carry)
         wanted = jaxpr.in_avals
         first = len(consts) + len(carry)
-        check_operands(self.name, [*consts, *carry, *xs], [*wanted[:first], *(stacked(t, length) for t in wanted[first:])])
+        check_operands(
+            self.name, [*consts, *carry, *xs], [*wanted[:first], *(stacked(t, length) for t in wanted[first:])]
+        )
         outs = jaxpr.out_avals
         return [*outs[:num_carry], *(stacked(t, length) for t in outs[num_carry:])]
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects
 
-    def eval(self, *arrays: Any, jaxpr: Jaxpr, length: int, reverse: bool, unroll: int, num_consts: int, num_carry: int) -> list[Any]:
+    def eval(
+        self, *arrays: Any, jaxpr: Jaxpr, length: int, reverse: bool, unroll: int, num_consts: int, num_carry: int
+    ) -> list[Any]:
         consts, carry, xs = sections(arrays, num_consts, num_carry)
         types: list[Any] = jaxpr.out_avals[num_carry:]
-        ys: list[Any] = [Tape(t) if is_tape(t) else np.empty((length, *t.shape), dtypes.storage(t.dtype)) for t in types]
+        ys: list[Any] = [
+            Tape(t) if is_tape(t) else np.empty((length, *t.shape), dtypes.storage(t.dtype)) for t in types
+        ]
         for step in reversed(range(length)) if reverse else range(length):
             results = run(jaxpr, (*consts, *carry, *(x.read(step) if isinstance(x, Tape) else x[step] for x in xs)))
             carry = results[:num_carry]
@@ -52,13 +60,25 @@ class scan(HigherOrder):
                     ys[number][step] = value
         return [*carry, *ys]
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, num_consts: int, num_carry: int, **params: Any) -> Any:
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        num_consts: int,
+        num_carry: int,
+        **params: Any,
+    ) -> Any:
         consts, carry, xs = sections(primals, num_consts, num_carry)
         dconsts, dcarry, dxs = sections(tangents, num_consts, num_carry)
         const_nonzero, xs_nonzero = given(dconsts), given(dxs)
 
         def step(mask: Any) -> Any:
-            pushed, nonzero_out = through(jaxpr, [*const_nonzero, *mask, *xs_nonzero], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)])
+            pushed, nonzero_out = through(
+                jaxpr, [*const_nonzero, *mask, *xs_nonzero], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
+            )
             return (pushed, nonzero_out), nonzero_out[:num_carry]
 
         (pushed, nonzero_out), carry_nonzero = fixpoint(step, given(dcarry))
@@ -89,7 +109,18 @@ class scan(HigherOrder):
         missing = [Zero.of(t) for t in others(out_types, nonzero)]
         return [*new_carry, *ys], merged(nonzero, [*new_dcarry, *dys], missing)
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, num_consts: int, num_carry: int, **params: Any) -> Any:
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        jaxpr: Jaxpr,
+        num_consts: int,
+        num_carry: int,
+        **params: Any,
+    ) -> Any:
         first_xs = num_consts + num_carry
         operands = [
             a if d is None or is_tape(type_of(a)) else move_axis(a, d, 0 if i < first_xs else 1)
@@ -98,15 +129,23 @@ class scan(HigherOrder):
         const_batched, carry_batched, xs_batched = sections([d is not None for d in dims], num_consts, num_carry)
 
         def step(mask: Any) -> Any:
-            program, out = through(jaxpr, axis, [*const_batched, *mask, *xs_batched], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)])
+            program, out = through(
+                jaxpr, axis, [*const_batched, *mask, *xs_batched], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
+            )
             return (program, out), out[:num_carry]
 
         (program, out), batched = fixpoint(step, carry_batched)
         consts, carry, xs = sections(operands, num_consts, num_carry)
-        carry = [batched_value(x, None, axis) if b and not d else x for x, b, d in zip(carry, batched, carry_batched, strict=True)]
+        carry = [
+            batched_value(x, None, axis) if b and not d else x
+            for x, b, d in zip(carry, batched, carry_batched, strict=True)
+        ]
         results = scan(*consts, *carry, *xs, jaxpr=program, num_consts=num_consts, num_carry=num_carry, **params)
         places = [0 if is_tape(v.aval) else 1 for v in jaxpr.outvars[num_carry:]]
-        return results, [*(0 if b else None for b in batched), *(p if b else None for p, b in zip(places, out[num_carry:], strict=True))]
+        return results, [
+            *(0 if b else None for b in batched),
+            *(p if b else None for p, b in zip(places, out[num_carry:], strict=True)),
+        ]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         jaxpr: Jaxpr = params["jaxpr"]
@@ -127,7 +166,9 @@ class scan(HigherOrder):
         known, count = split.known, len(split.known.outvars) - len(split.residual_types)
         # A residual that is a constant or a slice of an x needs no stacking: the unknown loop takes the operand itself.
         direct = dict(zip(known.invars, [*const_numbers, *carry_numbers, *xs_numbers], strict=True))
-        constant = {k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] < first_carry}  # type: ignore[index]
+        constant = {
+            k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] < first_carry
+        }  # type: ignore[index]
         sliced = {k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] >= first_xs}  # type: ignore[index]
         saved = [k for k in range(len(split.residual_types)) if k not in constant and k not in sliced]
         known_carry = len(carry_numbers)
@@ -152,13 +193,26 @@ class scan(HigherOrder):
             residual_types=tuple(stacked(split.residual_types[k], params["length"]) for k in saved),
         )
 
-    def transpose_through(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, num_consts: int, num_carry: int, reverse: bool, **params: Any) -> Any:
-        consts, carry, xs = sections(args, num_consts, num_carry)
+    def transpose_through(
+        self,
+        through: Any,
+        cotangents: Sequence[Any],
+        args: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        num_consts: int,
+        num_carry: int,
+        reverse: bool,
+        **params: Any,
+    ) -> Any:
+        consts, _, xs = sections(args, num_consts, num_carry)
         linear_consts = [type(a) is Linear for a in consts]
         linear_xs = [type(a) is Linear for a in xs]
         ct_carry, ct_ys = cotangents[:num_carry], cotangents[num_carry:]
         ys_given = given(ct_ys)
-        body, _ = through(jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_given], True)
+        body, _ = through(
+            jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_given], True
+        )
         held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
         sums = [a.aval.tangent() for a in pick(consts, linear_consts)]
         h, s, x = len(held_consts), len(sums), len(held_xs)
@@ -172,7 +226,9 @@ class scan(HigherOrder):
         carry_types = [v.aval.tangent() for v in jaxpr.outvars[:num_carry]]
         xs_avals = [v.aval for v in others(jaxpr.invars[num_consts + num_carry :], linear_xs)]
         ys_avals = [v.aval.tangent() for v in pick(jaxpr.outvars[num_carry:], ys_given)]
-        program = stage_closed(backward, [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals], name=jaxpr.name)
+        program = stage_closed(
+            backward, [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals], name=jaxpr.name
+        )
         results = scan(
             *held_consts,
             *(zeros(t) for t in sums), *(instantiate(c) for c in ct_carry),
@@ -188,7 +244,7 @@ class scan(HigherOrder):
         ys_live = list(live_results[num_carry:])
 
         def step(mask: Any) -> Any:
-            smaller, used = drop_dead(jaxpr, [*mask, *ys_live], False)
+            _, used = drop_dead(jaxpr, [*mask, *ys_live], False)
             return used, used[num_consts : num_consts + num_carry]
 
         used, carry_live = fixpoint(step, live_results[:num_carry])

@@ -1,6 +1,7 @@
 """Tapes: what a loop of unknown length writes on the way forward and reads on the way back.
 
-A tape is an unbounded sequence of elements of one type that is zero wherever nothing was written. So it forms a vector space
+A tape is an unbounded sequence of elements of one type that is zero wherever nothing was written. So it forms a vector
+space
 like arrays do, and reading, writing and adding have tangents and transposes of their own kind.
 """
 
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import MissingRuleError
 from weft.ir.primitive import Axis, Primitive, instantiate, lookup, primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -21,7 +21,8 @@ from weft.ops.shape import batched_at_front, broadcast_in_dim
 
 
 class Tape:
-    """The interpreter's tape: entries in a list that grows. Appending to the newest handle is in place; any other write copies."""
+    """The interpreter's tape: entries in a list that grows. Appending to the newest handle is in place; any other write
+    copies."""
 
     __slots__ = ("aval", "entries", "length")
 
@@ -154,43 +155,85 @@ class tape_add(TapePrimitive):
 
 
 @primitive
+class tape_select(TapePrimitive):
+    """For each element of a batch its tape out of several: `which` has the leading dimensions of every entry."""
+
+    def type(self, which: ArrayType, *cases: TapeType) -> TapeType:
+        return cases[0]
+
+    def eval(self, which: Any, *cases: Tape) -> Tape:
+        length = max(c.length for c in cases)
+        element = cases[0].aval.element
+
+        def entry(position: int) -> Any:
+            values = [c.read(position) for c in cases]
+            if isinstance(element, TapeType):
+                return self.eval(which, *values)
+            number = np.asarray(which, np.int32).reshape((*which.shape, *[1] * (values[0].ndim - which.ndim)))
+            return np.choose(number, values)
+
+        return Tape(element, [entry(i) for i in range(length)], length)
+
+    def jvp(self, tangents: Sequence[Any], out: Any, which: Any, *cases: Any) -> Any:
+        if all(type(t) is Zero for t in tangents[1:]):
+            return Zero.of(out.aval)
+        return tape_select(which, *map(instantiate, tangents[1:]))
+
+    def transpose(self, cotangent: Any, which: Any, *cases: Any) -> Sequence[Any]:
+        nothing = [zeros(cotangent.aval)] * len(cases)
+        return [
+            None,
+            *(
+                tape_select(which, *nothing[:k], cotangent, *nothing[k + 1 :]) if is_linear(c) else None
+                for k, c in enumerate(cases)
+            ),
+        ]
+
+    def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
+        which = batched_at_front(args[0], dims[0], axis)
+        return tape_select(which, *(batched_tape(t, d, axis) for t, d in zip(args[1:], dims[1:], strict=True))), 0
+
+
+@primitive
 class tape_broadcast(TapePrimitive):
-    """A tape every entry of which is repeated along a new first dimension."""
+    """A tape every entry of which is repeated along a new dimension `dim`."""
 
     linear = (0,)
 
-    def type(self, tape: TapeType, *, size: Any) -> TapeType:
-        return with_entries(tape, lambda t: t.with_shape((size, *t.shape)))
+    def type(self, tape: TapeType, *, size: Any, dim: int) -> TapeType:
+        return with_entries(tape, lambda t: t.with_shape((*t.shape[:dim], size, *t.shape[dim:])))
 
-    def eval(self, tape: Tape, *, size: int) -> Tape:
-        element = self.type(tape.aval, size=size).element
-        return tape.map(element, lambda e: np.broadcast_to(e, (size, *np.shape(e))))
+    def eval(self, tape: Tape, *, size: int, dim: int) -> Tape:
+        element = self.type(tape.aval, size=size, dim=dim).element
+        return tape.map(element, lambda e: np.repeat(np.expand_dims(e, dim), size, axis=dim))
 
-    def transpose(self, cotangent: Any, tape: Any, *, size: Any) -> Sequence[Any]:
-        return [tape_sum(cotangent)]
+    def transpose(self, cotangent: Any, tape: Any, *, size: Any, dim: int) -> Sequence[Any]:
+        return [tape_sum(cotangent, dim=dim)]
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, size: Any) -> tuple[Any, int]:
-        # The new dimension goes first, and so must the batch: entries are (size, batch, ...) then, in a tape of its own.
-        raise MissingRuleError("`tape_broadcast` has no batch rule: a tape is spread once for each vmap, from the inside out.")
+    def batch(self, axis: Axis, args: Any, dims: Any, *, size: Any, dim: int) -> tuple[Any, int]:
+        return tape_broadcast(args[0], size=size, dim=dim + 1), 0
 
 
 @primitive
 class tape_sum(TapePrimitive):
-    """A tape every entry of which is summed over its first dimension."""
+    """A tape every entry of which is summed over its dimension `dim`."""
 
     linear = (0,)
 
-    def type(self, tape: TapeType) -> TapeType:
-        return with_entries(tape, lambda t: t.without((0,)))
+    def type(self, tape: TapeType, *, dim: int) -> TapeType:
+        return with_entries(tape, lambda t: t.without((dim,)))
 
-    def eval(self, tape: Tape) -> Tape:
-        return tape.map(self.type(tape.aval).element, lambda e: np.sum(e, axis=0, dtype=e.dtype))
+    def eval(self, tape: Tape, *, dim: int) -> Tape:
+        return tape.map(self.type(tape.aval, dim=dim).element, lambda e: np.sum(e, axis=dim, dtype=e.dtype))
 
-    def transpose(self, cotangent: Any, tape: Any) -> Sequence[Any]:
+    def transpose(self, cotangent: Any, tape: Any, *, dim: int) -> Sequence[Any]:
         innermost = tape.aval
         while isinstance(innermost, TapeType):
             innermost = innermost.element
-        return [tape_broadcast(cotangent, size=innermost.shape[0])]
+        return [tape_broadcast(cotangent, size=innermost.shape[dim], dim=dim)]
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, dim: int) -> tuple[Any, int]:
+        return tape_sum(args[0], dim=dim + 1), 0
 
 
 def with_entries(tape: TapeType, change: Any) -> TapeType:
@@ -200,14 +243,15 @@ def with_entries(tape: TapeType, change: Any) -> TapeType:
 
 
 def common_position(position: Any, dim: int | None) -> Any:
-    """One position for a batch. Positions are counts of steps: elements still in their loop have taken every step so far, so
+    """One position for a batch. Positions are counts of steps: elements still in their loop have taken every step so
+    far, so
     theirs is the largest; what the others write or read there is masked by the loop."""
     return position if dim is None else lookup("reduce_max")(position, axes=(dim,))
 
 
 def batched_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
     """A tape whose entries have the batch dimension first."""
-    return tape_broadcast(tape, size=axis.size) if dim is None else tape
+    return tape_broadcast(tape, size=axis.size, dim=0) if dim is None else tape
 
 
 def batched_value(value: Any, dim: int | None, axis: Axis) -> Any:
@@ -237,4 +281,3 @@ def add_tangents(x: Any, y: Any) -> Any:
 
 provide("zeros", zeros)
 provide("add", add_tangents)
-

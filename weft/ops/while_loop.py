@@ -1,7 +1,9 @@
 """`while`: a loop that runs as long as a condition holds. Reverse mode works without a bound on the number of steps.
 
-Partial evaluation splits a loop into a forward loop that counts its steps and writes on tapes what the linear part needs, and
-a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a `repeat` backwards.
+Partial evaluation splits a loop into a forward loop that counts its steps and writes on tapes what the linear part
+needs, and
+a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a `repeat`
+backwards.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from weft.trace.closed import stage_closed
 
 @primitive
 class while_(HigherOrder):
-    """Apply `body_jaxpr` to the carry while `cond_jaxpr` holds. Operands: constants of cond, constants of body, carry."""
+    """Apply `body_jaxpr` to the carry while `cond_jaxpr` holds. Operands: constants of cond, constants of body,
+    carry."""
 
     name = "while"
 
-    def type(self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int) -> list[Type]:
+    def type(
+        self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int
+    ) -> list[Type]:
         cond_consts, body_consts, carry = parts(types, cond_nconsts, body_nconsts)
         check_operands(self.name, [*cond_consts, *carry], cond_jaxpr.in_avals)
         check_operands(self.name, [*body_consts, *carry], body_jaxpr.in_avals)
@@ -43,18 +48,31 @@ class while_(HigherOrder):
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["cond_jaxpr"].effects | params["body_jaxpr"].effects
 
-    def eval(self, *arrays: Any, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int) -> list[Any]:
+    def eval(
+        self, *arrays: Any, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int
+    ) -> list[Any]:
         cond_consts, body_consts, carry = parts(arrays, cond_nconsts, body_nconsts)
         while run(cond_jaxpr, (*cond_consts, *carry))[0]:
             carry = run(body_jaxpr, (*body_consts, *carry))
         return list(carry)
 
-    def jvp_through(self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int) -> Any:
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        cond_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_jaxpr: Jaxpr,
+        body_nconsts: int,
+    ) -> Any:
         cond_consts, body_consts, carry = parts(primals, cond_nconsts, body_nconsts)
         _, const_tangents, carry_tangents = parts(tangents, cond_nconsts, body_nconsts)
         const_nonzero = [type(t) is not Zero for t in const_tangents]
         pushed, nonzero = fixpoint(
-            lambda mask: through(body_jaxpr, [*const_nonzero, *mask], mask), [type(t) is not Zero for t in carry_tangents]
+            lambda mask: through(body_jaxpr, [*const_nonzero, *mask], mask),
+            [type(t) is not Zero for t in carry_tangents],
         )
         # jvp gives (constants, carry, constant tangents, carry tangents); the loop wants constants together.
         k, c, dk = body_nconsts, len(carry), sum(const_nonzero)
@@ -74,7 +92,18 @@ class while_(HigherOrder):
         zeros = [Zero.of(v.aval) for v in others(body_jaxpr.outvars, nonzero)]
         return results[:c], merged(nonzero, results[c:], zeros)
 
-    def batch_through(self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int) -> Any:
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        cond_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_jaxpr: Jaxpr,
+        body_nconsts: int,
+    ) -> Any:
         operands = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
         cond_consts, body_consts, carry = parts(operands, cond_nconsts, body_nconsts)
         cond_batched, const_batched, carry_batched = parts([d is not None for d in dims], cond_nconsts, body_nconsts)
@@ -92,7 +121,10 @@ class while_(HigherOrder):
             batched = (True,) * len(batched)
             condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], True)
         body, _ = through(body_jaxpr, axis, [*const_batched, *batched], batched)
-        carry = [batched_value(x, None, axis) if b and not d else x for x, b, d in zip(carry, batched, carry_batched, strict=True)]
+        carry = [
+            batched_value(x, None, axis) if b and not d else x
+            for x, b, d in zip(carry, batched, carry_batched, strict=True)
+        ]
         carry_dims = [0 if b else None for b in batched]
         if not differs:
             results = while_(
@@ -116,7 +148,9 @@ class while_(HigherOrder):
             *carry,
             cond_jaxpr=stage_closed(any_left, condition.in_avals, name=cond_jaxpr.name),
             cond_nconsts=cond_nconsts,
-            body_jaxpr=stage_closed(step_those_left, [*condition.in_avals[:cond_nconsts], *body.in_avals], name=body_jaxpr.name),
+            body_jaxpr=stage_closed(
+                step_those_left, [*condition.in_avals[:cond_nconsts], *body.in_avals], name=body_jaxpr.name
+            ),
             body_nconsts=cond_nconsts + body_nconsts,
         )
         return results, carry_dims
@@ -142,7 +176,9 @@ class while_(HigherOrder):
         first_carry = cond_nconsts + body_nconsts
         known_carry = [first_carry + i for i, u in enumerate(carry_mask) if not u]
         cond_in = list(range(cond_nconsts))
-        forward = forward_loop(params, split, carry_mask, [tape_types[k] for k in taped], taped, carried, len(known_consts), types)
+        forward = forward_loop(
+            params, split, carry_mask, [tape_types[k] for k in taped], taped, carried, len(known_consts), types
+        )
         waiting = linear_loop(split, taped, invariant, sum(const_unknown))
         return Split(
             known=(jit_primitive, {"name": "while_forward", "jaxpr": forward}),
@@ -171,7 +207,8 @@ def parts(values: Sequence[Any], cond_nconsts: int, body_nconsts: int) -> tuple[
 
 
 def keep(left: Any, new: Any, old: Any) -> Any:
-    """The new value for elements still running. A tape is never taken back: what finished elements write is not read."""
+    """The new value for elements still running. A tape is never taken back: what finished elements write is not
+    read."""
     return new if isinstance(new.aval, TapeType) else select_lanes(left, [old, new])
 
 
@@ -182,7 +219,9 @@ def invariant_residuals(split: Any, known_results: int, known_consts: int) -> di
     return {k: places[v] for k, v in enumerate(residuals) if v in places}
 
 
-def forward_loop(params: Params, split: Any, carry_mask: Any, tape_types: Any, taped: Any, carried: int, const_count: int, types: Any) -> Jaxpr:
+def forward_loop(
+    params: Params, split: Any, carry_mask: Any, tape_types: Any, taped: Any, carried: int, const_count: int, types: Any
+) -> Jaxpr:
     """The known part: the loop over the known carry, a counter and the tapes; results: known carry, count, tapes."""
     cond_jaxpr, cond_nconsts = params["cond_jaxpr"], params["cond_nconsts"]
     known_types = split.known.in_avals
@@ -190,7 +229,11 @@ def forward_loop(params: Params, split: Any, carry_mask: Any, tape_types: Any, t
     extra = [COUNT, *(TapeType(t) for t in tape_types)]
 
     def body(*values: Any) -> list[Any]:
-        consts, state, count = values[:const_count], values[const_count : const_count + carried], values[const_count + carried]
+        consts, state, count = (
+            values[:const_count],
+            values[const_count : const_count + carried],
+            values[const_count + carried],
+        )
         tapes = values[const_count + carried + 1 :]
         results = replay(split.known, *consts, *state)
         new, residuals = results[:carried], results[carried:]
@@ -200,7 +243,10 @@ def forward_loop(params: Params, split: Any, carry_mask: Any, tape_types: Any, t
     def condition(*values: Any) -> list[Any]:
         # Parts of the carry that are unknown do not matter to the condition, but are among its arguments.
         state = iter(values[cond_nconsts : cond_nconsts + carried])
-        full = [placeholder(v.aval) if u else next(state) for v, u in zip(cond_jaxpr.invars[cond_nconsts:], carry_mask, strict=True)]
+        full = [
+            placeholder(v.aval) if u else next(state)
+            for v, u in zip(cond_jaxpr.invars[cond_nconsts:], carry_mask, strict=True)
+        ]
         return replay(cond_jaxpr, *values[:cond_nconsts], *full)
 
     def forward(*values: Any) -> list[Any]:
@@ -209,7 +255,9 @@ def forward_loop(params: Params, split: Any, carry_mask: Any, tape_types: Any, t
             *values,
             ZERO,
             *tapes,
-            cond_jaxpr=stage_closed(condition, [*cond_jaxpr.in_avals[:cond_nconsts], *state_types, *extra], name=cond_jaxpr.name),
+            cond_jaxpr=stage_closed(
+                condition, [*cond_jaxpr.in_avals[:cond_nconsts], *state_types, *extra], name=cond_jaxpr.name
+            ),
             cond_nconsts=cond_nconsts,
             body_jaxpr=stage_closed(body, [*known_types, *extra], name=params["body_jaxpr"].name),
             body_nconsts=const_count,
@@ -219,7 +267,8 @@ def forward_loop(params: Params, split: Any, carry_mask: Any, tape_types: Any, t
 
 
 def linear_loop(split: Any, taped: Sequence[int], invariant: dict[int, int], unknown_consts: int) -> Jaxpr:
-    """The body of the unknown part: (step, tapes, invariant residuals, unknown constants, unknown carry) -> unknown carry."""
+    """The body of the unknown part: (step, tapes, invariant residuals, unknown constants, unknown carry) -> unknown
+    carry."""
     types = split.residual_types
     rest = split.unknown.in_avals[len(types) :]
     held = sorted(invariant)

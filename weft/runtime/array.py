@@ -43,7 +43,10 @@ class ConcreteArray(Array):
                 at=user_line(),
             )
         raise DonatedArrayError(
-            "This array was deleted.", received=self.aval.short(), fix="do not use an array after `.delete()`", at=user_line()
+            "This array was deleted.",
+            received=self.aval.short(),
+            fix="do not use an array after `.delete()`",
+            at=user_line(),
         )
 
     # -- life cycle ------------------------------------------------------------------------------------------------
@@ -129,7 +132,9 @@ class ConcreteArray(Array):
         view.flags.writeable = False
         return view
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         if not copy and max_version is not None and max_version >= (1, 0):
             try:
                 return np.asarray(self).__dlpack__(max_version=max_version)  # a view that says it is read-only
@@ -170,12 +175,20 @@ class ConcreteArray(Array):
     def __index__(self) -> int:
         value = self._value
         if value.ndim or dtypes.kind(self.aval.dtype) not in "iu":
-            raise TypeError(message("Only an integer array without dimensions can be an index.", received=self.aval.short(), at=user_line()))
+            raise TypeError(
+                message(
+                    "Only an integer array without dimensions can be an index.",
+                    received=self.aval.short(),
+                    at=user_line(),
+                )
+            )
         return int(value)
 
     def _scalar(self, kind: str) -> Any:
         if self.aval.shape:
-            raise TypeError(message(f"{kind}() takes an array without dimensions.", received=self.aval.short(), at=user_line()))
+            raise TypeError(
+                message(f"{kind}() takes an array without dimensions.", received=self.aval.short(), at=user_line())
+            )
         return self._value
 
     def __reduce__(self) -> Any:
@@ -225,9 +238,9 @@ def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
     return ConcreteArray(np.asarray(buffer), aval)
 
 
-
 def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> ConcreteArray:
-    """An array from NumPy or Python numbers, in canonical dtype. The numbers are copied, since NumPy arrays can change."""
+    """An array from NumPy or Python numbers, in canonical dtype. The numbers are copied, since NumPy arrays can
+    change."""
     converted = dtypes.canonical_array(value)
     if copy and converted is value:
         converted = converted.copy()

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.settings import config
 from weft.base.errors import DonatedArrayError, InvalidInputTypeError, UnexpectedTracerError
+from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
+from weft.ir.nans import check_finite
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
-from weft.ir.nans import check_finite
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -24,7 +24,7 @@ def storage(value: Any, aval: Type) -> Any:
     """The NumPy array (or tape) behind a concrete value."""
     if type(value) is ConcreteArray:
         return value._value
-    if not isinstance(aval, ArrayType) or isinstance(value, np.ndarray) and value.dtype == dtypes.storage(aval.dtype):
+    if not isinstance(aval, ArrayType) or (isinstance(value, np.ndarray) and value.dtype == dtypes.storage(aval.dtype)):
         return value
     if isinstance(value, ShapeDtypeStruct):
         raise InvalidInputTypeError(
@@ -76,13 +76,19 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
 def detached(result: Any, args: Sequence[Any]) -> Any:
     """A result that shares no memory with NumPy arrays of the caller, who may write to them."""
     for a in args:
-        if type(a) is np.ndarray and a.flags.writeable and isinstance(result, np.ndarray) and np.may_share_memory(result, a):
+        if (
+            type(a) is np.ndarray
+            and a.flags.writeable
+            and isinstance(result, np.ndarray)
+            and np.may_share_memory(result, a)
+        ):
             return result.copy()
     return result
 
 
 def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
-    """An array that is donated must not be another argument of the same call: its buffer may be overwritten any time."""
+    """An array that is donated must not be another argument of the same call: its buffer may be overwritten any
+    time."""
     given = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, ConcreteArray)]
     for a in given:
         if sum(a is other for other in args) > 1:

@@ -98,7 +98,7 @@ class StagingTrace(Trace):
 
 def literal_value(value: Any, aval: ArrayType) -> Any:
     """A concrete scalar as a NumPy scalar array of its type, or None when it must stay a constant (keys)."""
-    if not isinstance(aval.dtype, np.dtype) or aval.dtype.kind == "V" and aval.dtype.names:
+    if not isinstance(aval.dtype, np.dtype) or (aval.dtype.kind == "V" and aval.dtype.names):
         return None
     literal = np.array(getattr(value, "_value", value), dtype=aval.dtype)
     literal.flags.writeable = False
@@ -115,7 +115,8 @@ def stage(
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
-    Returns the program with its constants attached and the list of those constants, some of which may be tracers of outer
+    Returns the program with its constants attached and the list of those constants, some of which may be tracers of
+    outer
     traces; a caller that stores the program beyond this call passes constants as operands (`constants_to_arguments`).
     """
     trace = StagingTrace(where)

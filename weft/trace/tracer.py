@@ -1,4 +1,5 @@
-"""Tracers: values that stand for arrays while a function is transformed. What Python wants to know of them and cannot is an error."""
+"""Tracers: values that stand for arrays while a function is transformed. What Python wants to know of them and cannot
+is an error."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ class Tracer(Array):
         self._raise(
             errors.TracerIntegerConversionError,
             "A Python integer is needed here (an index of a list, a shape, a range), but the value is traced.",
-            "make the argument static with static_argnums or static_argnames; to index an array use x[i] with a Weft array x",
+            "make the argument static (static_argnums, static_argnames); to index, use x[i] with a Weft array x",
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -11,7 +11,7 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
-from weft.ops.shape import batched_at_front
+from weft.ops.tape import batched_value
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import as_list
@@ -77,7 +77,12 @@ def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def apply_batched(
-    primitive: Primitive, axis: Axis, values: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any], collective: bool
+    primitive: Primitive,
+    axis: Axis,
+    values: Sequence[Any],
+    dims: Sequence[int | None],
+    params: dict[str, Any],
+    collective: bool,
 ) -> tuple[Sequence[Any], Sequence[int | None]]:
     """One operation over batched operands under the active trace."""
     if collective and not primitive.higher_order:
@@ -129,13 +134,16 @@ def batch_flat(
 def batch_jaxpr(
     jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program over arguments whose batch dimension, where `batched`, is the first; and which results are batched."""
+    """The program over arguments whose batch dimension, where `batched`, is the first; and which results are
+    batched."""
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("batch", axis, tuple(batched), force)
     return jaxpr.cached(key, lambda: _batch_jaxpr(jaxpr, axis, tuple(batched), force))
 
 
-def _batch_jaxpr(jaxpr: Jaxpr, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def _batch_jaxpr(
+    jaxpr: Jaxpr, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...]
+) -> tuple[Jaxpr, tuple[bool, ...]]:
     types = [batched_type(v.aval, axis.size) if b else v.aval for v, b in zip(jaxpr.invars, batched, strict=True)]
     batched_out: list[bool] = []
 
@@ -143,19 +151,10 @@ def _batch_jaxpr(jaxpr: Jaxpr, axis: Axis, batched: tuple[bool, ...], force: tup
         dims = [0 if b else None for b in batched]
         outs, out_dims = batch_flat(lambda *a: replay(jaxpr, *a), axis, flat, dims)
         batched_out.extend(d is not None or f for d, f in zip(out_dims, force, strict=True))
-        return [
-            at_front(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)
-        ]
+        return [batched_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
 
     program = stage_closed(function, types, name=jaxpr.name)
     return program, tuple(batched_out)
-
-
-def at_front(value: Any, dim: int | None, axis: Axis) -> Any:
-    """A result with its batch dimension first."""
-    if isinstance(type_of(value), TapeType):
-        return value
-    return batched_at_front(value, dim, axis)
 
 
 provide("batch", batch_jaxpr)

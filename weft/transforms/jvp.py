@@ -43,7 +43,9 @@ class JVPTrace(Trace):
         self.at = at
 
     def describe(self) -> str:
-        return f"a value being differentiated by {self.name}" + (f", called at {self.at.describe()}" if self.at is not None else "")
+        return f"a value being differentiated by {self.name}" + (
+            f", called at {self.at.describe()}" if self.at is not None else ""
+        )
 
     def split(self, value: Any) -> tuple[Any, Any]:
         if type(value) is JVPTracer and value._trace is self:
@@ -106,8 +108,11 @@ def jvp_flat(
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-def jvp_jaxpr(jaxpr: Jaxpr, nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program that maps primals and the nonzero tangents to results and their nonzero tangents; and which are nonzero.
+def jvp_jaxpr(
+    jaxpr: Jaxpr, nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """The program that maps primals and the nonzero tangents to results and their nonzero tangents; and which are
+    nonzero.
 
     Tangents of results marked in `instantiated` are always made.
     """

@@ -56,7 +56,8 @@ def linearize_flat(
     name: str = "jvp",
     at: Location | None = None,
 ) -> tuple[list[Any], Jaxpr, list[bool]]:
-    """Results, the linear program (nonzero tangents in, nonzero tangents out, residuals as constants), and which results
+    """Results, the linear program (nonzero tangents in, nonzero tangents out, residuals as constants), and which
+    results
     have a tangent that is not zero."""
     parent = context.trace
     tangent_trace = TangentTrace(parent)

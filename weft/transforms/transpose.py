@@ -62,7 +62,9 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
             incoming = [waiting.pop(v, None) for v in equation.outvars]
             if all(c is None for c in incoming):
                 continue
-            incoming = [Zero(v.aval.tangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)]
+            incoming = [
+                Zero(v.aval.tangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)
+            ]
             context.source = equation.source or source
             context.stack = stack + equation.stack
             operands = [read(v) for v in equation.invars]
@@ -73,7 +75,9 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
                 given = incoming if card.multiple_results else incoming[0]
                 outgoing = card.transpose(given, *operands, **equation.params)
             if len(outgoing) != len(operands):
-                raise InternalError(f"The transpose rule of {card.name} gave {len(outgoing)} cotangents for {len(operands)} operands.")
+                raise InternalError(
+                    f"The transpose rule of {card.name} gave {len(outgoing)} cotangents for {len(operands)} operands."
+                )
             for v, ct in zip(equation.invars, outgoing, strict=True):
                 give(v, ct)
     finally:
@@ -87,7 +91,8 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
 def transpose_jaxpr(
     jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to the
+    """The program from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to
+    the
     nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those marked in
     `instantiated` (one flag per linear argument) always are."""
     count = sum(linear)
@@ -119,4 +124,3 @@ def backward_instantiated(jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Se
     """Cotangents of all arguments of a program linear in all of them, as real arrays."""
     found = backward(jaxpr, constants, [Linear(v.aval) for v in jaxpr.invars], cotangents)
     return [instantiate(ct) for ct in found]
-

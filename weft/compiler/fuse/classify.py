@@ -108,6 +108,7 @@ _MOVE = Facts(MOVE)
 _EXPAND = Facts(EXPAND)
 _TRIVIAL_EXPAND = Facts(EXPAND, trivial=True, alias=True)
 _TRIVIAL_MOVE = Facts(MOVE, trivial=True, alias=True)
+_FOLD_OF_ONE = Facts(MOVE, trivial=True)  # a reduction over dimensions of size 1
 _ALIASING_MOVE = Facts(MOVE, alias=True)
 _LOOKUP = Facts(LOOKUP, "gather")
 _ALIAS = Facts(HERO, "alias", closed=None, alias=True)
@@ -131,6 +132,19 @@ def size_of(shape: Any) -> int:
     for d in shape:
         size *= d if type(d) is int else SYMBOLIC_SIZE
     return size
+
+
+_measures: dict[Any, tuple[Space, int]] = {}
+
+
+def measure(shape: Any) -> tuple[Space, int]:
+    """A shape without its dimensions of size 1, and its number of elements; remembered."""
+    known = _measures.get(shape)
+    if known is None:
+        if len(_measures) > 10_000:
+            _measures.clear()
+        known = _measures[shape] = (squeezed(shape), size_of(shape))
+    return known
 
 
 def squeezed(shape: Any) -> Space:
@@ -160,6 +174,8 @@ def reduction_kind(rank: int, folded: tuple[int, ...]) -> str:
 def _reduction(equation: Equation) -> Facts:
     axes = equation.params["dimensions" if equation.primitive is reduce else "axes"]
     full, folded = folded_space(equation.invars[0].aval.shape, axes)  # type: ignore[attr-defined]
+    if not folded and equation.primitive is not reduce:
+        return _FOLD_OF_ONE
     return Facts(HERO, reduction_kind(len(full), folded), full=full, folded=folded)
 
 
@@ -212,11 +228,15 @@ def _bitcast(equation: Equation) -> Facts:
 
 def _contraction(equation: Equation) -> Facts:
     lhs, rhs = (a.aval for a in equation.invars)
-    plan = dot_general.canonical(lhs, rhs, **equation.params)
-    m, n, k = (d if type(d) is int else SYMBOLIC_SIZE for d in (plan.m, plan.n, plan.k))
-    plain = lhs.dtype == rhs.dtype == plan.result and plan.compute == plan.result  # type: ignore[attr-defined]
-    if m * n * k >= LIBRARY_CONTRACTION and plain and plan.result in LIBRARY_DTYPES:
-        return _LIBRARY
+    (contracted, _), (batched, _) = equation.params["dimension_numbers"]
+    shape: Any = lhs.shape  # type: ignore[attr-defined]
+    batch, k = size_of([shape[i] for i in batched]), size_of([shape[i] for i in contracted])
+    shared = max(batch * k, 1)
+    m, n = size_of(shape) // shared, size_of(rhs.shape) // shared  # type: ignore[attr-defined]
+    if m * n * k >= LIBRARY_CONTRACTION:
+        made = equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
+        if made in LIBRARY_DTYPES and lhs.dtype == rhs.dtype == made:  # type: ignore[attr-defined]
+            return _LIBRARY
     return Facts(HERO, "contraction", repeats=(n, m))
 
 
@@ -291,4 +311,3 @@ def leading(operand: ArrayType, result: ArrayType, dimensions: tuple[int, ...], 
     placed = [dimensions[i] for i, d in enumerate(operand.shape) if d != 1]
     wide = [i for i, d in enumerate(result.shape) if d != 1]
     return placed == wide[: len(placed)] and squeezed(operand.shape) == kept
-

@@ -105,17 +105,20 @@ class Cost(NamedTuple):
         )
 
 
-_bits: dict[Any, int] = {}
+_bytes: dict[Type, int] = {}
 
 
 def bytes_of(aval: Type) -> int:
     """The bytes of a value; types that are no arrays count nothing."""
-    if not isinstance(aval, ArrayType):
-        return 0
-    bits = _bits.get(aval.dtype)
-    if bits is None:
-        bits = _bits[aval.dtype] = max(dtypes.storage(aval.dtype).itemsize * 8, 0)
-    return size_of(aval.shape) * bits // 8
+    known = _bytes.get(aval)
+    if known is None:
+        if len(_bytes) > 10_000:
+            _bytes.clear()
+        known = 0
+        if isinstance(aval, ArrayType):
+            known = size_of(aval.shape) * dtypes.storage(aval.dtype).itemsize
+        _bytes[aval] = known
+    return known
 
 
 def weight_of(equation: Equation) -> float:

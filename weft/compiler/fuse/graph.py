@@ -21,9 +21,9 @@ from weft.compiler.fuse.classify import (
     Facts,
     Space,
     classify,
-    squeezed,
+    measure,
+    size_of,
 )
-from weft.compiler.fuse.classify import size_of as size_of_shape
 from weft.compiler.fuse.cost import CHEAP_FLOPS, CHEAP_WEIGHT, Limits, Reason, bytes_of, weight_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.types import ArrayType
@@ -61,10 +61,10 @@ class Node:
         self.bare = facts.role in BARE
         first = equation.outvars[0].aval if equation.outvars else None
         self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
-        self.space: Space = squeezed(self.shape)
-        self.size = size_of_shape(self.shape)
-        self.bytes = bytes_of(first) if first is not None else 0
-        if len(equation.outvars) > 1:
+        self.space, self.size = measure(self.shape)
+        if len(equation.outvars) == 1:
+            self.bytes = bytes_of(first)  # type: ignore[arg-type]
+        else:
             self.bytes = sum(bytes_of(v.aval) for v in equation.outvars)
         self.weight = 0.0 if self.bare else weight_of(equation)
         self.operands: tuple[Var, ...] = ()
@@ -102,6 +102,7 @@ class Group:
         "full",
         "hero",
         "kind",
+        "last",
         "members",
         "number",
         "operands",
@@ -117,6 +118,7 @@ class Group:
         self.folded: tuple[int, ...] | None = None
         self.hero: Node | None = None
         self.members: dict[int, Node] = {}
+        self.last = -1
         self.operands: dict[Var, None] = {}
         self.evaluations: dict[int, float] = {}
         self.direct: dict[int, bool] = {}
@@ -132,12 +134,13 @@ class Group:
     @property
     def label(self) -> str:
         """The kind and the number of the last equation, which names the fusion before it is built."""
-        last = max(self.members)
-        return self.members[last].label if self.bare else f"{self.kind}.{last}"
+        return self.members[self.last].label if self.bare else f"{self.kind}.{self.last}"
 
     def add(self, node: Node, evaluations: float, direct: bool) -> None:
         """Take an equation in, whose results the group has read until now."""
         self.members[node.index] = node
+        if node.index > self.last:
+            self.last = node.index
         self.evaluations[node.index] = evaluations
         self.direct[node.index] = direct
         operands = self.operands
@@ -227,7 +230,7 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
     if user.role == EXPAND:
         dimensions = equation.params["broadcast_dimensions"]
         last = max((dimensions[i] for i, d in enumerate(node.shape) if d != 1), default=-1)
-        return evaluations / max(size_of_shape(user.shape[last + 1 :]), 1)
+        return evaluations / max(size_of(user.shape[last + 1 :]), 1)
     if user.role == MOVE:
         return evaluations if node.equation.outvars[0] is equation.invars[0] else 1.0
     if user.role == LOOKUP:
@@ -292,6 +295,7 @@ class Order:
                 continue
             item = Group(-1, "bare", ())
             item.members[node.index] = node
+            item.last = node.index
             item.operands = dict.fromkeys(node.operands)
             node.owner = item
             items.append(item)
@@ -304,7 +308,7 @@ class Order:
                 node = graph.node_of.get(v)
                 if node is not None and node.owner is not None:
                     link(node.owner, item)
-        items.sort(key=lambda item: max(item.members))
+        items.sort(key=lambda item: item.last)
         return topological(items)
 
     def path(self, first: Group, last: Group) -> set[Group] | None:
@@ -344,6 +348,7 @@ class Order:
 
     def _absorb(self, first: Group, last: Group) -> None:
         first.members.update(last.members)
+        first.last = max(first.last, last.last)
         first.evaluations.update(last.evaluations)
         first.direct.update(last.direct)
         made = {v for n in first.members.values() for v in n.equation.outvars}
@@ -388,7 +393,7 @@ def topological(items: Sequence[Group]) -> list[Group]:
             done.add(item)
             stack.append((item, True))
             waiting: Iterable[Group] = sorted(
-                (p for p in item.predecessors if p not in done), key=lambda p: max(p.members), reverse=True
+                (p for p in item.predecessors if p not in done), key=lambda p: p.last, reverse=True
             )
             stack.extend((p, False) for p in waiting)
     return result

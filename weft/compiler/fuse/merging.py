@@ -17,7 +17,7 @@ def merge_fusions(graph: Graph) -> None:
     """Dissolve fusions into their readers, from the last to the first."""
     for node in reversed(graph.nodes):
         group = node.owner
-        if group is None or node.bare or group.kind not in POINTWISE_KINDS or max(group.members) != node.index:
+        if group is None or node.bare or group.kind not in POINTWISE_KINDS or group.last != node.index:
             continue
         if not node.is_output and node.users:
             _merge(graph, group, node)

@@ -44,7 +44,9 @@ def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
 
 def carried(jaxpr: Jaxpr) -> list[Jaxpr]:
     """The programs that the bare equations of a program carry."""
-    return [p for e in jaxpr.eqns if e.primitive.higher_order and e.primitive is not fusion for p in subjaxprs(e.params)]
+    return [
+        p for e in jaxpr.eqns if e.primitive.higher_order and e.primitive is not fusion for p in subjaxprs(e.params)
+    ]
 
 
 def without_reasons(jaxpr: Jaxpr) -> Jaxpr:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.compiler.fuse.classify import EXPAND, HERO, MOVE, POINTWISE, Space, leading, size_of
 from weft.compiler.fuse.cost import Reason
-from weft.compiler.fuse.graph import Graph, Group, Node
+from weft.compiler.fuse.graph import REDUCTIONS, Graph, Group, Node
 from weft.ir.jaxpr import Var
 from weft.ops.families import Reduction
 
@@ -23,7 +23,18 @@ TAIL_ROLES = frozenset({POINTWISE, EXPAND, MOVE})
 class Cluster:
     """Equations of one row space. `mask` has the bits of all clusters that were joined into it."""
 
-    __slots__ = ("dependencies", "dependents", "folded", "full", "kept", "mask", "members", "outside", "reasons", "wide")
+    __slots__ = (
+        "dependencies",
+        "dependents",
+        "folded",
+        "full",
+        "kept",
+        "mask",
+        "members",
+        "outside",
+        "reasons",
+        "wide",
+    )
 
     def __init__(self, bit: int, full: Space, folded: tuple[int, ...], wide: bool):
         self.full, self.folded = full, folded
@@ -104,7 +115,9 @@ class Rows:
         limit = limits.row_bytes if len(folded) < len(full) else limits.single_row_bytes
         cluster = Cluster(1 << self.count, full, folded, row <= limit)
         if row > limit:
-            self.graph.note(None, Reason(RULE, node.label, "what follows", False, (("row bytes", row), ("limit", limit))))
+            self.graph.note(
+                None, Reason(RULE, node.label, "what follows", False, (("row bytes", row), ("limit", limit)))
+            )
         self.count += 1
         self.clusters.append(cluster)
         return cluster
@@ -218,11 +231,16 @@ def trim(cluster: Cluster) -> None:
         node = members[index]
         if node.role not in TAIL_ROLES or node.is_output or node.space != cluster.full or not node.users:
             continue
-        if node.space == cluster.kept or any(u.index in members or u.bare or u.role == HERO for u in node.users):
+        if node.space == cluster.kept or any(u.index in members or not _takes(u) for u in node.users):
             continue
         sources = [p for p in node.producers if p is not None and p.index in members]
         if all(p.space == cluster.kept or _stored(p, members, node) for p in sources):
             del members[index]
+
+
+def _takes(user: Node) -> bool:
+    """Whether instruction fusion may put a producer into the user's kernel."""
+    return not user.bare and (user.role != HERO or user.facts.kind in REDUCTIONS)
 
 
 def _stored(node: Node, members: dict[int, Node], besides: Node) -> bool:

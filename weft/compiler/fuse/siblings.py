@@ -50,7 +50,7 @@ def is_slice_of(group: Group, v: Var) -> bool:
 def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, slices: bool) -> bool:
     saved = bytes_of(v.aval)
     kind = "slices" if slices else combined_kind(first, last)
-    if kind is None:
+    if kind is None or last in first.successors:  # one that reads the other is no sibling
         return False
     why = joint_obstacle(graph, first, last)
     first_label, last_label = first.label, last.label

@@ -87,6 +87,10 @@ class Scalars:
             return x
         return self._builder.compute("convert_element_type", x, new_dtype=dtype, weak_type=False)
 
+    def bitcast(self, x: Value, dtype: Any) -> Value:
+        """The same bits as another dtype of the same width."""
+        return x if x.dtype == dtype else self._builder.compute("bitcast_convert_type", x, new_dtype=dtype)
+
 
 class KernelBuilder:
     """Collects the statements of one kernel."""

@@ -34,7 +34,7 @@ def definition_of(card: Primitive) -> Callable[..., Any] | None:
     if own is not None:
         return own
     if isinstance(card, Composite) or (hasattr(card, "decompose") and not isinstance(card, EMITTED)):
-        return card.decompose  # type: ignore[attr-defined]
+        return card.decompose
     return None
 
 

@@ -25,6 +25,8 @@ from weft.ops.reduce_other import part
 from weft.ops.shape import broadcast_in_dim, reshape
 from weft.ops.slicing import slice as slice_
 
+# When code is made for it, every size is known.
+Sizes = tuple[int, ...]
 UINT32 = np.dtype(np.uint32)
 UINT64 = np.dtype(np.uint64)
 
@@ -95,7 +97,7 @@ def keys_from(first: Any, second: Any, dtype: Any) -> Any:
     return random_wrap(concatenate(*columns, dimension=len(first.shape)), impl=dtype)
 
 
-def enciphered_counts(keys: Any, shape: Shape) -> tuple[Any, Any]:
+def enciphered_counts(keys: Any, shape: Sizes) -> tuple[Any, Any]:
     """For each key the encipherments of the 64-bit counts 0, 1, ... in an array of `shape`."""
     full = (*keys.shape, *shape)
     size = math.prod(shape)
@@ -137,7 +139,7 @@ def enciphered_halves(keys: Any, size: int) -> Any:
 # ------------------------------------------------------------------------------------------------------ the operations
 
 
-def random_bits(keys: Any, *, bit_width: int, shape: Shape) -> Any:
+def random_bits(keys: Any, *, bit_width: int, shape: Sizes) -> Any:
     full = (*keys.shape, *shape)
     if not math.prod(full):
         return broadcast_in_dim(np.zeros((), UNSIGNED[bit_width]), shape=full, broadcast_dimensions=())
@@ -167,7 +169,7 @@ def older_bits(keys: Any, bit_width: int, size: int, full: Shape) -> Any:
     return reshaped(words, full)
 
 
-def random_split(keys: Any, *, shape: Shape) -> Any:
+def random_split(keys: Any, *, shape: Sizes) -> Any:
     full, size = (*keys.shape, *shape), math.prod(shape)
     if not math.prod(full):
         empty = broadcast_in_dim(np.zeros((), UINT32), shape=(*full, 2), broadcast_dimensions=())

@@ -12,13 +12,32 @@ def drop_dead(jaxpr: Jaxpr) -> Jaxpr:
     """Remove equations that no result and no effect needs, and shrink carried programs. Needs: any. Keeps: its form."""
     program = jaxpr
     while True:
-        smaller, _ = live_part(program, [True] * len(program.outvars))
+        smaller = with_originals(live_part(program, [True] * len(program.outvars))[0], program)
         if same_equations(smaller, program):
             smaller = program
         shrunk = without_unread_operands(smaller)
         if shrunk is smaller:
             return smaller
         program = shrunk
+
+
+def with_originals(smaller: Jaxpr, program: Jaxpr) -> Jaxpr:
+    """Equations that were made anew, but have all their operands and results, as they were: their carried programs have
+    been cleaned before, and nothing else changed."""
+    known = set(map(id, program.eqns))
+    if all(id(e) in known for e in smaller.eqns):
+        return smaller
+    defining = {e.outvars[0]: e for e in program.eqns if e.outvars}
+
+    def original(equation: Equation) -> Equation:
+        if id(equation) in known:
+            return equation
+        before = defining.get(equation.outvars[0])
+        if before is None or before.outvars != equation.outvars or len(before.invars) != len(equation.invars):
+            return equation
+        return before
+
+    return smaller.replace(eqns=[original(e) for e in smaller.eqns])
 
 
 def same_equations(first: Jaxpr, second: Jaxpr) -> bool:

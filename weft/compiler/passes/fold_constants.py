@@ -12,6 +12,7 @@ from weft.compiler.rewrite import everywhere, make_literal, new_equation, resolv
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.interpreter import run_equation, storage_of
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.ops.cond import cond
 from weft.ops.elementwise import Elementwise
@@ -118,7 +119,7 @@ class Folding:
                 self.renamed[var] = number
                 return
             params = {"shape": aval.shape, "broadcast_dimensions": ()}
-            spread = new_equation(broadcast_in_dim, [number], params, equation)
+            spread = new_equation(lookup("broadcast_in_dim"), [number], params, equation)
             self.equations.append(spread)
             self.renamed[var] = spread.outvars[0]
             self.uniform[spread.outvars[0]] = number

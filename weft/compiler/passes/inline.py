@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.compiler.rewrite import everywhere
 from weft.ir.inline import inlined
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Primitive
 from weft.ops.call import jit
 from weft.ops.custom import custom_jvp_call, custom_vjp_call
 from weft.ops.remat import checkpoint
 
 # Calls that differ from the program they call only under differentiation, and where that program stands.
-CALLS: dict[Primitive, str] = {
+CALLS: dict[Any, str] = {
     jit: "jaxpr",
     checkpoint: "jaxpr",
     custom_jvp_call: "call_jaxpr",

@@ -54,5 +54,6 @@ def key_of(equation: Equation) -> Any:
     return equation.primitive, operands, params_key(equation.params)
 
 
-def literal_key(atom: Literal) -> Any:
+def literal_key(atom: Atom) -> Any:
+    assert type(atom) is Literal
     return atom.aval, atom.val.tobytes()

@@ -80,7 +80,7 @@ def transpose_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
 @rule(broadcast(x))
 def broadcast_of_nothing(m: Match, x: Atom) -> Any:
     """Only dimensions of size 1 are new, so nothing is repeated. A broadcast literal stays one."""
-    if type(x) is Literal or without_ones(shape_of(x)) != without_ones(m.shape):
+    if without_ones(shape_of(x)) != without_ones(m.shape) or (type(x) is Literal and m.shape):
         return None
     return m.reshape(x, m.shape)
 

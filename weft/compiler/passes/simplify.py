@@ -143,10 +143,10 @@ def never_negative_zero(m: Match, atom: Atom, depth: int = 0) -> bool:
         return True
     if name == "convert_element_type":
         source = given[0].aval.dtype  # type: ignore[attr-defined]
+        if dtypes.kind(source) in "biu":
+            return True
         # To a shorter float, small negative numbers become -0.0.
-        return dtypes.kind(source) in "biu" or (
-            holds(source, atom.aval.dtype) and never_negative_zero(m, given[0], depth + 1)
-        )
+        return holds(source, found.params["new_dtype"]) and never_negative_zero(m, given[0], depth + 1)
     if name == "mul":
         return given[0] is given[1]
     if name == "add":  # -0.0 is the sum of two of them only
@@ -275,11 +275,17 @@ PLAIN_FLOATS = frozenset({dtypes.bfloat16, np.dtype(np.float16), dtypes.float32,
 
 @rule(convert(convert(x).named("inner")))
 def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
-    """The dtype between holds all values of the first, so it changes nothing."""
-    source, between = x.aval.dtype, inner.params["new_dtype"]  # type: ignore[attr-defined]
-    if not holds(source, between) or dtypes.kind(source) == "c":
+    """The dtype between holds all values of the first, so it changes nothing.
+
+    Except for integers by way of floats: these stop at the limits of the last dtype, where integers wrap.
+    """
+    source, between, last = x.aval.dtype, inner.params["new_dtype"], m.params["new_dtype"]  # type: ignore[attr-defined]
+    kinds = dtypes.kind(source), dtypes.kind(between), dtypes.kind(last)
+    if not holds(source, between) or kinds[0] == "c":
         return None
-    return x if source == m.params["new_dtype"] else m.make("convert_element_type", x, **m.params)
+    if kinds[0] in "iu" and kinds[1] in "fc" and kinds[2] in "iu" and not holds(source, last):
+        return None
+    return x if source == last else m.make("convert_element_type", x, **m.params)
 
 
 @rule(operation("real")(operation("complex")(x, y)))
@@ -365,28 +371,24 @@ def fold_of_one(m: Match, x: Atom) -> Any:
 
 @rule(operation(Reduction)(broadcast(x).named("inner")))
 def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
-    """The extremes of copies are those of the original. The rest of the dimensions is folded there."""
+    """Copies of integers have the extremes of the original; the rest of the dimensions is folded there.
+
+    Not for floats: a fold may change the sign of nan.
+    """
+    name, axes = m.equation.primitive.name, m.params["axes"]
     shape, placed = inner.params["shape"], inner.params["broadcast_dimensions"]
-    axes = m.params["axes"]
     copies = tuple(a for a in axes if a not in placed)
-    if (
-        m.equation.primitive.name not in IDEMPOTENT
-        or not copies
-        or 1 in shape_of(x)
-        or any(shape[a] == 0 for a in copies)
-    ):
+    if name not in IDEMPOTENT or m.kind not in "biu" or not copies:
+        return None
+    if 1 in shape_of(x) or any(shape[a] == 0 for a in copies):
         return None
     rest = tuple(placed.index(a) for a in axes if a in placed)
-    if rest and not any_order(m):
-        return None
-    folded = m.make(m.equation.primitive.name, x, axes=rest) if rest else x
+    folded = m.make(name, x, axes=rest) if rest else x
+    if shape_of(folded) == m.shape:
+        return folded
     kept = kept_axes(len(shape), axes)
-    new = tuple(kept.index(d) for d in placed if d not in axes)
-    return (
-        folded
-        if shape_of(folded) == m.shape
-        else m.make("broadcast_in_dim", folded, shape=m.shape, broadcast_dimensions=new)
-    )
+    places = tuple(kept.index(d) for d in placed if d not in axes)
+    return m.make("broadcast_in_dim", folded, shape=m.shape, broadcast_dimensions=places)
 
 
 @rule(operation(Reduction)(operation(Reduction)(x).named("inner")))

@@ -7,7 +7,7 @@ the tail after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, assert_never
 
@@ -33,8 +33,10 @@ from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.memory import Memory, Place
-from weft.compiler.target.lanes_tmp import Lane, Lanes
+from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
+from weft.ir.primitive import lookup
+from weft.ops.elementwise import Elementwise
 
 
 def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
@@ -64,6 +66,7 @@ class _Lowering:
         self.variables: dict[Variable, llvm.Value] = {}
         self.pointers: dict[Buffer, llvm.Value] = {}
         self.memory: dict[Any, Memory] = {}
+        self.widened: dict[int, Lanes] = {}
         # Scalars made from indices, by block: what an outer block has made is known in inner ones.
         self.scalars: list[dict[Any, llvm.Value]] = [{}]
         # The loop over lanes around this statement: its variable, how far lanes are apart, how many, which take part.
@@ -92,7 +95,7 @@ class _Lowering:
     def statement(self, statement: Any) -> None:
         match statement:
             case Constant(result, number):
-                self.values[result] = Lanes(self.f, 1).constant(number, result.dtype)
+                self.values[result] = self.lanes(1).constant(number, result.dtype)
             case Position(result, index):
                 self.values[result] = self.position(index, result.dtype)
             case Load(result, buffer, index, condition, otherwise):
@@ -115,13 +118,25 @@ class _Lowering:
 
     # -- values ----------------------------------------------------------------------------------------------------
 
+    def lanes(self, width: int) -> Lanes:
+        made = self.widened.get(width)
+        if made is None:
+            made = self.widened[width] = Lanes(self.f, width)
+        return made
+
     def spread(self, lane: Lane, width: int) -> Lane:
         """A scalar in all lanes; lanes as they are."""
         return lane if lane.width == width else lane.with_parts([self.f.splat(part, width) for part in lane.parts])
 
-    def compute(self, op: str, operands: Sequence[Lane], params: Any) -> Lane:
+    def chosen(self, mask: llvm.Value, a: Lane, b: Lane) -> Lane:
+        return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
+
+    def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
         width = max(lane.width for lane in operands)
-        return Lanes(self.f, width).apply(op, [self.spread(lane, width) for lane in operands], params)
+        lanes = self.lanes(width)
+        given = [self.spread(lane, width) for lane in operands]
+        card = lookup(op)
+        return card.emit(lanes, *given, **params) if isinstance(card, Elementwise) else lanes.apply(op, given, params)
 
     def fold(self, op: str, lane: Lane, width: int) -> Lane:
         """Halves onto each other until one is left."""
@@ -136,18 +151,16 @@ class _Lowering:
 
     def position(self, index: Index, dtype: Any) -> Lane:
         base, stride, offsets = self.index(index)
-        lanes = Lanes(self.f, 1)
         element = llvm.integer(dtype.itemsize * 8)
-        narrow = self.f.trunc(base, element)
+        total = self.f.trunc(base, element)
         if not stride and offsets is None:
-            return lanes.integer(narrow, dtype)
-        total = self.f.splat(narrow, self.width)
+            return self.lanes(1).integer(total, dtype)
+        total = self.f.splat(total, self.width)
         if stride:
-            steps = [lane * stride for lane in range(self.width)]
-            total = self.f.add(total, constant_vector(steps, element) if self.width > 1 else constant(0, element))
+            total = self.f.add(total, constant_vector([lane * stride for lane in range(self.width)], element))
         if offsets is not None:
-            total = self.f.add(total, self.f.trunc(offsets, llvm.vector(element, self.width)))
-        return lanes.integer(total, dtype)
+            total = self.f.add(total, self.f.trunc(offsets, total.type))
+        return self.lanes(self.width).integer(total, dtype)
 
     # -- indices ---------------------------------------------------------------------------------------------------
 
@@ -194,52 +207,48 @@ class _Lowering:
         if memory is None:
             memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
         base, stride, offsets = self.index(index)
-        return memory, Place(
-            memory.address(self.pointers[buffer], base, safe and offsets is None), stride, offsets, safe
-        )
+        address = memory.address(self.pointers[buffer], base, safe and offsets is None)
+        return memory, Place(address, stride, offsets, safe)
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         memory, place = self.place(buffer, index, condition is None)
-        lanes = Lanes(self.f, 1)
+        uniform = not place.stride and place.offsets is None
         if condition is None or otherwise is None:
-            if not place.stride and place.offsets is None:
-                return lanes.loaded(memory.load_one(place.base), buffer.dtype)
-            return lanes.loaded(memory.load(place, self.width, self.mask, None), buffer.dtype)
+            if uniform:
+                return self.lanes(1).loaded(memory.load_one(place.base), buffer.dtype)
+            return self.lanes(self.width).loaded(memory.load(place, self.width, self.mask, None), buffer.dtype)
         holds, rest = self.values[condition].parts[0], self.values[otherwise]
-        if not place.stride and place.offsets is None:
+        if uniform:
             return self.load_uniform(memory, place, buffer.dtype, holds, rest)
-        rest = self.spread(rest, self.width)
-        mask = self.both(self.f.splat(holds, self.width) if not holds.type.is_vector else holds, self.mask)
-        return lanes.loaded(memory.load(place, self.width, mask, lanes.stored(rest)), buffer.dtype)
+        lanes = self.lanes(self.width)
+        numbers = lanes.stored(self.spread(rest, self.width))
+        mask = self.both(self.in_lanes(holds), self.mask)
+        return lanes.loaded(memory.load(place, self.width, mask, numbers), buffer.dtype)
 
     def load_uniform(self, memory: Memory, place: Place, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
         """One element, read if a lane asks for it."""
-        lanes = Lanes(self.f, 1)
-        zeros = [llvm.zero(memory.element)] * memory.parts
         asked = self.both(holds, self.mask) if holds.type.is_vector else holds
+        zeros = [llvm.zero(memory.element)] * memory.parts
         with self.f.when(self.f.reduce("or", asked), *zeros) as region, self.scope():
             region.give(*memory.load_one(place.base))
-        read = lanes.loaded(region.results, dtype)
         width = max(rest.width, holds.type.count)
-        read, rest = self.spread(read, width), self.spread(rest, width)
-        return read.with_parts([self.f.select(holds, a, b) for a, b in zip(read.parts, rest.parts, strict=True)])
+        read = self.spread(self.lanes(1).loaded(region.results, dtype), width)
+        return self.chosen(holds, read, self.spread(rest, width))
 
     def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
         memory, place = self.place(buffer, index, condition is None)
-        lanes = Lanes(self.f, 1)
+        numbers = self.lanes(self.width).stored(self.spread(self.values[value], self.width))
         holds = None if condition is None else self.values[condition].parts[0]
-        if self.width == 1:
-            numbers = lanes.stored(self.values[value])
-            if holds is None:
+        if self.width > 1:
+            memory.store(numbers, place, self.mask if holds is None else self.both(self.in_lanes(holds), self.mask))
+        elif holds is None:
+            memory.store_one(numbers, place.base)
+        else:
+            with self.f.when(holds), self.scope():
                 memory.store_one(numbers, place.base)
-            else:
-                with self.f.when(holds), self.scope():
-                    memory.store_one(numbers, place.base)
-            return
-        if holds is not None and not holds.type.is_vector:
-            holds = self.f.splat(holds, self.width)
-        mask = self.mask if holds is None else self.both(holds, self.mask)
-        memory.store(lanes.stored(self.spread(self.values[value], self.width)), place, mask)
+
+    def in_lanes(self, holds: llvm.Value) -> llvm.Value:
+        return holds if holds.type.is_vector else self.f.splat(holds, self.width)
 
     def both(self, a: llvm.Value, b: llvm.Value | None) -> llvm.Value:
         return a if b is None else self.f.and_(a, b)
@@ -330,9 +339,6 @@ class _Lowering:
             self.block(loop.body)
         finals = self.finals(loop, carried)
         return finals if mask is None else [self.chosen(mask, a, b) for a, b in zip(finals, carried, strict=True)]
-
-    def chosen(self, mask: llvm.Value, a: Lane, b: Lane) -> Lane:
-        return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
 
     def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
         """Which lanes of the vector that starts at `at` are below the bound."""

@@ -32,7 +32,7 @@ class Region:
         self._again, self._given = condition, values
 
 
-class Loop(Value, Region):  # type: ignore[misc]
+class Loop(Value, Region):
     """The index of a counted loop, which also knows the values carried from turn to turn."""
 
     __slots__ = ("_again", "_given", "results", "values")
@@ -45,7 +45,9 @@ class Loop(Value, Region):  # type: ignore[misc]
 class Function(Instructions):
     """The body of one function. Instructions go to the end of the current block."""
 
-    def __init__(self, module: Module, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = "") -> None:
+    def __init__(
+        self, module: Module, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = ""
+    ) -> None:
         super().__init__()
         self.module = module
         self.name = name
@@ -120,7 +122,12 @@ class Function(Instructions):
 
     @contextmanager
     def loop(
-        self, start: Value | int, stop: Value | int, step: Value | int = 1, carried: Sequence[Value] = (), flags: str = "nsw"
+        self,
+        start: Value | int,
+        stop: Value | int,
+        step: Value | int = 1,
+        carried: Sequence[Value] = (),
+        flags: str = "nsw",
     ) -> Iterator[Loop]:
         """A counted loop, `for index in range(start, stop, step)` with a positive step.
 
@@ -149,9 +156,7 @@ class Function(Instructions):
         for (line, register), initial, final in zip(held, (first, *carried), (following, *handed), strict=True):
             self.lines[line] = f"  {register.text} = {_phi_text(register.type, [(initial, before), (final, latch)])}"
         self.start(after)
-        index.results = tuple(
-            self.phi(a.type, (a, before), (b, latch)) for a, b in zip(carried, handed, strict=True)
-        )
+        index.results = tuple(self.phi(a.type, (a, before), (b, latch)) for a, b in zip(carried, handed, strict=True))
 
     @contextmanager
     def repeat(self, *carried: Value) -> Iterator[Region]:
@@ -222,7 +227,13 @@ class Function(Instructions):
         )
 
     def load(
-        self, type: Type, pointer: Value, align: int, nontemporal: bool = False, invariant: bool = False, volatile: bool = False
+        self,
+        type: Type,
+        pointer: Value,
+        align: int,
+        nontemporal: bool = False,
+        invariant: bool = False,
+        volatile: bool = False,
     ) -> Value:
         """Read a value; `invariant` memory is never written while the function runs."""
         if pointer.type.kind != "ptr" or pointer.type.is_vector:

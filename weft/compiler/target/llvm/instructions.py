@@ -19,7 +19,7 @@ FLOAT_PREDICATES = frozenset(
 
 
 class Instructions:
-    """Appends arithmetic, comparisons, conversions and calls to a function. No fast-math flags: each result is IEEE's."""
+    """Appends arithmetic, comparisons, conversions and calls. No fast-math flags: results are rounded as IEEE says."""
 
     module: Module
     lines: list[str]
@@ -133,7 +133,9 @@ class Instructions:
         chosen = condition.type
         if a.type is not b.type or chosen.element is not i1 or chosen.count not in (1, a.type.count):
             self._fail("select", condition, a, b, why="it needs i1 and two values of one type")
-        return self._emit(f"select {chosen.text} {condition.text}, {a.type.text} {a.text}, {b.type.text} {b.text}", a.type)
+        return self._emit(
+            f"select {chosen.text} {condition.text}, {a.type.text} {a.text}, {b.type.text} {b.text}", a.type
+        )
 
     # -- conversion ------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,9 @@ class Module:
         """An array of constants; asking again for a name gives the same one."""
         if name not in self._globals:
             items = ", ".join(f"{element.text} {constant(v, element).text}" for v in values)
-            self._globals[name] = f"@{name} = internal constant [{len(values)} x {element.text}] [{items}], align {align}"
+            self._globals[name] = (
+                f"@{name} = internal constant [{len(values)} x {element.text}] [{items}], align {align}"
+            )
         return Value(f"@{name}", ptr)
 
     def metadata(self, *items: str | int) -> str:

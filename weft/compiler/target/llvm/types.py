@@ -10,7 +10,9 @@ class Type:
 
     __slots__ = ("_vectors", "bits", "count", "element", "kind", "suffix", "text")
 
-    def __init__(self, text: str, kind: str, bits: int, suffix: str, count: int = 1, element: Type | None = None) -> None:
+    def __init__(
+        self, text: str, kind: str, bits: int, suffix: str, count: int = 1, element: Type | None = None
+    ) -> None:
         self.text = text
         # "int", "float", "ptr" or "void": of the elements, where it is a vector.
         self.kind = kind

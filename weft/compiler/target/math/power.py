@@ -122,8 +122,9 @@ def cbrt(x: Term) -> Term:
     """The cube root: a third of the exponent, then steps that each triple the digits, the last with its own error."""
     bits = x.bits
     size = abs(x)
-    tiny = size < SMALLEST_NORMAL[bits]
-    size = tiny.select(size * 2.0**54, size)
+    # Away from denormal numbers and from where a cube overflows; the exponents are multiples of 3.
+    tiny, huge = size < SMALLEST_NORMAL[bits], size > 2.0**100
+    size = tiny.select(size * 2.0**54, huge.select(size * 2.0**-60, size))
     if bits == 32:
         guess = ((size.raw().to_float(float_) * (1 / 3)).to_integer(i32) + 0x2A514067).cooked()
     else:
@@ -133,12 +134,10 @@ def cbrt(x: Term) -> Term:
     steps = 2 if bits == 32 else 3
     for _ in range(steps):
         cube = guess * guess * guess
-        # Quarters, so that nothing overflows.
-        guess = guess * (cube.fma(0.25, size * 0.5) / cube.fma(0.5, size * 0.25))
+        guess = guess * (size.fma(2.0, cube) / cube.fma(2.0, size))
     square, square_low = two_product(guess, guess)
     error = square.fma(guess, -size) + square_low * guess
     guess = guess - error / (square * 3)
-    guess = tiny.select(guess * 2.0**-18, guess)
+    guess = tiny.select(guess * 2.0**-18, huge.select(guess * 2.0**20, guess))
     usual = (size > 0.0) & (size < math.inf)
     return usual.select(guess.copysign(x), x + x)
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from weft.compiler.target.llvm import Function, Type, Value, constant, double, float_, i1, i32, i64, integer, vector
+from weft.compiler.target.llvm import Function, Type, Value, constant, double, float_, integer, vector
 
 Operand: TypeAlias = "Term | int | float"
 
@@ -215,9 +215,6 @@ class Term:
     def to_integer(self, element: Type) -> Term:
         """A float known to be in range, cut to a signed integer."""
         return Term(self.function, self.function.fptosi(self.value, self.typed(element)))
-
-
-MASK, WORD, LONG_WORD = i1, i32, i64
 
 
 def polynomial(x: Term, coefficients: Sequence[float]) -> Term:

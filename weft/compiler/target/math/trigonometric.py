@@ -7,6 +7,7 @@ that sends the whole vector through a function that multiplies with as many bits
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -102,9 +103,7 @@ def write_quarter_turns(f: Function) -> None:
         start = start.below(64 * (TWO_OVER_PI_WORDS - 4)).select(start, 0)
         words = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
         shift = (start & 63).value
-        upper, middle, lower = (
-            Term(f, f.fshl(a.value, b.value, shift)) for a, b in zip(words, words[1:], strict=False)
-        )
+        upper, middle, lower = (Term(f, f.fshl(a.value, b.value, shift)) for a, b in itertools.pairwise(words))
         product = (
             (_doubled(upper * mantissa) << 64)
             + _doubled(middle) * _doubled(mantissa)

@@ -1,0 +1,261 @@
+"""Laws of fusion: a fused program means what it did, to the bit, moves no more bytes, and every rule is kept."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.compiler.fuse_programs import PROGRAMS, mlp_gradient, program, random_program
+from weft.api.inspect import make_jaxpr
+from weft.base.errors import InternalError, MissingRuleError
+from weft.compiler import pipeline
+from weft.compiler.fuse.cost import Limits, equation_cost, parts_cost, program_cost
+from weft.compiler.fuse.driver import fuse, refusals
+from weft.compiler.fuse.fusion import fusion, fusions
+from weft.compiler.fuse.verify import verify_fused
+from weft.ir.interpreter import run
+from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
+from weft.ir.parser import equal, parse
+from weft.ir.printer import to_text
+
+TIGHT = Limits(values=4, operands=3, results=2, copies=2, row_bytes=16, single_row_bytes=8, window=3)
+
+
+def assert_same_bits(first: list[Any], second: list[Any]) -> None:
+    assert len(first) == len(second)
+    for a, b in zip(first, second, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def all_fusions(jaxpr: Jaxpr) -> list[Equation]:
+    """Those of carried programs too."""
+    found = fusions(jaxpr)
+    for equation in jaxpr.eqns:
+        if equation.primitive is not fusion and equation.primitive.higher_order:
+            for inner in subjaxprs(equation.params):
+                found += all_fusions(inner)
+    return found
+
+
+def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: Limits = Limits()) -> Jaxpr:
+    after = fuse(before, limits)
+    verify_fused(before, after)
+    with np.errstate(all="ignore"):
+        assert_same_bits(run(before, arrays), run(after, arrays))
+    for equation in all_fusions(after):
+        inner = equation.params["jaxpr"]
+        assert equation_cost(equation).bytes <= parts_cost(inner.eqns).bytes
+        assert len(inner.eqns) <= limits.values and len(inner.invars) <= max(limits.operands, widest(inner))
+    assert program_cost(after).bytes <= program_cost(before).bytes
+    return after
+
+
+def widest(jaxpr: Jaxpr) -> int:
+    """The most operands of one equation, which no limit can lower."""
+    return max(len(e.invars) for e in jaxpr.eqns)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_fused_programs_mean_the_same(name: str) -> None:
+    before, arrays = program(name)
+    check_laws(before, arrays)
+    check_laws(pipeline.run(before), arrays)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_laws_hold_within_narrow_limits(name: str) -> None:
+    before, arrays = program(name)
+    check_laws(pipeline.run(before), arrays, TIGHT)
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_random_programs_mean_the_same(number: int, rng: np.random.Generator) -> None:
+    function, args = random_program(rng, 6 + number)
+    if number % 4 == 1:
+        chosen = function
+        function = weft.grad(lambda *a: sum(leaf.sum() for leaf in chosen(*a)), (0, 1, 2))
+    elif number % 4 == 2:
+        function = weft.vmap(function, (0, None, None))
+        args = (np.stack([args[0], args[0] + 1]), *args[1:])
+    before = make_jaxpr(function)(*args)
+    check_laws(before, list(args))
+    check_laws(pipeline.run(before), list(args))
+    check_laws(before, list(args), TIGHT)
+
+
+def test_fusing_a_fused_program_changes_nothing() -> None:
+    after = fuse(program("mlp")[0])
+    assert equal(fuse(after), after)
+
+
+def test_fusions_can_be_read_back() -> None:
+    after = fuse(program("written in scan")[0])
+    table: list[Any] = []
+    assert equal(parse(to_text(after, full=True, table=table), table), after)
+
+
+def test_equal_layers_have_equal_fusions() -> None:
+    """So that their kernels are compiled once."""
+    inner = [str(e.params["jaxpr"]) for e in fusions(fuse(pipeline.run(mlp_gradient(8))))]
+    longer = [str(e.params["jaxpr"]) for e in fusions(fuse(pipeline.run(mlp_gradient(16))))]
+    assert len(longer) > len(inner) and set(longer) == set(inner)
+
+
+def test_a_fusion_is_not_transformed() -> None:
+    after = fuse(program("chain")[0])
+    with pytest.raises(MissingRuleError, match="before it is compiled"):
+        weft.vmap(lambda x, y: weft.ir.interpreter.evaluate(after, x, y))(*(np.ones((2, 6, 10), np.float32),) * 2)
+
+
+def test_a_library_call_takes_an_epilogue_where_the_limits_say_so() -> None:
+    x = np.ones((400, 400), np.float32)
+    before = make_jaxpr(lambda a, b: weft.lax.tanh(a @ b + 1.0))(x, x)
+    assert [e.primitive.name for e in fuse(before).eqns] == ["dot_general", "fusion"]
+    (only,) = check_laws(before, [x, x], Limits(library_epilogue=True)).eqns
+    assert only.params["kind"] == "library" and len(only.params["jaxpr"].eqns) == 3
+
+
+KIND_OF = {
+    "chain": ["loop"],
+    "softmax": ["row"],
+    "softmax of a vector": ["row"],
+    "softmax gradient": ["row"],
+    "logsumexp": ["row"],
+    "layer norm": ["row"],
+    "rms norm": ["row", "column"],
+    "two siblings": ["column"],
+    "several results": ["column"],
+    "gather": ["gather"],
+    "transposed": ["row", "transpose"],
+    "arg max": ["argmax"],
+    "adam": ["loop"],
+    "convolution": ["convolution", "window"],
+    "generic fold": ["row"],
+    "mixed axes": ["column"],
+}
+
+
+@pytest.mark.parametrize("name", KIND_OF)
+def test_kinds(name: str) -> None:
+    after = fuse(pipeline.run(program(name)[0]))
+    kinds = [e.params["kind"] for e in fusions(after)]
+    assert [k for k in dict.fromkeys(kinds) if k != "alias"] == KIND_OF[name]
+
+
+@pytest.mark.parametrize("name", ["softmax", "softmax gradient", "layer norm", "logsumexp", "two siblings", "adam"])
+def test_one_kernel(name: str) -> None:
+    (only,) = fuse(pipeline.run(program(name)[0])).eqns
+    assert only.primitive is fusion
+
+
+def test_every_refusal_and_reason_has_a_line() -> None:
+    before = program("mlp")[0]
+    after = fuse(before)
+    reasons = [r for e in fusions(after) for r in e.params["reasons"]] + list(refusals(before))
+    assert reasons and {r.verdict for r in reasons} == {True, False}
+    for reason in reasons:
+        assert reason.text.startswith(f"{reason.rule}: {reason.producer} into {reason.consumer}: ")
+        assert "\n" not in reason.text
+
+
+# ---------------------------------------------------------------------------------------------------- the verifier
+
+
+def changed(after: Jaxpr, position: int = 0, **params: Any) -> Jaxpr:
+    equations = list(after.eqns)
+    equations[position] = equations[position].replace(params={**equations[position].params, **params})
+    return after.replace(eqns=equations)
+
+
+def test_the_verifier_sees_equations_in_no_fusion() -> None:
+    before = program("chain")[0]
+    with pytest.raises(InternalError, match="is in no fusion"):
+        verify_fused(before, before)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"kind": "spiral"}, "no kind of fusion"),
+        ({"kind": "row"}, "has no hero"),
+        ({"kind": "row", "hero": 99}, "The hero is equation 99"),
+        ({"kind": "gather"}, "no gather"),
+        ({"kind": "alias"}, "does more than"),
+    ],
+)
+def test_the_verifier_sees_wrong_kinds(params: dict[str, Any], message: str) -> None:
+    before = program("chain")[0]
+    with pytest.raises(InternalError, match=message):
+        verify_fused(before, changed(fuse(before), **params))
+
+
+WRONG = {
+    "different spaces": "a:f32[4,5]. let b:f32[5] = fusion[kind='loop' hero=None reasons=() jaxpr={ lambda ; a:f32[4,5]. let "
+    "b:f32[4,5] = sin a; c:f32[5,4] = transpose[permutation=(1,0)] a in (b, c) }] a in (b,)",
+    "leaves the space": "a:f32[4,5]. let b:f32[5] = fusion[kind='row' hero=0 reasons=() jaxpr={ lambda ; a:f32[4,5]. let "
+    "b:f32[4] = reduce_sum[axes=(1,)] a; c:f32[4,4] = broadcast_in_dim[shape=(4,4) broadcast_dimensions=(1,)] b; "
+    "d:f32[4] = reduce_sum[axes=(0,)] c in (d,) }] a in (b,)",
+    "must be in memory": "a:f32[4] i:i32[]. let b:f32[4] = fusion[kind='dynamic_update_slice' hero=1 reasons=() jaxpr={ lambda ; "
+    "a:f32[4] i:i32[]. let b:f32[4] = sin a; c:f32[4] = dynamic_update_slice b a i in (c,) }] a i in (b,)",
+    "not at its index": "a:f32[4,4]. let b:f32[4,4] = fusion[kind='contraction' hero=0 reasons=() jaxpr={ lambda ; a:f32[4,4]. let "
+    "b:f32[4,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ()))] a a; c:f32[4,4] = rev[dimensions=(0,)] b in (c,) }] "
+    "a in (b,)",
+    "stands in a fusion": "a:f32[4]. let b:f32[4] = fusion[kind='loop' hero=None reasons=() jaxpr={ lambda ; a:f32[4]. let "
+    "b:f32[4] = optimization_barrier a in (b,) }] a in (b,)",
+    "second hero": "a:f32[4,4]. let b:f32[4,4] = fusion[kind='sort' hero=0 reasons=() jaxpr={ lambda ; a:f32[4,4]. let "
+    "b:f32[4,4] = sort[dimension=0 is_stable=True num_keys=1] a; c:f32[4,4] = cumsum[axis=0 reverse=False] a "
+    "in (b,) }] a in (b,)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_the_verifier_sees_wrong_fusions(message: str) -> None:
+    text = WRONG[message].replace("c) }] a in (b,)", "c) }] a in (b,)")
+    outs = "b:f32[4,5] c:f32[5,4] = fusion" if "(b, c) }" in text else None
+    if outs is not None:
+        text = text.replace("b:f32[5] = fusion", outs)
+    if message == "leaves the space":
+        text = text.replace("let b:f32[5] = fusion", "let b:f32[4] = fusion")
+    wrong = parse("{ lambda ; " + text + " }")
+    with pytest.raises(InternalError, match=message):
+        verify_fused(wrong, wrong)
+
+
+def test_the_verifier_sees_effects_out_of_order() -> None:
+    before = program("effects")[0]
+    after = fuse(before)
+    callbacks = [i for i, e in enumerate(after.eqns) if e.effects]
+    swapped = list(after.eqns)
+    first, second = callbacks
+    # The operands of both are arguments or made before the first, so this order would run.
+    moved = swapped.pop(second)
+    swapped.insert(first, moved)
+    with pytest.raises(Exception, match=r"order|before it is defined"):
+        verify_fused(before, after.replace(eqns=swapped))
+
+
+# -------------------------------------------------------------------------------------------------------- how long
+
+
+def seconds_for_each_equation(layers: int) -> float:
+    best = np.inf
+    for _ in range(5):
+        before = pipeline.run(mlp_gradient(layers))
+        gc.collect()
+        start = time.process_time()
+        fuse(before)
+        best = min(best, (time.process_time() - start) / len(before.eqns))
+    return best
+
+
+def test_the_pass_is_quick_and_linear() -> None:
+    few, many = seconds_for_each_equation(12), seconds_for_each_equation(48)
+    print(f"{few * 1e6:.1f} us an equation for 12 layers, {many * 1e6:.1f} for 48")
+    assert few <= 50e-6
+    assert many <= 2.5 * few

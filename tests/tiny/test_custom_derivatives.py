@@ -1,0 +1,318 @@
+"""custom_jvp, custom_vjp, custom_gradient, closure_convert: rules under every transformation, and mistakes in rules."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import errors, lax
+from weft.custom_derivatives import SymbolicZero
+
+
+def names_this_file(error: BaseException) -> bool:
+    return "  at        test_custom_derivatives.py:" in str(error)
+
+
+@weft.custom_jvp
+def tenfold(x, y):
+    """x * y, with ten times the derivative in x, so that one sees who made it."""
+    return x * y
+
+
+@tenfold.defjvp
+def tenfold_jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    return tenfold(x, y), 10.0 * dx * y + x * dy
+
+
+@weft.custom_vjp
+def tenfold_back(x, y):
+    return x * y
+
+
+tenfold_back.defvjp(lambda x, y: (x * y, (x, y)), lambda saved, ct: (10.0 * ct * saved[1], ct * saved[0]))
+
+EACH = pytest.mark.parametrize("f", [tenfold, tenfold_back], ids=["custom_jvp", "custom_vjp"])
+
+
+@EACH
+def test_gradients_use_the_rule(f) -> None:
+    assert float(f(2.0, 3.0)) == 6.0
+    assert [float(g) for g in weft.grad(f, (0, 1))(2.0, 3.0)] == [30.0, 2.0]
+    assert float(weft.grad(lambda x: f(x, y=3.0))(2.0)) == 30.0
+    assert float(weft.grad(weft.grad(f), 1)(2.0, 3.0)) == 10.0
+    assert float(weft.hessian(lambda x: f(x, x))(2.0)) == 11.0
+
+
+@EACH
+def test_under_jit_vmap_and_loops(f) -> None:
+    assert float(weft.jit(weft.grad(f))(2.0, 3.0)) == float(weft.grad(weft.jit(f))(2.0, 3.0)) == 30.0
+    x = wnp.arange(3.0)
+    assert weft.vmap(weft.grad(f))(x, x).tolist() == [0.0, 10.0, 20.0]
+    assert weft.grad(lambda x: wnp.sum(weft.vmap(f)(x, x)))(x).tolist() == [0.0, 11.0, 22.0]
+    assert weft.grad(lambda x: wnp.sum(weft.vmap(f, (0, None))(x, 3.0)))(x).tolist() == [30.0] * 3
+    assert float(weft.grad(lambda y: wnp.sum(weft.vmap(f, (0, None))(x, y)))(3.0)) == 3.0
+    assert float(weft.grad(lambda w: lax.scan(lambda c, _: (f(c, w), None), 1.0, None, length=2)[0])(2.0)) == 22.0
+    assert float(weft.grad(lambda w: lax.cond(w > 0, lambda w: f(w, w), wnp.sin, w))(2.0)) == 22.0
+    assert float(weft.grad(weft.checkpoint(lambda w: f(w, w)))(2.0)) == 22.0
+    assert (
+        float(
+            weft.grad(lambda w: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1], w)), (0, 1.0))[1])(2.0)
+        )
+        == 22.0
+    )
+
+
+def test_forward_mode() -> None:
+    assert [float(v) for v in weft.jvp(tenfold, (2.0, 3.0), (1.0, 0.0))] == [6.0, 30.0]
+    for forward in (
+        lambda: weft.jvp(tenfold_back, (2.0, 3.0), (1.0, 0.0)),
+        lambda: weft.jacfwd(weft.jit(tenfold_back))(2.0, 3.0),
+    ):
+        with pytest.raises(errors.CustomRuleError, match="Forward-mode differentiation reached tenfold_back") as caught:
+            forward()
+        assert names_this_file(caught.value)
+
+
+def test_rules_see_numbers_where_there_are_some() -> None:
+    @weft.custom_jvp
+    def magnitude(x):
+        return x if x > 0 else -x
+
+    @magnitude.defjvp
+    def _(primals, tangents):
+        return magnitude(*primals), tangents[0] * (1.0 if primals[0] > 0 else -1.0)
+
+    assert float(magnitude(-2.0)) == 2.0
+    assert float(weft.grad(magnitude)(-2.0)) == -1.0
+    with pytest.raises(errors.TracerBoolConversionError):
+        weft.jit(magnitude)(2.0)
+
+    @weft.custom_vjp
+    def by_numpy(x):
+        return np.sin(np.asarray(x))
+
+    by_numpy.defvjp(
+        lambda x: (np.sin(np.asarray(x)), np.cos(np.asarray(x))), lambda slope, ct: (ct * np.asarray(slope),)
+    )
+    assert float(weft.grad(by_numpy)(wnp.float32(1.0))) == pytest.approx(np.cos(1.0), rel=1e-6)
+
+
+def test_trees_defaults_and_integers() -> None:
+    @weft.custom_vjp
+    def f(d, n=2):
+        return {"o": d["a"] * d["b"][0] * n, "k": 3}
+
+    f.defvjp(lambda d, n: (f(d, n), {"n": n, "b": d["b"]}), lambda r, ct: ({"a": ct["o"] * r["n"], "b": [None]}, None))
+    gradient = weft.grad(lambda d: f(d)["o"])({"a": 2.0, "b": [3.0]})
+    assert (float(gradient["a"]), float(gradient["b"][0])) == (2.0, 0.0)
+    assert float(weft.vjp(f, {"a": 2.0, "b": [3.0]}, 5)[1]({"o": 1.0, "k": np.zeros((), weft.float0)})[0]["a"]) == 5.0
+
+
+def test_nondiff_arguments() -> None:
+    @functools.partial(weft.custom_jvp, nondiff_argnums=(0,))
+    def apply(f, x):
+        return f(x)
+
+    apply.defjvp(lambda f, primals, tangents: (apply(f, *primals), 7.0 * tangents[0]))
+    assert float(weft.grad(lambda x: apply(wnp.sin, x))(1.0)) == 7.0
+    assert float(weft.jit(weft.grad(lambda x: apply(wnp.cos, x)))(1.0)) == 7.0
+
+    @functools.partial(weft.custom_vjp, nondiff_argnums=(0, 2))
+    def scale(k, x, name):
+        return x * k
+
+    scale.defvjp(lambda k, x, name: (x * k, None), lambda k, name, saved, ct: (ct * k * len(name),))
+    assert float(weft.grad(scale, 1)(3, 2.0, "four")) == 12.0
+    assert float(weft.jit(lambda x: weft.grad(scale, 1)(3, x, "four"))(2.0)) == 12.0
+
+
+def test_methods() -> None:
+    class Layer:
+        factor = 3.0
+
+        @functools.partial(weft.custom_jvp, nondiff_argnums=(0,))
+        def call(self, x):
+            return x
+
+        @call.defjvp
+        def call_jvp(self, primals, tangents):
+            return self.call(*primals), tangents[0] * self.factor
+
+    assert float(weft.grad(Layer().call)(1.0)) == 3.0
+
+
+def test_defjvps() -> None:
+    f = weft.custom_jvp(lambda x, y: x * y)
+    f.defjvps(lambda t, result, x, y: 100.0 * t, None)
+    assert [float(g) for g in weft.grad(f, (0, 1))(2.0, 3.0)] == [100.0, 0.0]
+
+
+def test_symbolic_zeros() -> None:
+    seen: list = []
+    f = weft.custom_jvp(lambda x, y: x * y)
+
+    def rule(primals, tangents):
+        seen.append([isinstance(t, SymbolicZero) for t in tangents])
+        return f(*primals), tangents[0] * primals[1]
+
+    f.defjvp(rule, symbolic_zeros=True)
+    assert float(weft.grad(f)(2.0, 3.0)) == 3.0 and seen == [[False, True]]
+
+    g = weft.custom_vjp(lambda x, y: (x * y, x + y))
+
+    def forward(x, y):
+        seen.append((x.perturbed, y.perturbed))
+        return (x.value * y.value, x.value + y.value), y.value
+
+    def backward(y, cts):
+        seen.append([isinstance(c, SymbolicZero) for c in cts])
+        return cts[0] * y, SymbolicZero(weft.typeof(y))
+
+    g.defvjp(forward, backward, symbolic_zeros=True)
+    for transform in (lambda h: h, weft.jit):
+        seen.clear()
+        assert float(transform(weft.grad(lambda x: g(x, 3.0)[0]))(2.0)) == 3.0
+        assert seen == [(True, False), [False, True]]
+
+
+def test_a_result_that_is_not_used_costs_no_backward_rule() -> None:
+    f = weft.custom_vjp(lambda x: x)
+    f.defvjp(lambda x: (x, None), lambda saved, ct: 1 / 0)
+    assert float(weft.grad(lambda x: (f(x), x * 2)[1])(1.0)) == 2.0
+
+
+def test_closures_over_traced_values() -> None:
+    def outer(c, x, kind):
+        @kind
+        def f(x):
+            return x * c
+
+        if kind is weft.custom_jvp:
+            f.defjvp(lambda primals, tangents: (f(*primals), 2 * tangents[0] * c))
+        else:
+            f.defvjp(lambda x: (x * c, None), lambda saved, ct: (2 * ct * c,))
+        return f(x)
+
+    for kind in (weft.custom_jvp, weft.custom_vjp):
+        g = functools.partial(outer, kind=kind)
+        assert float(weft.jit(g)(3.0, 2.0)) == 6.0
+        assert float(weft.jit(weft.grad(g, 1))(3.0, 2.0)) == 6.0
+        assert weft.vmap(weft.grad(g, 1))(wnp.arange(2.0), wnp.ones(2)).tolist() == [0.0, 2.0]
+        with pytest.raises(errors.CustomRuleError, match=r"not one of its arguments|closes over") as caught:
+            weft.grad(g)(3.0, 2.0)
+        assert names_this_file(caught.value)
+        with pytest.raises(errors.CustomRuleError, match="closes over"):
+            weft.jit(weft.grad(g))(3.0, 2.0)
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def with_jvp(rule):
+    def f(x):
+        return {"o": x}
+
+    made = weft.custom_jvp(f)
+    made.defjvp(rule)
+    return lambda x: made(x)["o"]
+
+
+def with_vjp(forward, backward=lambda saved, ct: (ct, None)):
+    def f(x, d):
+        return x * d["a"]
+
+    made = weft.custom_vjp(f)
+    made.defvjp(forward, backward)
+    return lambda x: made(x, {"a": x})
+
+
+def forward(x, d):
+    return x * d["a"], None
+
+
+MISTAKES = {
+    "jvp: no pair": (with_jvp(lambda p, t: {"o": p[0]}), "must return a pair .results, tangents"),
+    "jvp: two structures": (with_jvp(lambda p, t: (p[0], {"o": t[0]})), r"a leaf for|for a leaf"),
+    "jvp: structure of tangents": (
+        with_jvp(lambda p, t: ({"o": p[0]}, t[0])),
+        "tangents in the structure of the results",
+    ),
+    "jvp: shape": (
+        with_jvp(lambda p, t: ({"o": p[0]}, {"o": wnp.ones(3)})),
+        r"f32\[3\] for f32\[\] at tangents\['o'\]",
+    ),
+    "jvp: dtype": (with_jvp(lambda p, t: ({"o": p[0]}, {"o": wnp.float16(1)})), r"f16\[\] for f32\[\]"),
+    "jvp: no array": (with_jvp(lambda p, t: ({"o": "x"}, {"o": t[0]})), r"'x' of type str at results\['o'\]"),
+    "fwd: no pair": (with_vjp(lambda x, d: x), "must return a pair .results, residuals"),
+    "fwd: residuals": (with_vjp(lambda x, d: (x, {"r": "s"})), r"'s' of type str at residuals\['r'\]"),
+    "bwd: no tuple": (with_vjp(forward, lambda r, ct: ct), r"2 differentiated arguments\.\n.*\n  received  one array"),
+    "bwd: length": (with_vjp(forward, lambda r, ct: (ct,)), "a tuple of length 1"),
+    "bwd: structure": (with_vjp(forward, lambda r, ct: (ct, {"b": ct})), r"of `d` in its structure"),
+    "bwd: shape": (with_vjp(forward, lambda r, ct: (ct, {"a": wnp.ones(3)})), r"dtype of `d\['a'\]`"),
+}
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, weft.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_in_rules(name: str, transform) -> None:
+    function, text = MISTAKES[name]
+    with pytest.raises(errors.CustomRuleError, match=text) as caught:
+        weft.grad(transform(function))(wnp.float32(1.0))
+    assert names_this_file(caught.value) and "test_custom_derivatives.py:" in caught.value.what
+
+
+def test_results_of_rules_are_held_to_the_function_once_it_is_known() -> None:
+    f = weft.custom_vjp(lambda x: x)
+    f.defvjp(lambda x: (wnp.ones(3), None), lambda saved, ct: (ct,))
+    with pytest.raises(errors.CustomRuleError, match=r"results of the types of the function's"):
+        weft.grad(lambda x: wnp.sum(weft.jit(f)(x)))(1.0)
+
+
+def test_rules_that_are_missing_and_arguments_by_name_only() -> None:
+    for kind, word in ((weft.custom_jvp, "defjvp"), (weft.custom_vjp, "defvjp")):
+        with pytest.raises(AttributeError, match=word) as caught:
+            kind(lambda x: x)(1.0)
+        assert names_this_file(caught.value)
+
+    @weft.custom_jvp
+    def f(x, *, y=1.0):
+        return x
+
+    f.defjvp(lambda p, t: (p[0], t[0]))
+    with pytest.raises(errors.CustomRuleError, match="keyword-only"):
+        f(1.0, y=2.0)
+
+
+# -- custom_gradient, closure_convert ---------------------------------------------------------------------------------
+
+
+def test_custom_gradient() -> None:
+    @weft.custom_gradient
+    def square(x):
+        return x**2, lambda ct: ct * x * 100
+
+    assert float(square(3.0)) == 9.0
+    assert float(weft.grad(square)(3.0)) == float(weft.jit(weft.grad(square))(3.0)) == 300.0
+    assert weft.vmap(weft.grad(square))(wnp.arange(2.0)).tolist() == [0.0, 100.0]
+
+    @weft.custom_gradient
+    def product(x, y):
+        return x * y, lambda ct: (ct * y, ct * x * 7)
+
+    assert [float(g) for g in weft.grad(product, (0, 1))(3.0, 4.0)] == [4.0, 21.0]
+
+
+def test_closure_convert() -> None:
+    def f(x):
+        converted, values = weft.closure_convert(lambda y: x * y + 1, 2.0)
+        counts.append(len(values))
+        return converted(2.0, *values)
+
+    counts: list[int] = []
+    assert float(f(3.0)) == 7.0 and float(weft.grad(f)(3.0)) == 2.0 and float(weft.jit(f)(3.0)) == 7.0
+    assert counts == [0, 1, 1]

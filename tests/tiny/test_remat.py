@@ -1,0 +1,136 @@
+"""checkpoint: gradients are unchanged, fewer values are kept, and policies say which."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import errors, lax
+from weft.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
+
+policies = weft.checkpoint_policies
+
+
+def network(x, w):
+    """Contractions, one of them batched, elementwise steps, and a value with a name."""
+    h = checkpoint_name(wnp.sin(x @ w), "hidden")
+    h = wnp.cos(wnp.einsum("bi,bi->bi", h, h) @ w)
+    scores = lax.dot_general(h[:, None, :], h[:, :, None], (((2,), (1,)), ((0,), (0,))))
+    return wnp.sum(wnp.exp(scores))
+
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+W = np.linspace(-0.5, 0.5, 16, dtype=np.float32).reshape(4, 4)
+
+POLICIES = {
+    "none": None,
+    "everything": policies.everything_saveable,
+    "nothing": policies.nothing_saveable,
+    "dots": policies.dots_saveable,
+    "checkpoint_dots": policies.checkpoint_dots,
+    "dots without batch": policies.dots_with_no_batch_dims_saveable,
+    "only hidden": policies.save_only_these_names("hidden"),
+    "names but hidden": policies.save_any_names_but_these("hidden"),
+    "all but hidden": policies.save_anything_except_these_names("hidden"),
+    "dots or hidden": policies.save_from_both_policies(
+        policies.dots_saveable, policies.save_only_these_names("hidden")
+    ),
+}
+
+
+def kept(function) -> list[str]:
+    """Types of residuals that are not arguments."""
+    return [aval.short() for aval, origin in saved_residuals(function, X, W) if not origin.startswith("from argument")]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_gradients_are_unchanged(name: str) -> None:
+    remat = weft.checkpoint(network, policy=POLICIES[name])
+    expected = weft.grad(network, (0, 1))(X, W)
+    for f in (weft.grad(remat, (0, 1)), weft.jit(weft.grad(remat, (0, 1))), weft.grad(weft.jit(remat), (0, 1))):
+        for a, b in zip(f(X, W), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    stack = np.stack([X, 2 * X])
+    np.testing.assert_allclose(
+        weft.vmap(weft.grad(remat), (0, None))(stack, W),
+        weft.vmap(weft.grad(network), (0, None))(stack, W),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    np.testing.assert_allclose(
+        weft.hessian(remat)(X[0, None], W), weft.hessian(network)(X[0, None], W), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_what_is_kept() -> None:
+    count = {name: len(kept(weft.checkpoint(network, policy=policy))) for name, policy in POLICIES.items()}
+    plain = len(kept(network))
+    assert count["none"] == count["nothing"] == count["names but hidden"] == 0
+    assert count["everything"] == plain > count["dots"] > 0
+    assert count["only hidden"] == 1 and kept(weft.checkpoint(network, policy=POLICIES["only hidden"])) == ["f32[3,4]"]
+    # einsum over two batched indices is a contraction too
+    assert count["dots without batch"] == 2 and count["dots"] == count["checkpoint_dots"] == 4
+    assert count["dots or hidden"] == count["dots"] + 1
+    assert count["all but hidden"] == count["everything"]  # its operand is kept instead
+
+
+def test_policies_see_into_jitted_functions() -> None:
+    inner = weft.jit(lambda x, w: wnp.sin(x @ w))
+    f = lambda x, w: wnp.sum(wnp.cos(inner(x, w)))
+    assert kept(weft.checkpoint(f)) == []
+    assert kept(weft.checkpoint(f, policy=policies.dots_saveable)) == ["f32[3,4]"]
+
+
+def test_residuals_under_jit_and_scan() -> None:
+    def deep(x, w, wrap):
+        return wnp.sum(lax.scan(wrap(lambda h, _: (wnp.sin(wnp.cos(h @ w)), None)), x, None, length=5)[0])
+
+    plain = kept(lambda x, w: deep(x, w, lambda f: f))
+    remat = kept(lambda x, w: deep(x, w, weft.checkpoint))
+    assert "f32[5,3,4]" in remat and remat.count("f32[5,3,4]") < plain.count("f32[5,3,4]")
+    for wrap in (weft.checkpoint, lambda f: weft.jit(weft.checkpoint(f))):
+        np.testing.assert_allclose(
+            weft.grad(deep, 1)(X, W, wrap), weft.grad(deep, 1)(X, W, lambda f: f), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_what_was_computed_forward_is_computed_again() -> None:
+    def sines(program) -> int:
+        inner = [p for e in program.eqns for p in e.params.values() if hasattr(p, "eqns")]
+        return sum(e.primitive.name == "sin" for e in program.eqns) + sum(map(sines, inner))
+
+    f = lambda x: wnp.sin(wnp.sin(x))
+    assert sines(weft.make_jaxpr(weft.grad(weft.checkpoint(f)))(1.0)) > sines(weft.make_jaxpr(weft.grad(f))(1.0))
+
+
+def test_static_arguments_and_decorators() -> None:
+    @functools.partial(weft.checkpoint, static_argnums=(1,), policy=policies.dots_saveable)
+    def power(x, n):
+        return x**n if n > 2 else x
+
+    assert float(weft.grad(power)(2.0, 3)) == pytest.approx(12.0) and float(power(2.0, 1)) == 2.0
+    assert float(weft.grad(lambda x: weft.remat(lambda x, y: x * y)(x, y=3.0))(2.0)) == 3.0
+    with pytest.raises(errors.TracerBoolConversionError, match=r"checkpoint at test_remat\.py"):
+        weft.checkpoint(lambda x: x if x > 0 else -x)(1.0)
+
+
+def test_debugging_output_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x):
+        weft.debug.print("at {}", x)
+        return wnp.sin(x)
+
+    weft.grad(weft.checkpoint(f))(2.0)
+    assert capsys.readouterr().out == "at 2.0\n"
+
+
+def test_print_saved_residuals(capsys: pytest.CaptureFixture[str]) -> None:
+    print_saved_residuals(lambda x, w: wnp.sum(wnp.sin(x) * w), X, X)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and "f32[3,4] from argument w" in lines
+    assert any(line.startswith("f32[3,4] output of cos from test_remat.py:") for line in lines)
+    print_saved_residuals(weft.checkpoint(network, policy=POLICIES["only hidden"]), X, W)
+    assert "f32[3,4] named 'hidden' from test_remat.py:" in capsys.readouterr().out

@@ -1,0 +1,199 @@
+"""What the fusion pass must leave behind: checked between passes in tests.
+
+1. Every equation is a fusion, a library call, control flow, a callback, a collective or a barrier.
+2. The inner program of a fusion runs over one space, as its kind says, and its hero's operands that must be in memory
+   are operands of the fusion.
+3. Results, barriers and the order of effects are those of the program before.
+4. The program is well formed, so nothing is read before it is made: no cycle.
+5. All of that holds inside of carried programs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from weft.base.errors import InternalError
+from weft.compiler.fuse.classify import (
+    BARE,
+    BARRIER,
+    CONTROL,
+    EXPAND,
+    HERO,
+    LOOKUP,
+    POINTWISE,
+    Facts,
+    Space,
+    classify,
+    leading,
+    squeezed,
+)
+from weft.compiler.fuse.fusion import KINDS, fusion
+from weft.compiler.fuse.graph import REDUCTIONS
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
+from weft.ir.printer import equation_text
+from weft.ir.verifier import verify
+from weft.ops.concatenate import split
+from weft.ops.slicing import slice as slice_
+
+# Kinds with one hero, after which pointwise work at its own index may follow.
+WITH_EPILOGUE = frozenset("transpose concatenate cumulative contraction convolution window library".split())
+ALONE = frozenset("dynamic_update_slice scatter sort argmax".split())
+
+
+def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
+    """Raise `InternalError` unless `after` is `before` in fusions; gives it back."""
+    verify(after)
+    if before.invars != after.invars or not _same_atoms(before.outvars, after.outvars):
+        fail("Fusion changed the arguments or the results of the program.")
+    bare = {e.outvars: e for e in after.eqns if e.primitive is not fusion}
+    for equation in after.eqns:
+        if equation.primitive is fusion:
+            verify_fusion(equation)
+        elif classify(equation).role not in BARE:
+            fail(f"`{equation.primitive.name}` is in no fusion.", equation)
+    alive = drop_dead(before, [True] * len(before.outvars))[0]
+    effects = [(e.primitive, e.outvars) for e in alive.eqns if e.effects]
+    if effects != [(e.primitive, e.outvars) for e in after.eqns if e.effects]:
+        fail("Fusion changed the effects of the program or their order.")
+    for equation in alive.eqns:
+        role = classify(equation).role
+        if role == BARRIER and equation.outvars not in bare:
+            fail("A barrier went away.", equation)
+        if role == CONTROL and equation.primitive is not fusion and not equation.effects:
+            inner = subjaxprs(bare[equation.outvars].params)
+            for first, second in zip(subjaxprs(equation.params), inner, strict=True):
+                verify_fused(first, second)
+    return after
+
+
+def verify_fusion(equation: Equation) -> None:
+    """The kind, the hero and the spaces of one fusion."""
+    kind, position, inner = (equation.params[name] for name in ("kind", "hero", "jaxpr"))
+    if kind not in KINDS:
+        fail(f"There is no kind of fusion `{kind}`.", equation)
+    facts = [library_facts(kind, e) for e in inner.eqns]
+    for e, f in zip(inner.eqns, facts, strict=True):
+        if f.role in BARE:
+            fail(f"`{e.primitive.name}` stands in a fusion of kind {kind}.", equation)
+    if not inner.outvars:
+        fail("A fusion has no results.", equation)
+    hero = None
+    if position is not None:
+        if not 0 <= position < len(inner.eqns):
+            fail(f"The hero is equation {position} of {len(inner.eqns)}.", equation)
+        hero = facts[position]
+    _check_memory_operands(equation, inner, facts)
+    if kind in ("loop", "gather", "alias"):
+        _check_loop(equation, kind, inner, facts, hero)
+        return
+    if hero is None:
+        fail(f"A fusion of kind {kind} has no hero.", equation)
+    if kind in REDUCTIONS:
+        _check_reduction(equation, kind, inner, facts, hero)
+    elif kind == "slices":
+        if any(e.primitive not in (slice_, split) for e in _makers(inner)):
+            fail("A result of a fusion of slices is no slice.", equation)
+    else:
+        _check_hero(equation, kind, inner, facts, position)
+
+
+def library_facts(kind: str, equation: Equation) -> Facts:
+    """As `classify`, but the hero of a library fusion is one."""
+    found = classify(equation)
+    return Facts(HERO, "library", closed=None) if kind == "library" and found.role == "library" else found
+
+
+def _check_memory_operands(equation: Equation, inner: Jaxpr, facts: list[Facts]) -> None:
+    given = {*inner.invars, *inner.constvars}
+    for e, f in zip(inner.eqns, facts, strict=True):
+        for number, atom in enumerate(e.invars):
+            closed = f.closed is None or number in f.closed
+            if closed and type(atom) is Var and atom not in given:
+                fail(
+                    f"Operand {number} of `{e.primitive.name}` must be in memory, but is made in the fusion.", equation
+                )
+
+
+def _check_loop(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], hero: Facts | None) -> None:
+    if any(f.role == HERO and f.kind not in ("loop", "alias") for f in facts):
+        fail(f"A hero stands in a fusion of kind {kind}.", equation)
+    if kind == "alias" and not all(f.alias for f in facts):
+        fail("An equation of an alias does more than show bytes under another shape.", equation)
+    if kind == "gather" and (hero is None or hero.role != LOOKUP):
+        fail("The hero of a gather is no gather.", equation)
+    if kind != "alias" and len({space_of(v) for v in inner.outvars}) != 1:
+        fail(f"The results of a fusion of kind {kind} have different spaces.", equation)
+
+
+def _check_reduction(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], hero: Facts) -> None:
+    full, folded = hero.full, hero.folded
+    assert full is not None and folded is not None
+    if hero.kind != kind and not (kind == "row" and hero.kind == "all"):
+        fail(f"The hero folds as {hero.kind}, the fusion says {kind}.", equation)
+    kept = tuple(d for i, d in enumerate(full) if i not in folded)
+    for v in inner.outvars:
+        if space_of(v) not in (full, kept):
+            fail(f"A result has space {space_of(v)}, which is neither {full} nor {kept}.", equation)
+    after: set[Var] = set()  # what depends on a fold
+    for e, f in zip(inner.eqns, facts, strict=True):
+        depends = any(type(a) is Var and a in after for a in e.invars)
+        if f.role == HERO and ((f.full, f.folded) != (full, folded) or f.kind not in REDUCTIONS):
+            fail(f"`{e.primitive.name}` does not fold as the hero does.", equation)
+        if depends and not _stays_in_rows(e, f, full, kept, kind == "row"):
+            fail(f"`{e.primitive.name}` leaves the space of the fold it depends on.", equation)
+        if f.role == HERO or depends:
+            after.update(e.outvars)
+
+
+def _stays_in_rows(e: Equation, f: Facts, full: Space, kept: Space, rows: bool) -> bool:
+    space = space_of(e.outvars[0])
+    if f.role == HERO:
+        return rows
+    if f.role == POINTWISE or f.trivial:
+        return space == kept or (rows and space == full)
+    if f.role != EXPAND or not rows or space != full:
+        return False
+    operand: Any = e.invars[0].aval
+    return leading(operand, e.outvars[0].aval, e.params["broadcast_dimensions"], kept)  # type: ignore[arg-type]
+
+
+def _check_hero(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], position: int) -> None:
+    leader = inner.eqns[position]
+    if facts[position].kind != kind:
+        fail(f"The hero leads a {facts[position].kind}, the fusion says {kind}.", equation)
+    space = space_of(leader.outvars[0])
+    after: set[Any] = set()
+    for e, f in zip(inner.eqns, facts, strict=True):
+        depends = any(type(a) is Var and a in after for a in e.invars)
+        if f.role == HERO and e is not leader:
+            if kind != "transpose" or e.primitive is not leader.primitive or e.params != leader.params:
+                fail(f"`{e.primitive.name}` is a second hero.", equation)
+        if depends and (kind in ALONE or not (f.role == POINTWISE or f.trivial) or space_of(e.outvars[0]) != space):
+            fail(f"`{e.primitive.name}` follows the hero but not at its index.", equation)
+        if f.role == HERO or depends:
+            after.update(e.outvars)
+    for v in inner.outvars:
+        if kind in ALONE and v not in leader.outvars:
+            fail(f"A fusion of kind {kind} has a result besides its hero's.", equation)
+        if kind in WITH_EPILOGUE and space_of(v) != space:
+            fail("A result does not have the hero's space.", equation)
+
+
+def _makers(inner: Jaxpr) -> list[Equation]:
+    results = {v for v in inner.outvars if type(v) is Var}
+    return [e for e in inner.eqns if not results.isdisjoint(e.outvars)]
+
+
+def space_of(atom: Any) -> Space:
+    return squeezed(getattr(atom.aval, "shape", ()))
+
+
+def _same_atoms(first: Any, second: Any) -> bool:
+    return len(first) == len(second) and all(
+        a is b or (type(a) is Literal and type(b) is Literal and a.aval == b.aval)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def fail(what: str, equation: Equation | None = None) -> NoReturn:
+    raise InternalError(what, stage="fuse", text=None if equation is None else equation_text(equation))

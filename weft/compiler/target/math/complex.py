@@ -1,0 +1,327 @@
+"""Functions of complex numbers, given as two terms.
+
+Sums and products are those of the parts. The others are written for float64 parts; complex64 is computed there and
+rounded, which keeps their intermediate results from overflowing or cancelling in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from weft.compiler.target.math import exponential, inverse, logarithm, trigonometric
+from weft.compiler.target.math.term import Operand, Term, two_product
+
+
+class Complex(NamedTuple):
+    """A real and an imaginary part."""
+
+    re: Term
+    im: Term
+
+
+def of_parts(re: Operand, im: Operand, like: Term) -> Complex:
+    """A complex number from terms or constants."""
+    return Complex(*(part if isinstance(part, Term) else like.of(part) for part in (re, im)))
+
+
+def chosen(condition: Term, yes: Complex, no: Complex) -> Complex:
+    """One or the other, part by part."""
+    return Complex(condition.select(yes.re, no.re), condition.select(yes.im, no.im))
+
+
+def _is_infinite(x: Term) -> Term:
+    return abs(x).equals(math.inf)
+
+
+def add(a: Complex, b: Complex) -> Complex:
+    return Complex(a.re + b.re, a.im + b.im)
+
+
+def sub(a: Complex, b: Complex) -> Complex:
+    return Complex(a.re - b.re, a.im - b.im)
+
+
+def neg(a: Complex) -> Complex:
+    return Complex(-a.re, -a.im)
+
+
+def mul(a: Complex, b: Complex) -> Complex:
+    return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+
+
+def div(a: Complex, b: Complex) -> Complex:
+    """Smith's way: divided by the greater part of the divisor first, so that squares do not overflow."""
+    flat = abs(b.re) >= abs(b.im)
+    ratio = flat.select(b.im, b.re) / flat.select(b.re, b.im)
+    scale = 1 / flat.select(b.re + b.im * ratio, b.im + b.re * ratio)
+    re = flat.select(a.re + a.im * ratio, a.re * ratio + a.im) * scale
+    im = flat.select(a.im - a.re * ratio, a.im * ratio - a.re) * scale
+    zero = (abs(b.re) + abs(b.im)).equals(0.0)
+    none = abs(b.re)
+    return chosen(zero, Complex(a.re / none, a.im / none), Complex(re, im))
+
+
+def whole_power(a: Complex, exponent: int) -> Complex:
+    """By repeated squaring, every product rounded."""
+    left, base = abs(exponent), a
+    power = of_parts(1.0, 0.0, a.re)
+    while left:
+        if left & 1:
+            power = mul(power, base)
+        left >>= 1
+        if left:
+            base = mul(base, base)
+    return div(of_parts(1.0, 0.0, a.re), power) if exponent < 0 else power
+
+
+def absolute(a: Complex) -> Term:
+    """The magnitude: infinite if a part is, even next to nan."""
+    x, y = abs(a.re), abs(a.im)
+    steep = y > x
+    most, least = steep.select(y, x), steep.select(x, y)
+    huge, tiny = most > 2.0**500, most < 2.0**-500
+    scale = huge.select(most.of(2.0**-600), tiny.select(most.of(2.0**600), 1.0))
+    unscale = huge.select(most.of(2.0**600), tiny.select(most.of(2.0**-600), 1.0))
+    most, least = most * scale, least * scale
+    square, low = two_product(most, most)
+    total = square + least * least
+    low = low + least.fma(least, square - total)
+    root = total.sqrt()
+    # What was rounded off before the root, as one step of Newton's method.
+    fine = root + total.equals(0.0).select(0.0, (root.fma(-root, total) + low) / (root + root))
+    fine = _is_infinite(root).select(root, fine) * unscale
+    infinite = _is_infinite(a.re) | _is_infinite(a.im)
+    return infinite.select(math.inf, (a.re.is_nan() | a.im.is_nan()).select(math.nan, fine))
+
+
+def sign(a: Complex) -> Complex:
+    """Scaled to magnitude 1; 0 stays."""
+    size = absolute(a)
+    zero = size.equals(0.0)
+    made = div(a, of_parts(zero.select(1.0, size), 0.0, size))
+    return chosen(zero, of_parts(0.0, 0.0, size), made)
+
+
+def exp(a: Complex) -> Complex:
+    """e**re * (cos(im) + i*sin(im)), where the power alone may overflow."""
+    e = exponential.exp(a.re.at_most(709.0))
+    more = exponential.exp((a.re - 709).at_least(0.0))
+    s, c = trigonometric.sin_cos(a.im)
+    made = Complex(c * e * more, s * e * more)
+    made = chosen(a.im.equals(0.0), Complex(e * more, a.im), made)
+    unknown = a.im.is_nan() | _is_infinite(a.im)
+    made = chosen(unknown & a.re.equals(-math.inf), of_parts(0.0, 0.0, e), made)
+    return chosen(unknown & a.re.equals(math.inf), of_parts(math.inf, math.nan, e), made)
+
+
+def exp2(a: Complex) -> Complex:
+    """2**a."""
+    return exp(Complex(a.re * math.log(2), a.im * math.log(2)))
+
+
+def expm1(a: Complex) -> Complex:
+    """e**a - 1: expm1(re)*cos(im) - 2*sin(im/2)**2 has the digits that the difference loses."""
+    half = trigonometric.sin(a.im * 0.5)
+    s, c = trigonometric.sin_cos(a.im)
+    less = exponential.expm1(a.re)
+    re = less * c - 2 * half * half
+    im = exponential.exp(a.re) * s
+    return chosen(a.im.equals(0.0), Complex(less, a.im), Complex(re, im))
+
+
+def _log_of_size(a: Complex) -> Term:
+    x, y = abs(a.re), abs(a.im)
+    steep = y > x
+    most, least = steep.select(y, x), steep.select(x, y)
+    ratio = least / most.equals(0.0).select(1.0, most)
+    near = (most > 0.5) & (most < 2.0)
+    # Near 1 the logarithm is that of 1 + (|a|**2 - 1).
+    excess = least.fma(least, (most - 1) * (most + 1))
+    total = logarithm.log1p(near.select(excess, ratio * ratio)) * 0.5
+    made = near.select(total, logarithm.log(most) + total)
+    return (_is_infinite(a.re) | _is_infinite(a.im)).select(math.inf, made)
+
+
+def log(a: Complex) -> Complex:
+    """log|a| + i*angle."""
+    return Complex(_log_of_size(a), inverse.atan2(a.im, a.re))
+
+
+def log1p(a: Complex) -> Complex:
+    """log(1 + a)."""
+    small = (abs(a.re) < 0.5) & (abs(a.im) < 0.5)
+    near = logarithm.log1p(a.re.fma(a.re, 2 * a.re) + a.im * a.im) * 0.5
+    moved = Complex(1 + a.re, a.im)
+    return Complex(small.select(near, _log_of_size(moved)), inverse.atan2(a.im, moved.re))
+
+
+def logistic(a: Complex) -> Complex:
+    """1 / (1 + e**-a)."""
+    e = exp(neg(a))
+    return div(of_parts(1.0, 0.0, a.re), Complex(1 + e.re, e.im))
+
+
+def sqrt(a: Complex) -> Complex:
+    """The root with a real part that is not negative."""
+    x, y = abs(a.re), abs(a.im)
+    most = (x > y).select(x, y)
+    huge, tiny = most > 2.0**1000, most < 2.0**-1000
+    scale = huge.select(most.of(2.0**-4), tiny.select(most.of(2.0**100), 1.0))
+    unscale = huge.select(most.of(2.0**2), tiny.select(most.of(2.0**-50), 1.0))
+    re, im = a.re * scale, a.im * scale
+    size = absolute(Complex(re, im))
+    t = ((abs(re) + size) * 0.5).sqrt()
+    zero = most.equals(0.0)
+    other = y * scale * 0.5 / zero.select(1.0, t)
+    right = a.re >= 0.0
+    made = Complex(right.select(t, other) * unscale, (right.select(other, t) * unscale).copysign(a.im))
+    made = chosen(zero, Complex(x, a.im), made)
+    unknown = a.re.is_nan() | a.im.is_nan()
+    made = chosen(unknown, of_parts(math.nan, math.nan, x), made)
+    zero_im = a.im.is_nan().select(math.nan, x.of(0).copysign(a.im))
+    right_end = of_parts(math.inf, zero_im, x)
+    left_end = of_parts(a.im.is_nan().select(math.nan, x.of(0)), x.of(math.inf).copysign(a.im), x)
+    ending = chosen(a.re < 0, left_end, right_end)
+    made = chosen(_is_infinite(a.re), ending, made)
+    return chosen(_is_infinite(a.im), of_parts(math.inf, a.im, x), made)
+
+
+def rsqrt(a: Complex) -> Complex:
+    """1 / sqrt(a)."""
+    return div(of_parts(1.0, 0.0, a.re), sqrt(a))
+
+
+def pow(a: Complex, b: Complex) -> Complex:
+    """e**(b*log(a)); anything to 0 is 1, and 0 to what has a positive real part is 0."""
+    made = exp(mul(b, log(a)))
+    zero = a.re.equals(0.0) & a.im.equals(0.0)
+    none = b.re.equals(0.0) & b.im.equals(0.0)
+    fine = (b.re > 0.0) & b.im.equals(0.0)
+    nothing = fine.select(a.re.of(0), math.nan)
+    made = chosen(zero, Complex(nothing, nothing), made)
+    return chosen(none, of_parts(1.0, 0.0, a.re), made)
+
+
+def sinh(a: Complex) -> Complex:
+    """sinh(re)*cos(im) + i*cosh(re)*sin(im)."""
+    s, c = trigonometric.sin_cos(a.im)
+    sh, ch = exponential.sinh(a.re), exponential.cosh(a.re)
+    return Complex(sh * c, a.im.equals(0.0).select(a.im, ch * s))
+
+
+def cosh(a: Complex) -> Complex:
+    """cosh(re)*cos(im) + i*sinh(re)*sin(im)."""
+    s, c = trigonometric.sin_cos(a.im)
+    sh, ch = exponential.sinh(a.re), exponential.cosh(a.re)
+    still = a.re.equals(0.0) | a.im.equals(0.0)
+    return Complex(ch * c, still.select(a.re * a.im, sh * s))
+
+
+def tanh(a: Complex) -> Complex:
+    """Kahan's way: with t = tan(im) and s = sinh(re); far from 0 it is 1 up to e**(-2|re|)."""
+    t = trigonometric.tan(a.im)
+    far = abs(a.re) > 20.0
+    s = exponential.sinh(far.select(0.0, a.re))
+    beta = t.fma(t, 1.0)
+    below = (beta * s).fma(s, 1.0)
+    near = Complex(beta * (s.fma(s, 1.0)).sqrt() * s / below, t / below)
+    # tan at its pole is infinite in neither float, but its square may be.
+    small = exponential.exp(-abs(a.re))
+    sine, cosine = trigonometric.sin_cos(a.im)
+    away = Complex(a.re.of(1).copysign(a.re), 4 * sine * cosine * small * small)
+    unknown = a.im.is_nan() | _is_infinite(a.im)
+    away = chosen(unknown, of_parts(away.re, 0.0, t), away)
+    return chosen(far, away, near)
+
+
+def _turned_left(a: Complex) -> Complex:
+    """i*a."""
+    return Complex(-a.im, a.re)
+
+
+def _turned_right(a: Complex) -> Complex:
+    """-i*a."""
+    return Complex(a.im, -a.re)
+
+
+def sin(a: Complex) -> Complex:
+    """-i*sinh(i*a)."""
+    return _turned_right(sinh(_turned_left(a)))
+
+
+def cos(a: Complex) -> Complex:
+    """cosh(i*a)."""
+    return cosh(_turned_left(a))
+
+
+def tan(a: Complex) -> Complex:
+    """-i*tanh(i*a)."""
+    return _turned_right(tanh(_turned_left(a)))
+
+
+def asin(a: Complex) -> Complex:
+    """Kahan's way: from the roots of 1 - a and 1 + a, which keeps both branch cuts."""
+    below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
+    re = inverse.atan2(a.re, below.re * above.re - below.im * above.im)
+    return Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
+
+
+def acos(a: Complex) -> Complex:
+    """Kahan's way, as `asin`."""
+    below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
+    re = 2 * inverse.atan2(below.re, above.re)
+    return Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
+
+
+def acosh(a: Complex) -> Complex:
+    """Kahan's way, from the roots of a - 1 and a + 1."""
+    below, above = sqrt(Complex(a.re - 1, a.im)), sqrt(Complex(a.re + 1, a.im))
+    re = logarithm.asinh(below.re * above.re + below.im * above.im)
+    return Complex(re, 2 * inverse.atan2(below.im, above.re))
+
+
+def asinh(a: Complex) -> Complex:
+    """i*asin(-i*a)."""
+    return _turned_left(asin(_turned_right(a)))
+
+
+def atanh(a: Complex) -> Complex:
+    """log((1 + a)/(1 - a))/2 by its parts."""
+    less, more = 1 - a.re, 1 + a.re
+    square = a.im * a.im
+    re = logarithm.log1p(4 * a.re / (less * less + square)) * 0.25
+    im = inverse.atan2(2 * a.im, less * more - square) * 0.5
+    huge = (abs(a.re) > 2.0**500) | (abs(a.im) > 2.0**500)
+    right_angle = a.im.of(0.5 * math.pi).copysign(a.im)
+    return chosen(huge, Complex(a.re.of(0).copysign(a.re), right_angle), Complex(re, im))
+
+
+def atan(a: Complex) -> Complex:
+    """-i*atanh(i*a)."""
+    return _turned_right(atanh(_turned_left(a)))
+
+
+def atan2(y: Complex, x: Complex) -> Complex:
+    """-i*log((x + i*y)/sqrt(x*x + y*y))."""
+    size = sqrt(add(mul(x, x), mul(y, y)))
+    return _turned_right(log(div(add(x, _turned_left(y)), size)))
+
+
+def less(a: Complex, b: Complex) -> Term:
+    """Ordered by real, then imaginary part; false next to nan."""
+    return (a.re < b.re) | (a.re.equals(b.re) & (a.im < b.im))
+
+
+def greatest(a: Complex, b: Complex) -> Complex:
+    """The greater in that order; a number with nan in it wins, the first of two."""
+    return chosen(less(a, b) & ~_unknown(a) | (_unknown(b) & ~_unknown(a)), b, a)
+
+
+def least(a: Complex, b: Complex) -> Complex:
+    """The lesser in that order; a number with nan in it wins, the first of two."""
+    return chosen(less(b, a) & ~_unknown(a) | (_unknown(b) & ~_unknown(a)), b, a)
+
+
+def _unknown(a: Complex) -> Term:
+    return a.re.is_nan() | a.im.is_nan()

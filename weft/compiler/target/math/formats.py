@@ -1,0 +1,178 @@
+"""Floats shorter than float32: in lanes each is the float32 of the same value, in memory its own bits.
+
+Arithmetic is done in float32 and rounded to the format once, to nearest, halfway to even: that is `rounded`. The bits
+are needed only for memory, for neighbours and for reading bits as another type.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import NamedTuple
+
+from weft.compiler.target.llvm import float_, half, i16
+from weft.compiler.target.math.term import Term
+
+QUIET = 0x00400000
+INFINITE = 0x7F800000
+
+
+class Format(NamedTuple):
+    """Widths and encodings of a float below 32 bits."""
+
+    name: str
+    exponent: int
+    mantissa: int
+    bias: int
+    # Whether there are infinities; the code of nan (None if there is none); whether the sign of zero exists.
+    infinite: bool
+    nan: int | None
+    signed_zero: bool
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element, with the sign."""
+        return 1 + self.exponent + self.mantissa
+
+    @property
+    def lowest_exponent(self) -> int:
+        """The exponent of the smallest normal number."""
+        return 1 - self.bias
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        top = (1 << self.exponent) - 1
+        fraction = (1 << self.mantissa) - 1
+        if self.infinite:
+            top -= 1
+        elif self.nan is not None and self.nan < 1 << (self.bits - 1):
+            fraction -= 1
+        return math.ldexp((1 << self.mantissa) + fraction, top - self.bias - self.mantissa)
+
+
+@functools.cache
+def format_of(name: str) -> Format:
+    """The format of a dtype by its name: float16, bfloat16, float8_e4m3fn, ..."""
+    if name == "bfloat16":
+        return Format(name, 8, 7, 127, True, 0x7FC0, True)
+    if name == "float16":
+        return Format(name, 5, 10, 15, True, 0x7E00, True)
+    found = re.fullmatch(r"float(\d)_e(\d)m(\d)(b(\d+))?(fn|fnu|fnuz)?", name)
+    assert found is not None, name
+    exponent, mantissa, special = int(found[2]), int(found[3]), found[6]
+    bias = int(found[5]) if found[5] else (1 << (exponent - 1)) - 1
+    if special == "fnuz":
+        bias += not found[5]
+        return Format(name, exponent, mantissa, bias, False, 0x80, False)
+    if special is None:
+        quiet = ((1 << exponent) - 1) << mantissa | 1 << (mantissa - 1)
+        return Format(name, exponent, mantissa, bias, True, quiet, True)
+    return Format(name, exponent, mantissa, bias, False, 0x7F if found[1] == "8" else None, True)
+
+
+EXPONENT_ONLY = "float8_e8m0fnu"
+
+
+def rounded(x: Term, name: str) -> Term:
+    """float32 rounded to the numbers of a format."""
+    if name == "float16":
+        f = x.function
+        return Term(f, f.fpext(f.fptrunc(x.value, x.typed(half)), x.type))
+    if name == EXPONENT_ONLY:
+        return _rounded_to_powers(x)
+    raw = x.raw()
+    form = format_of(name)
+    drop = 23 - form.mantissa
+    last = raw.lshr(drop) & 1
+    kept = ((raw + ((1 << (drop - 1)) - 1) + last) & -(1 << drop)).cooked()
+    if name == "bfloat16":  # exponents are those of float32, so overflow and denormal numbers need no case
+        return x.is_nan().select((raw | QUIET).cooked(), kept)
+    size = abs(kept)
+    # The sum with a number whose last bit weighs as much as the smallest number of the format rounds to it.
+    step = 2.0 ** (form.lowest_exponent - form.mantissa + 23)
+    small = (abs(x) + step) - step
+    size = (abs(x) < 2.0**form.lowest_exponent).select(small, size)
+    beyond = math.inf if form.infinite else math.nan if form.nan is not None else form.largest
+    size = (size > form.largest).select(beyond, size)
+    made = size.copysign(x)
+    if not form.signed_zero:
+        made = size.equals(0.0).select(0.0, made)
+    return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else 0.0, made)
+
+
+def _rounded_to_powers(x: Term) -> Term:
+    """The nearest power of two; zero, negative numbers and what is too large are nan."""
+    bits = _power_code(x)
+    return _power_of_code(bits)
+
+
+def _power_code(x: Term) -> Term:
+    # Halfway is rounded up. Numbers below the least power are nearest to it; its own code is 0.
+    code = (x.raw() + QUIET).lshr(23)
+    return ((x > 0.0) & (x < math.inf)).select(code, 255)
+
+
+def _power_of_code(code: Term) -> Term:
+    power = code.equals(0).select(QUIET, code << 23).cooked()
+    return code.equals(255).select(math.nan, power)
+
+
+def to_bits(x: Term, name: str) -> Term:
+    """The bits of a number that has been rounded to the format, in a byte or two."""
+    f = x.function
+    if name == "float16":
+        return Term(f, f.bitcast(f.fptrunc(x.value, x.typed(half)), x.typed(i16)))
+    raw = x.raw()
+    if name == "bfloat16":
+        return raw.lshr(16).narrow(16)
+    if name == EXPONENT_ONLY:
+        return _power_code(x).narrow(8)
+    form = format_of(name)
+    # A power of two turns the bias of float32 into that of the format; its denormal numbers become float32's.
+    code = (abs(x) * 2.0 ** (form.bias - 127)).raw().lshr(23 - form.mantissa)
+    if form.infinite:
+        code = abs(x).equals(math.inf).select(((1 << form.exponent) - 1) << form.mantissa, code)
+    sign = raw.lshr(31) << (form.bits - 1)
+    if form.nan is not None:
+        code = x.is_nan().select(form.nan, code)
+        if not form.signed_zero:
+            sign = x.is_nan().select(0, sign)
+    return (code | sign).narrow(8)
+
+
+def from_bits(bits: Term, name: str) -> Term:
+    """The number that bits of the format are, as float32."""
+    f = bits.function
+    if name == "float16":
+        return Term(f, f.fpext(f.bitcast(bits.value, bits.typed(half)), bits.typed(float_)))
+    code = bits.wide(32, signed=False)
+    if name == "bfloat16":
+        return (code << 16).cooked()
+    if name == EXPONENT_ONLY:
+        return _power_of_code(code)
+    form = format_of(name)
+    size_bits = form.bits - 1
+    size = code & ((1 << size_bits) - 1)
+    made = (size << (23 - form.mantissa)).cooked() * 2.0 ** (127 - form.bias)
+    if form.infinite:
+        top = ((1 << form.exponent) - 1) << form.mantissa
+        made = (size >= top).select(size.equals(top).select(made.of(math.inf), math.nan), made)
+    sign = (code.lshr(size_bits) & 1) << 31
+    if form.nan is not None and not form.signed_zero:
+        return code.equals(form.nan).select(math.nan, (made.raw() | sign).cooked())
+    if form.nan is not None and not form.infinite:
+        made = size.equals(form.nan).select(math.nan, made)
+    return (made.raw() | sign).cooked()
+
+
+def half_from_double(x: Term) -> Term:
+    """float64 rounded once to float16, as float32: by way of float32, rounded to odd so that no halfway is made up."""
+    short = x.short()
+    back = short.long()
+    raw = short.raw()
+    raw = (abs(back) > abs(x)).select(raw - 1, raw)
+    odd = (raw | 1).cooked()
+    inexact = (back < x) | (back > x)
+    return rounded(inexact.select(odd, short), "float16")

@@ -1,0 +1,131 @@
+"""Integers over lanes. Those below a byte are kept in one, extended from their own width after each operation."""
+
+from __future__ import annotations
+
+import math
+
+from weft.compiler.target.llvm import double, float_, i128, vector
+from weft.compiler.target.math.term import BIAS, MANTISSA, SMALLEST_NORMAL, Term
+
+
+def wrapped(x: Term, bits: int, signed: bool) -> Term:
+    """The low bits of a byte as a number of fewer bits."""
+    if bits >= x.bits:
+        return x
+    if not signed:
+        return x & ((1 << bits) - 1)
+    unused = x.bits - bits
+    return (x << unused) >> unused
+
+
+def code(x: Term, bits: int) -> Term:
+    """The bits of a number, without copies of its sign above them."""
+    return x if bits >= x.bits else x & ((1 << bits) - 1)
+
+
+def quotient(x: Term, y: Term, signed: bool) -> Term:
+    """Cut towards zero; by zero it is -1 (all bits set), and the most negative number by -1 is itself."""
+    zero = y.equals(0)
+    safe = zero.select(1, y)
+    if not signed:
+        return zero.select(-1, _divided(x, safe, signed))
+    minus = y.equals(-1)
+    return zero.select(-1, minus.select(0 - x, _divided(x, minus.select(1, safe), signed)))
+
+
+def remainder(x: Term, y: Term, signed: bool) -> Term:
+    """Of the same division; modulo zero a number is itself."""
+    zero = y.equals(0)
+    safe = zero.select(1, y)
+    if signed:
+        safe = y.equals(-1).select(1, safe)
+    return zero.select(x, x - _divided(x, safe, signed) * safe)
+
+
+def _divided(x: Term, y: Term, signed: bool) -> Term:
+    """A quotient that exists. Processors divide vectors of floats only; up to 32 bits their quotients are exact."""
+    f = x.function
+    if not x.type.is_vector or x.bits == 64:
+        return Term(f, (f.sdiv if signed else f.udiv)(x.value, y.value))
+    element = double if x.bits == 32 else float_
+    kind = x.typed(element)
+    to_float, to_integer = (f.sitofp, f.fptosi) if signed else (f.uitofp, f.fptoui)
+    ratio = f.fdiv(to_float(x.value, kind), to_float(y.value, kind))
+    return Term(f, to_integer(ratio, x.type))
+
+
+def shifted(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> Term:
+    """Bits moved "left", or right with zeros ("logical") or copies of the top bit ("arithmetic") moving in."""
+    amount = code(amount, bits)
+    inside = amount.below(bits)
+    safe = inside.select(amount, 0)
+    if direction == "left":
+        made = inside.select(code(x, bits) << safe, 0)
+    elif direction == "logical":
+        made = inside.select(code(x, bits).lshr(safe), 0)
+    else:  # the top bit of the width counts as the sign, of unsigned numbers too
+        made = wrapped(x, bits, True) >> inside.select(amount, bits - 1)
+    return wrapped(made, bits, signed)
+
+
+def upper_product(x: Term, y: Term, bits: int, signed: bool) -> Term:
+    """The upper half of the product in twice the width."""
+    if bits < 8:
+        return wrapped((x * y) >> bits if signed else (x * y).lshr(bits), bits, signed)
+    wide = i128 if bits == 64 else None
+    if wide is None:
+        return (x.wide(2 * bits, signed) * y.wide(2 * bits, signed)).lshr(bits).narrow(bits)
+    f, kind = x.function, vector(i128, x.type.count)
+    extend = f.sext if signed else f.zext
+    product = Term(f, f.mul(extend(x.value, kind), extend(y.value, kind)))
+    return product.lshr(64).narrow(64)
+
+
+def population(x: Term, bits: int) -> Term:
+    """How many bits are set."""
+    return Term(x.function, x.function.ctpop(code(x, bits).value))
+
+
+def leading_zeros(x: Term, bits: int) -> Term:
+    """How many zeros stand before the first bit that is set."""
+    counted = Term(x.function, x.function.ctlz(code(x, bits).value))
+    return counted if bits >= x.bits else counted - (x.bits - bits)
+
+
+def float_remainder(x: Term, y: Term) -> Term:
+    """The exact rest of the division cut towards zero, with the sign of x.
+
+    Each turn takes off a multiple of y times a power of two that is exact, so quotients of any size end; one of few
+    digits, which is the usual one, takes one turn.
+    """
+    bits = x.bits
+    mantissa = MANTISSA[bits]
+    f = x.function
+    divisor = abs(y)
+    usual = (abs(x) < math.inf) & (divisor > 0.0) & (divisor < math.inf)
+    divisor = usual.select(divisor, 1.0)
+    # The exponent that a denormal number would have.
+    lifted = (divisor * 2.0**mantissa).raw().lshr(mantissa) - mantissa
+    exponent = (divisor < SMALLEST_NORMAL[bits]).select(lifted, divisor.raw().lshr(mantissa))
+    with f.repeat(usual.select(abs(x), 0.0).value) as turn:
+        rest = Term(f, turn.values[0])
+        apart = rest.raw().lshr(mantissa) - exponent - (mantissa - 2)
+        apart = (apart > 0).select(apart, 0)
+        # The power may be greater than any float, so it is applied in three parts.
+        half = apart.lshr(1)
+        quarter = half.lshr(1)
+        multiple = divisor * _power(half, bits) * _power(quarter, bits) * _power(apart - half - quarter, bits)
+        step = (rest / multiple).trunc()
+        rest = step.fma(-multiple, rest)
+        # The quotient may have been rounded up to a whole number.
+        rest = (rest < 0.0).select(rest + multiple, rest)
+        turn.again((rest >= divisor).any(), rest.value)
+    made = Term(f, turn.results[0]).copysign(x)
+    made = usual.select(made, x)
+    wrong = ~(abs(x) < math.inf) | y.equals(0.0) | y.is_nan()
+    return wrong.select(math.nan, made)
+
+
+def _power(n: Term, bits: int) -> Term:
+    """2**n of an integer."""
+    return ((n + BIAS[bits]) << MANTISSA[bits]).cooked()
