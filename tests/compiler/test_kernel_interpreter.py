@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compiler import kernels
-from tests.compiler.running import MACHINES, assert_compiles, interpreted, numbers
+from tests.compiler.running import MACHINES, assert_compiles, compiled, interpreted, numbers
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
@@ -16,7 +16,7 @@ from weft.compiler.kernel.ir import Compute, Index, Kernel, Kind, Load, Loop, St
 from weft.compiler.target.cpu.link import Tier
 
 RNG = np.random.default_rng(0)
-SIZES = (0, 1, 5, 16, 37, 100)
+SIZES = (0, 1, 16, 37)
 DTYPES = ("float32", "float64", "int32", "int8", "uint16", "complex64")
 
 
@@ -31,7 +31,7 @@ def machine(request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_map(machine: Any, dtype: str) -> None:
-    for size, width in [(0, 16), (1, 16), (37, 8), (1024, 16), (5000, 16), (5001, 1)]:
+    for size, width in [(0, 16), (1, 16), (37, 8), (1024, 16), (2100, 16), (70, 1)]:
         a, b = numeric(dtype, size), numeric(dtype, size)
         kernel = kernels.fused_map(size, dtype, width)
         y = assert_compiles(kernel, [a, b, np.zeros(size, dtype)], machine, parts=3)[2]
@@ -42,10 +42,9 @@ def test_map(machine: Any, dtype: str) -> None:
 @pytest.mark.parametrize("columns", SIZES)
 def test_reductions(machine: Any, dtype: str, columns: int) -> None:
     x = numeric(dtype, 3 * columns).reshape(3, columns)
-    for width in (1, 8, 32):
+    for width in (1, 8, 16):
         rows = kernels.row_reduction(3, columns, dtype=dtype, width=width)
-        assert_compiles(rows, [x, np.ones(3, dtype)], machine, tier=Tier.QUICK)
-        (_, y) = interpreted(rows, [x, np.ones(3, dtype)])
+        (_, y) = assert_compiles(rows, [x, np.ones(3, dtype)], machine, tier=Tier.QUICK)
         np.testing.assert_array_equal(y, x.sum(1, dtype=dtype))
         down = kernels.column_reduction(3, columns, dtype, width)
         (_, y) = assert_compiles(down, [x, np.ones(columns, dtype)], machine, tier=Tier.QUICK)
@@ -90,7 +89,8 @@ def test_softmax(machine: Any) -> None:
         kernel = kernels.softmax(5, columns)
         expected = np.exp(x - x.max(1, keepdims=True))
         expected /= expected.sum(1, keepdims=True)
-        np.testing.assert_allclose(interpreted(kernel, [x, np.zeros_like(x)])[1], expected, 1e-5)
+        np.testing.assert_allclose(interpreted(kernel, [x, np.zeros_like(x)])[1], expected, 1e-6)
+        np.testing.assert_allclose(compiled(kernel, [x, np.zeros_like(x)], machine, parts=2)[1], expected, 1e-6)
 
 
 # ------------------------------------------------------------------------------------------------- the language itself

@@ -150,7 +150,7 @@ lax.map(lambda v: (v[0] + v[1], v[0]), (i, x))
 lax.associative_scan(np.maximum, i, axis=1)
 lax.scan(lambda carry, key: (carry, random.uniform(key)), 0, random.split(random.key(0), 3))[1]
 lib.vmap(lambda n: lax.fori_loop(0, n, lambda k, v: v + k, 0))(j)
-lib.vmap(lambda v: lax.while_loop(lambda w: w < 3.0, lambda w: w * 2 + 1, v))(r)
+lib.vmap(lambda v: lax.while_loop(lambda w: w < 3.0, lambda w: w + 0.75, v))(r)
 lib.vmap(lambda v: lax.cond(v > 0, np.sin, np.cos, v))(r)
 lib.vmap(lambda n, v: lax.switch(n, [np.sin, np.cos, np.tan], v))(j, r)
 lib.vmap(lambda v: lax.scan(lambda a, e: (a + e, a * e), v[0], v))(x)

@@ -407,7 +407,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(tree.unflatten(treedef, replay(program, *residuals, *tree.leaves(cotangents))))
 
         function = custom_vjp(functools.wraps(fun)(value))
-        function.positional = lambda a, k: a  # type: ignore[method-assign]
+        function.positional = lambda args, kwargs: args  # type: ignore[method-assign]
         function.defvjp(forward, backward)
         return function(*args)
 

@@ -114,7 +114,7 @@ class JitFunction:
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(program.jaxpr, *operands)
         else:
-            results = context.trace.process(jit_primitive, operands, program.params)
+            results = context.trace.process(jit_primitive, operands, program.params)  # type: ignore[arg-type]
         return tree.unflatten(program.out_tree, results)
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
@@ -194,7 +194,7 @@ class JitFunction:
                 names = parameter_names(self._function, static[0]) or [str(i) for i in range(static[0])]
                 name = place if isinstance(place, str) else names[place]
                 raise UnhashableStaticArgumentError(
-                    f"{self._transformation} of {name_of(self._function)}: the static argument `{name}` is not hashable.",
+                    f"{self._transformation} of {name_of(self._function)}: static argument `{name}` is not hashable.",
                     received=f"{value!r} of type {kind.__name__}",
                     fix="pass a hashable value (a tuple for a list, a frozen dataclass), or make the argument dynamic",
                     at=user_line(),

@@ -9,7 +9,6 @@ from weft.api.flat import structure_differences
 from weft.base import tree
 from weft.base.errors import InvalidInputTypeError
 from weft.base.source import user_line
-from weft.ir.context import context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
 from weft.ops.call import jit as jit_primitive
@@ -100,7 +99,7 @@ class Compiled:
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),
                 )
-        results = context.trace.process(jit_primitive, (*traced._constants, *leaves), traced._params)
+        results = jit_primitive(*traced._constants, *leaves, **traced._params)
         return tree.unflatten(traced.out_tree, results)
 
 

@@ -51,6 +51,10 @@ class ExtendedDtype:
         """Bytes of one element."""
         return self.storage.itemsize
 
+    def physical(self, array: np.ndarray) -> np.ndarray:
+        """Elements in storage as the plain numbers they are made of, for printing."""
+        return array
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExtendedDtype) and type(self) is type(other) and self.name == other.name
 

@@ -158,7 +158,7 @@ def branch(
     joint = []
     for number, program in enumerate(programs):
         own = len(constants[number])
-        arguments = []
+        arguments: list[Var] = []
         for other, consts in enumerate(constants):
             arguments.extend(program.invars[:own] if other == number else [Var(type_of(c)) for c in consts])
         joint.append(program.replace(invars=[*arguments, *program.invars[own:]]))
@@ -225,9 +225,9 @@ def settle_carry(
     """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
     makes of them; anything else that changes is the user's error."""
     for _ in range(3):
-        types = [type_of(x) for x in init]
+        types: list[Any] = [type_of(x) for x in init]
         made = stage_body(types)
-        outs = [v.aval for v in made[0].outvars[:count]]
+        outs: list[Any] = [v.aval for v in made[0].outvars[:count]]
         if len(outs) == len(types) and all(a == b for a, b in zip(types, outs, strict=True)):
             return made, init
         if len(outs) != len(types):
@@ -441,7 +441,7 @@ def unroll_count(unroll: int | bool, length: int) -> int:
 
 def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
     """The one leading size of all xs, or `length`."""
-    sizes = {}
+    sizes: dict[Any, str] = {}
     for path, leaf in tree.leaves_with_path(xs):
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
         if not shape:
@@ -483,12 +483,11 @@ def scan_in_python(
 
 
 def stack_leading(parts: Sequence[Any]) -> Any:
+    shapes = [type_of(p).shape for p in parts]  # type: ignore[attr-defined]
     rows = [
-        broadcast_in_dim(
-            p, shape=(1, *type_of(p).shape), broadcast_dimensions=tuple(range(1, len(type_of(p).shape) + 1))
-        )
-        for p in parts
-    ]  # type: ignore[attr-defined]
+        broadcast_in_dim(p, shape=(1, *s), broadcast_dimensions=tuple(range(1, len(s) + 1)))
+        for p, s in zip(parts, shapes, strict=True)
+    ]
     return concatenate(*rows, dimension=0)
 
 
@@ -509,11 +508,11 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         blocks = [
             reshape(
                 slice_leading(x, 0, whole * batch_size),
-                new_sizes=(whole, batch_size, *type_of(x).shape[1:]),
+                new_sizes=(whole, batch_size, *type_of(x).shape[1:]),  # type: ignore[attr-defined]
                 dimensions=None,
             )
             for x in leaves
-        ]  # type: ignore[attr-defined]
+        ]
         done = scan(lambda _, x: ((), mapped(x)), (), tree.unflatten(treedef, blocks))[1]
         parts.append(
             tree.map(lambda y: reshape(y, new_sizes=(whole * batch_size, *y.shape[2:]), dimensions=None), done)

@@ -93,7 +93,7 @@ def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, Pa
     found: list[int] = []
     for v in parts.known.outvars[count:]:
         if v in places:
-            found.append(places[v])  # type: ignore[index]
+            found.append(places[v])
         else:
             found.append(~len(kept))
             kept.append(v)

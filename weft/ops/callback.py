@@ -110,7 +110,7 @@ class pure_callback(Callback):
         count = len(result_types)
         if vmap_method is None:
             raise MissingRuleError(
-                "pure_callback has no batch rule without a vmap_method: what the function does to a batch is not known.",
+                "pure_callback has no batch rule without a vmap_method: what the function does to a batch is unknown.",
                 fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
                 at=line(),
             )

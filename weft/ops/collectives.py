@@ -63,6 +63,11 @@ class AllReduce(Collective):
         raise NotImplementedError(f"{self.name} does not say how it reduces")
 
 
+def repeated_sum(x: Any, size: int) -> Any:
+    """The sum of `size` equal elements."""
+    return mul(x, np.array(size).astype(dtypes.storage(x.dtype)))
+
+
 @primitive
 class psum(AllReduce):
     """Sum over named axes."""
@@ -70,7 +75,7 @@ class psum(AllReduce):
     linear = (0,)
 
     def repeated(self, x: Any, size: int) -> Any:
-        return mul(x, np.array(size).astype(dtypes.storage(x.dtype)))
+        return repeated_sum(x, size)
 
     def reduced(self, x: Any, dim: int) -> Any:
         return reduce_sum(x, axes=(dim,))
@@ -172,7 +177,7 @@ class reduce_scatter(Collective):
         self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, tiled: bool, **params: Any
     ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        total = psum.repeated(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
+        total = repeated_sum(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
         if tiled:
             total = parted(total, scatter_dimension, axis.size)
         return total, scatter_dimension

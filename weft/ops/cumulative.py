@@ -30,29 +30,31 @@ from weft.ops.shape import ramp, reshape, rev
 from weft.sharding.factors import AxisFactors
 
 
-def prefixes(combine: Combine, arrays: Sequence[Any], axis: int) -> list[Any]:
-    """All prefixes of arrays along `axis`, combined by an associative `combine(left, right)` on lists of arrays.
+def prefixes(combine: Combine, arrays: Sequence[Any], axes: Sequence[int]) -> list[Any]:
+    """All prefixes of arrays, each along its axis, combined by an associative `combine(left, right)` on lists of them.
 
     Neighbours are combined in pairs and the prefixes of the pairs are found in the same way: they end at every second
     element, and the others need one more step. So the work is linear and the depth logarithmic in the size, which
     must be known.
     """
     values = list(arrays)
-    count = values[0].shape[axis]
+    count = values[0].shape[axes[0]]
     if not isinstance(count, int):
         raise fail(
             f"A scan in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes"
         )
     if count < 2:
         return values
-    pairs = combine([part(v, 0, count - 1, 2, axis) for v in values], [part(v, 1, count, 2, axis) for v in values])
-    odd = prefixes(combine, pairs, axis)
-    even = [part(v, 0, 1, 1, axis) for v in values]
+
+    def parts(values: Sequence[Any], start: int, stop: int, step: int) -> list[Any]:
+        return [part(v, start, stop, step, a) for v, a in zip(values, axes, strict=True)]
+
+    odd = prefixes(combine, combine(parts(values, 0, count - 1, 2), parts(values, 1, count, 2)), axes)
+    even = parts(values, 0, 1, 1)
     if count > 2:
-        before = [part(o, 0, (count - 1) // 2, 1, axis) for o in odd]
-        rest = combine(before, [part(v, 2, count, 2, axis) for v in values])
-        even = [concatenate(e, r, dimension=axis) for e, r in zip(even, rest, strict=True)]
-    return [interleaved(e, o, axis) for e, o in zip(even, odd, strict=True)]
+        rest = combine(parts(odd, 0, (count - 1) // 2, 1), parts(values, 2, count, 2))
+        even = [concatenate(e, r, dimension=a) for e, r, a in zip(even, rest, axes, strict=True)]
+    return [interleaved(e, o, a) for e, o, a in zip(even, odd, axes, strict=True)]
 
 
 def interleaved(even: Any, odd: Any, axis: int) -> Any:
@@ -137,7 +139,7 @@ class Scanned(Cumulative):
 
     def decompose(self, x: Any, *, axis: int, reverse: bool) -> Any:
         ordered = rev(x, dimensions=(axis,)) if reverse else x
-        (result,) = prefixes(lambda left, right: [self.combine(left[0], right[0])], [ordered], axis)
+        (result,) = prefixes(lambda left, right: [self.combine(left[0], right[0])], [ordered], [axis])
         return rev(result, dimensions=(axis,)) if reverse else result
 
 
@@ -215,7 +217,7 @@ class cumlogsumexp(Scanned):
         steps = [weight(before), mul(tangent, weight(x))]
         if reverse:
             steps = [rev(s, dimensions=(axis,)) for s in steps]
-        result = prefixes(compose, steps, axis)[1]
+        result = prefixes(compose, steps, [axis] * len(steps))[1]
         return rev(result, dimensions=(axis,)) if reverse else result
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:

@@ -135,7 +135,7 @@ class repeat(HigherOrder):
         taped = [k for k in range(len(residuals)) if k not in invariant]
         held = [k for k in sorted(invariant) if invariant[k] > 0]
         element = split.residual_types
-        tape_types = [TapeType(element[k]) for k in taped]  # type: ignore[arg-type]
+        tape_types = [TapeType(element[k]) for k in taped]
         known_types = split.known.in_avals
         c = len(known_consts)
 

@@ -168,8 +168,8 @@ class scan(HigherOrder):
         direct = dict(zip(known.invars, [*const_numbers, *carry_numbers, *xs_numbers], strict=True))
         constant = {
             k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] < first_carry
-        }  # type: ignore[index]
-        sliced = {k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] >= first_xs}  # type: ignore[index]
+        }
+        sliced = {k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] >= first_xs}
         saved = [k for k in range(len(split.residual_types)) if k not in constant and k not in sliced]
         known_carry = len(carry_numbers)
         forward = known.replace(outvars=[*known.outvars[:count], *(known.outvars[count + k] for k in saved)])

@@ -36,7 +36,7 @@ class Tape:
         if isinstance(element, TapeType):
             return Tape(element.element)
         assert isinstance(element, ArrayType)
-        return np.zeros(element.shape, dtypes.storage(element.dtype))  # type: ignore[arg-type]
+        return np.zeros(element.shape, dtypes.storage(element.dtype))
 
     def read(self, position: int) -> Any:
         return self.entries[position] if 0 <= position < self.length else self.zero()

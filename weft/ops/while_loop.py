@@ -193,7 +193,7 @@ class while_(HigherOrder):
                 *(first_carry + i for i, u in enumerate(carry_mask) if u),
             ),
             unknown_out=carry_mask,
-            residual_types=(COUNT, *(TapeType(tape_types[k]) for k in taped)),  # type: ignore[arg-type]
+            residual_types=(COUNT, *(TapeType(tape_types[k]) for k in taped)),
         )
 
     def samples(self) -> Any:

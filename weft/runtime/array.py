@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class ConcreteArray(Array):
             self._raise_deleted()
         return buffer
 
-    def _raise_deleted(self) -> None:
+    def _raise_deleted(self) -> NoReturn:
         donated: Location | None = getattr(self, "_donated_at", None)
         if donated is not None:
             raise DonatedArrayError(
@@ -251,9 +251,9 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     """A NumPy value or a Python number as an array; numbers are weakly typed. `aval` is the type, where it is known."""
     if aval is not None:
         return ConcreteArray(value, aval)
-    aval = type_of(value)
-    assert isinstance(aval, ArrayType)
+    found = type_of(value)
+    assert isinstance(found, ArrayType)
     converted = dtypes.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
         converted = converted.copy()
-    return ConcreteArray(converted, aval)
+    return ConcreteArray(converted, found)

@@ -120,7 +120,8 @@ def stage(
     traces; a caller that stores the program beyond this call passes constants as operands (`constants_to_arguments`).
     """
     trace = StagingTrace(where)
-    arguments = [trace.argument(t, n) for t, n in zip(types, names or [None] * len(types), strict=True)]
+    given: Sequence[str | None] = names or [None] * len(types)
+    arguments = [trace.argument(t, n) for t, n in zip(types, given, strict=True)]
     before, source = context.trace, context.source
     context.trace, context.source = trace, None  # what is traced has lines of its own
     try:

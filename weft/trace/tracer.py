@@ -36,7 +36,7 @@ class Tracer(Array):
         value = self.known()
         if value is not None:
             return bool(value)
-        if self.aval.shape:  # type: ignore[attr-defined]
+        if self.aval.shape:
             raise ValueError(errors.message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
         self._raise(
             errors.TracerBoolConversionError,

@@ -98,14 +98,14 @@ def apply_batched(
 
 def unbatched_type(aval: Type, dim: int) -> Type:
     if isinstance(aval, TapeType):
-        return TapeType(unbatched_type(aval.element, dim))  # type: ignore[arg-type]
+        return TapeType(unbatched_type(aval.element, dim))
     assert isinstance(aval, ArrayType)
     return aval.with_shape(aval.shape[:dim] + aval.shape[dim + 1 :])
 
 
 def batched_type(aval: Type, size: Any) -> Type:
     if isinstance(aval, TapeType):
-        return TapeType(batched_type(aval.element, size))  # type: ignore[arg-type]
+        return TapeType(batched_type(aval.element, size))
     assert isinstance(aval, ArrayType)
     return aval.with_shape((size, *aval.shape))
 

@@ -55,8 +55,8 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
             before = waiting.get(atom)
             waiting[atom] = cotangent if before is None else accumulate(before, cotangent)
 
-        for v, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            give(v, ct if ct is None or type(ct) is Zero else lifted(ct))
+        for result, ct in zip(jaxpr.outvars, cotangents, strict=True):
+            give(result, ct if ct is None or type(ct) is Zero else lifted(ct))
 
         for equation in reversed(pending):
             incoming = [waiting.pop(v, None) for v in equation.outvars]
@@ -78,8 +78,8 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
                 raise InternalError(
                     f"The transpose rule of {card.name} gave {len(outgoing)} cotangents for {len(operands)} operands."
                 )
-            for v, ct in zip(equation.invars, outgoing, strict=True):
-                give(v, ct)
+            for operand, ct in zip(equation.invars, outgoing, strict=True):
+                give(operand, ct)
     finally:
         context.source, context.stack = source, stack
     return [
