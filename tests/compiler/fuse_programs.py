@@ -88,6 +88,16 @@ def written_in_scan(x: Any) -> Any:
     return lax.scan(step, start, np.arange(5, dtype=np.int32))
 
 
+def filled_table(x: Any) -> Any:
+    """Each row is made from the one before: the table must be read before it is written in place."""
+
+    def step(table: Any, i: Any) -> Any:
+        row = lax.dynamic_slice(table, (i, np.int32(0)), (1, x.shape[0]))
+        return lax.dynamic_update_slice(table, lax.sin(row) * 2.0 + x, (i + 1, np.int32(0))), None
+
+    return lax.scan(step, wnp.ones((6, *x.shape), np.float32), np.arange(5, dtype=np.int32))[0]
+
+
 def recurrent_loss(w: Any, xs: Any) -> Any:
     def step(h: Any, x: Any) -> Any:
         h = lax.tanh(h @ w + x)
@@ -183,11 +193,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gather": (embedded, (array(7, 5), INDICES)),
     "gather gradient": (weft.grad(total(embedded)), (array(7, 5), INDICES)),
     "written in scan": (written_in_scan, (array(4),)),
+    "table in scan": (filled_table, (array(4),)),
     "scan gradient": (weft.value_and_grad(recurrent_loss), (array(4, 4), array(5, 3, 4))),
     "scan mapped": (weft.vmap(recurrent_loss, (None, 0)), (array(4, 4), array(2, 5, 3, 4))),
     "while": (repeated, (VECTOR,)),
     "while gradient": (
-        weft.grad(lambda x: lax.while_loop(lambda v: wnp.sum(v) < 50.0, lambda v: lax.sin(v) * v + v, x)[0]),
+        weft.grad(lambda x: lax.while_loop(lambda v: wnp.sum(v) < 50.0, lambda v: lax.cos(v) + v * v + 1.0, x)[0]),
         (np.abs(array(3)),),
     ),
     "branches": (branched, (ROWS, np.int32(1))),

@@ -26,7 +26,7 @@ PASSES: dict[str, Callable[[Jaxpr], Jaxpr]] = {
 
 
 def run_contiguous(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """One equation on contiguous arrays: the order in which NumPy sums depends on strides, which programs do not have."""
+    """One equation on contiguous arrays: in which order NumPy sums depends on strides, which programs do not have."""
     given = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
     results = equation.primitive.eval(*given, **equation.params)
     return results if equation.primitive.multiple_results else (results,)

@@ -19,6 +19,8 @@ from typing import Any
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 import jax
+import jax.ad_checkpoint
+import jax.flatten_util
 import ml_dtypes
 import numpy as onp
 import pytest
@@ -110,7 +112,7 @@ class Row:
     weak: bool
 
     def function(self, library: str) -> Callable[..., Any]:
-        return eval(f"lambda {', '.join(self.arguments)}: {self.text}", NAMESPACES[library])
+        return eval(f"lambda {', '.join(self.arguments)}: ({self.text})", NAMESPACES[library])
 
 
 def rows(

@@ -38,10 +38,21 @@ lambda x: lax.iota(onp.int32, 3)
 """
 
 
+# Only the layout is compared where a line is written in another way on purpose.
+KNOWN_DIFFERENCES = {
+    "lambda x: lib.jit(lambda v: lax.sin(v), inline=False)(x)": "names inside go on from those outside; JAX starts again",
+    "lambda r: lax.scan(lambda c, v: (c + v, c * v), 0.0, r)": "a weakly typed carry is converted once, before the loop",
+    "lambda r: lax.broadcast_in_dim(r, (3, 4), (1,))": "every parameter is printed, so that the text can be read back",
+    "lambda x: lib.grad(lambda v: lax.reduce_sum(lax.sin(v), (0, 1)))(x)": "as above",
+}
+
+
 def words(text: str) -> str:
-    """The text without what only says how JAX compiles: layouts, shardings, and parameters that are not set."""
-    text = re.sub(r"\b\w+=(None|False|\(\)|UnspecifiedValue|True)(?=\s|\])", "", text)
-    return text
+    """The text without parameters that say nothing here (not set, or only how JAX compiles), tuples as tuples."""
+    text = re.sub(r"\b\w+=(None|False|\(\)|True)(?=\s|\])", "", text)
+    text = text.replace("(([1], [0]), ([], []))", "(((1,), (0,)), ((), ()))")
+    text = re.sub(r" +\]", "]", re.sub(r"\[ +", "[", text))
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
 def printed(library: str, text: str) -> str:
@@ -53,4 +64,10 @@ def printed(library: str, text: str) -> str:
 
 @pytest.mark.parametrize("text", [line for line in PROGRAMS.splitlines() if line])
 def test_text(text: str) -> None:
-    assert words(printed("weft", text)) == words(printed("jax", text))
+    ours, theirs = words(printed("weft", text)), words(printed("jax", text))
+    if text in KNOWN_DIFFERENCES:
+        assert ours != theirs, "the same text as JAX's: no difference any more"
+        operations = lambda text: sorted(set(re.findall(r"= (\w+)", text)) - {"convert_element_type"})
+        assert operations(ours) == operations(theirs)
+    else:
+        assert ours == theirs

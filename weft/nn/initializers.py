@@ -227,7 +227,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         rows = math.prod(sizes) // columns
         matrix = random.orthogonal(key, rows, (), found, m=columns)
         kept = (*(s for i, s in enumerate(sizes) if i != column_axis % len(sizes)), columns)
-        return np.array(scale, found) * wnp.moveaxis(wnp.reshape(matrix, kept), -1, column_axis)
+        return wnp.moveaxis(wnp.reshape(matrix, kept), -1, column_axis) * np.array(scale, found)
 
     return init
 

@@ -76,11 +76,11 @@ class Facts:
 
     `closed` are the operands that must be in memory (None: all of them). `full` and `folded` are set for reductions:
     the space that is folded, without dimensions of size 1, and which of its dimensions go. `trivial` moves change no
-    more than dimensions of size 1. `repeats` is how often an operand's element is read for one result element's worth
+    more than dimensions of size 1; `affine` ones read at an index that is affine in the result's. `repeats` is how often an operand's element is read for one result element's worth
     of work, by operand; 1 unless given.
     """
 
-    __slots__ = ("alias", "closed", "folded", "full", "kind", "repeats", "role", "trivial")
+    __slots__ = ("affine", "alias", "closed", "folded", "full", "kind", "repeats", "role", "trivial")
 
     def __init__(
         self,
@@ -92,11 +92,12 @@ class Facts:
         folded: tuple[int, ...] | None = None,
         trivial: bool = False,
         alias: bool = False,
+        affine: bool = True,
         repeats: tuple[int, ...] | None = None,
     ):
         self.role, self.kind, self.closed = role, kind, closed
         self.full, self.folded = full, folded
-        self.trivial, self.alias = trivial, alias
+        self.trivial, self.alias, self.affine = trivial, alias, affine
         self.repeats = repeats
 
     def __repr__(self) -> str:
@@ -105,6 +106,7 @@ class Facts:
 
 _POINTWISE = Facts(POINTWISE)
 _MOVE = Facts(MOVE)
+_GUARDED_MOVE = Facts(MOVE, affine=False)
 _EXPAND = Facts(EXPAND)
 _TRIVIAL_EXPAND = Facts(EXPAND, trivial=True, alias=True)
 _TRIVIAL_MOVE = Facts(MOVE, trivial=True, alias=True)
@@ -223,7 +225,7 @@ def _transpose(equation: Equation) -> Facts:
 
 def _bitcast(equation: Equation) -> Facts:
     same = equation.invars[0].aval.shape == equation.outvars[0].aval.shape  # type: ignore[attr-defined]
-    return _POINTWISE if same else _MOVE
+    return _POINTWISE if same else _GUARDED_MOVE
 
 
 def _contraction(equation: Equation) -> Facts:
@@ -255,7 +257,7 @@ _BY_PRIMITIVE: dict[Primitive, Callable[[Equation], Facts]] = {
     squeeze: constant(_TRIVIAL_MOVE),
     rev: constant(_MOVE),
     slice_: constant(_MOVE),
-    pad: constant(_MOVE),
+    pad: constant(_GUARDED_MOVE),
     dynamic_slice: constant(_MOVE),
     tile: constant(_CLOSED_LOOP),
     transpose: _transpose,

@@ -30,6 +30,7 @@ from weft.ir.types import ArrayType
 from weft.ops.contract import dot_general
 
 REDUCTIONS = frozenset({"row", "column", "all"})
+IN_PLACE_KINDS = frozenset({"dynamic_update_slice", "scatter"})
 POINTWISE_KINDS = frozenset({"loop", "gather"})
 
 
@@ -347,10 +348,12 @@ class Order:
         return True
 
     def _absorb(self, first: Group, last: Group) -> None:
+        for index in last.members:
+            shared = index in first.members  # a copy in each, of which one remains
+            first.direct[index] = last.direct[index] and (not shared or first.direct[index])
+            first.evaluations[index] = last.evaluations[index] + (first.evaluations[index] if shared else 0)
         first.members.update(last.members)
         first.last = max(first.last, last.last)
-        first.evaluations.update(last.evaluations)
-        first.direct.update(last.direct)
         made = {v for n in first.members.values() for v in n.equation.outvars}
         first.operands = {v: None for v in (*first.operands, *last.operands) if v not in made}
         for node in last.members.values():

@@ -7,9 +7,11 @@ that costs something is not computed several times because its reader repeats it
 
 from __future__ import annotations
 
-from weft.compiler.fuse.classify import EXPAND, HERO, LOOKUP, POINTWISE
+from collections.abc import Iterable
+
+from weft.compiler.fuse.classify import EXPAND, HERO, LOOKUP, MOVE, POINTWISE
 from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
-from weft.compiler.fuse.graph import POINTWISE_KINDS, Graph, Group, Node, set_hero, usage, users_in
+from weft.compiler.fuse.graph import IN_PLACE_KINDS, POINTWISE_KINDS, Graph, Group, Node, set_hero, usage, users_in
 from weft.ir.jaxpr import Var
 
 RULE = "instruction"
@@ -132,7 +134,9 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
         return (("values", len(group.members)), ("limit", limits.values))
     closed = closed_operand(group, node)
     if closed is not None:
-        return (("operand", f"{closed} must be in memory"),)
+        return (("closed", f"{closed} reads it from memory"),)
+    if overwrites(group, node.operands):
+        return (("in place", "it would read what the hero overwrites"),)
     if len(group.operands) + len(node.operands) > limits.operands:
         reads = len({*group.operands, *node.operands}.difference(node.equation.outvars))
         if reads > limits.operands:
@@ -145,7 +149,9 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
         if node.role == LOOKUP or not node.cheap:
             return (("evaluations of each element", reuse), ("weight", node.weight))
         hero = group.hero
-        if hero is not None and hero.facts.repeats is not None and reuse > limits.prologue_repeats:
+        prologue = hero is not None and hero.facts.repeats is not None
+        # Where a contraction reads its operand is for its emitter to say; what it reads there it would compute again.
+        if prologue and reuse > limits.prologue_repeats and not (node.role == MOVE and node.facts.affine):
             return (("evaluations of each element", reuse), ("limit", limits.prologue_repeats))
     return None
 
@@ -162,8 +168,18 @@ def closed_operand(group: Group, node: Node) -> str | None:
     return None
 
 
+def overwrites(group: Group, operands: Iterable[Var]) -> bool:
+    """Whether one of the operands is the one that the group writes in place.
+
+    Such a value must be read before the kernel starts: otherwise the whole operand would be copied.
+    """
+    return group.kind in IN_PLACE_KINDS and group.hero is not None and group.hero.equation.invars[0] in operands
+
+
 def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, object], ...] | None:
     kind = node.facts.kind
+    if kind == "alias":
+        return (("alias", "it needs no kernel"),)
     if kind not in EPILOGUE_KINDS:
         return (("kind", f"nothing follows a {kind} in its kernel"),)
     if len(node.equation.outvars) != 1:
@@ -183,4 +199,4 @@ def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, o
 def is_cheap_chain(nodes: list[Node]) -> bool:
     """Whether a whole group can be computed again: no hero, no lookup, and little work for an element."""
     weight = sum(n.weight for n in nodes)
-    return weight <= 4 * CHEAP_WEIGHT and all(n.role in (POINTWISE, EXPAND, "move") and n.cheap for n in nodes)
+    return weight <= 4 * CHEAP_WEIGHT and all(n.role in (POINTWISE, EXPAND, MOVE) and n.cheap for n in nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.fuse.graph import POINTWISE_KINDS, Graph, Group, Node
-from weft.compiler.fuse.instructions import is_cheap_chain, obstacle, take
+from weft.compiler.fuse.instructions import is_cheap_chain, obstacle, overwrites, take
 
 RULE = "merging"
 
@@ -48,6 +48,8 @@ def _merge(graph: Graph, group: Group, node: Node) -> None:
         refusal = obstacle(graph, reader, node)
         if refusal is None and len(reader.members) > room:
             refusal = (("values", len(reader.members) + len(members)), ("limit", graph.limits.values))
+        if refusal is None and overwrites(reader, extra):
+            refusal = (("in place", "it would read what the hero overwrites"),)
         reads = len({*reader.operands, *extra})
         if refusal is None and reads > graph.limits.operands + 1:
             refusal = (("operands", reads - 1), ("limit", graph.limits.operands))

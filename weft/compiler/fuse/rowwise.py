@@ -158,7 +158,7 @@ class Rows:
 
     def unite(self, first: Cluster, second: Cluster) -> bool:
         """Make one cluster of two with the same space that do not depend on each other."""
-        if first is second or not second.members:
+        if (first.full, first.folded) != (second.full, second.folded):
             return False
         if (first.dependents & second.mask) or (second.dependents & first.mask):
             return False

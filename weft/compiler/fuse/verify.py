@@ -28,7 +28,7 @@ from weft.compiler.fuse.classify import (
     squeezed,
 )
 from weft.compiler.fuse.fusion import KINDS, fusion
-from weft.compiler.fuse.graph import REDUCTIONS
+from weft.compiler.fuse.graph import IN_PLACE_KINDS, REDUCTIONS
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
@@ -159,6 +159,8 @@ def _stays_in_rows(e: Equation, f: Facts, full: Space, kept: Space, rows: bool) 
 
 def _check_hero(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], position: int) -> None:
     leader = inner.eqns[position]
+    if kind in IN_PLACE_KINDS and any(leader.invars[0] in e.invars for e in inner.eqns if e is not leader):
+        fail("Another equation reads what the hero writes in place.", equation)
     if facts[position].kind != kind:
         fail(f"The hero leads a {facts[position].kind}, the fusion says {kind}.", equation)
     space = space_of(leader.outvars[0])

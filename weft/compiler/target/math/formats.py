@@ -99,7 +99,8 @@ def rounded(x: Term, name: str) -> Term:
     made = size.copysign(x)
     if not form.signed_zero:
         made = size.equals(0.0).select(0.0, made)
-    return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else 0.0, made)
+    # Formats without nan have a zero for it, of the other sign.
+    return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else x.of(0).copysign(-x), made)
 
 
 def _rounded_to_powers(x: Term) -> Term:
@@ -109,8 +110,9 @@ def _rounded_to_powers(x: Term) -> Term:
 
 
 def _power_code(x: Term) -> Term:
-    # Halfway is rounded up. Numbers below the least power are nearest to it; its own code is 0.
-    code = (x.raw() + QUIET).lshr(23)
+    raw = x.raw()
+    # Halfway is rounded up; the least power is a denormal number, whose bits are one place lower.
+    code = (raw + (raw < 0x00800000).select(raw.of(QUIET >> 1), QUIET)).lshr(23)
     return ((x > 0.0) & (x < math.inf)).select(code, 255)
 
 
@@ -161,7 +163,7 @@ def from_bits(bits: Term, name: str) -> Term:
         made = (size >= top).select(size.equals(top).select(made.of(math.inf), math.nan), made)
     sign = (code.lshr(size_bits) & 1) << 31
     if form.nan is not None and not form.signed_zero:
-        return code.equals(form.nan).select(math.nan, (made.raw() | sign).cooked())
+        return code.equals(form.nan).select(-math.nan, (made.raw() | sign).cooked())
     if form.nan is not None and not form.infinite:
         made = size.equals(form.nan).select(math.nan, made)
     return (made.raw() | sign).cooked()

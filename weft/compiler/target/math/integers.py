@@ -115,6 +115,8 @@ def float_remainder(x: Term, y: Term) -> Term:
         half = apart.lshr(1)
         quarter = half.lshr(1)
         multiple = divisor * _power(half, bits) * _power(quarter, bits) * _power(apart - half - quarter, bits)
+        # Of a denormal rest the exponent is taken too large, but then its quotient is small.
+        multiple = (multiple > rest).select(divisor, multiple)
         step = (rest / multiple).trunc()
         rest = step.fma(-multiple, rest)
         # The quotient may have been rounded up to a whole number.
