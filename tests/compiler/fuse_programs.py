@@ -155,6 +155,10 @@ def pieces(x: Any) -> Any:
     return first @ second.T, wnp.concatenate([third, first * 2], 1) + 1, lax.pad(second, 0.0, ((1, 0, 0), (0, 2, 1)))
 
 
+def reshaped(x: Any) -> Any:
+    return wnp.sum(wnp.reshape(lax.sin(x), (2, 3, 5, 2)), (1, 3)) * wnp.reshape(wnp.ravel(x)[:10], (2, 5))
+
+
 def total(function: Callable[..., Any]) -> Callable[..., Any]:
     def scalar(*args: Any) -> Any:
         leaves = [wnp.sum(lax.sin(leaf)) for leaf in weft.tree.leaves(function(*args))]
@@ -184,7 +188,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "mlp hessian": (weft.hessian(lambda w, x: wnp.sum(lax.tanh(x @ w))), (array(3), array(4, 3))),
     "attention": (attention, attention_arguments()),
     "attention gradient": (weft.grad(total(attention), (0, 1, 3)), attention_arguments()),
-    "attention mapped": (weft.vmap(attention, (0, None, None, None, None)), (array(3, 2, 6, 8), *attention_arguments()[1:])),
+    "attention mapped": (weft.vmap(attention, (0, *[None] * 4)), (array(3, 2, 6, 8), *attention_arguments()[1:])),
     "two siblings": (lambda x: (lax.sin(x), wnp.sum(x * x, 0), x + 1), (ROWS,)),
     "several results": (lambda x: (lax.sin(x), lax.cos(lax.sin(x)), wnp.sum(lax.sin(x), 0)), (ROWS,)),
     "diamond": (lambda x: lax.exp(lax.sin(x)) + lax.log(lax.abs(lax.sin(x)) + 1) * wnp.sum(x), (ROWS,)),
@@ -209,7 +213,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "pieces": (pieces, (array(4, 9),)),
     "pieces gradient": (weft.grad(total(pieces)), (array(4, 9),)),
     "transposed": (lambda x, y: lax.exp(x.T * 2) + y + wnp.sum(x, 1), (array(70, 70), array(70, 70))),
-    "reshaped": (lambda x: wnp.sum(wnp.reshape(lax.sin(x), (2, 3, 5, 2)), (1, 3)) * wnp.ravel(x)[:10].reshape(2, 5), (ROWS,)),
+    "reshaped": (reshaped, (ROWS,)),
     "cumulative": (weft.value_and_grad(total(lambda x: wnp.cumsum(lax.sin(x), 1) * 2)), (ROWS,)),
     "sorted": (lambda x: (wnp.sort(lax.sin(x), 1) + 1, wnp.argsort(x, 0), lax.top_k(x, 3)), (ROWS,)),
     "arg max": (lambda x: (wnp.argmax(lax.sin(x), 1) + 1, wnp.argmin(x)), (ROWS,)),
@@ -219,7 +223,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "factored": (lambda x: wnp.linalg.cholesky(x @ x.T + 5 * wnp.eye(4, dtype=np.float32)) * 2, (array(4, 4),)),
     "transformed": (lambda x: wnp.abs(wnp.fft.fft(lax.sin(x))) + 1, (VECTOR,)),
     "half precision": (lambda x: softmax(x * 2) + wnp.sum(x, 0), (array(6, 10, dtype=ml_dtypes.bfloat16),)),
-    "integers": (lambda x: (x // 3 + x % 5, wnp.sum(x & 7, 0), x.astype(np.float32) * 2), (np.arange(12, dtype=np.int32).reshape(3, 4),)),
+    "integers": (lambda x: (x // 3 + x % 5, wnp.sum(x & 7, 0), x.astype(np.float32) * 2), (INDICES,)),
     "complex": (weft.grad(lambda x: wnp.sum(wnp.abs(lax.exp(x * 1j) * (2 - 1j))) * 1.0), (VECTOR,)),
     "empty": (lambda x: (lax.sin(x) + 1, wnp.sum(x, 0), wnp.sum(x)), (array(0, 3),)),
     "ones in shapes": (lambda x: softmax(x[:, None, :, None].sum((1, 3))) + x[:1], (array(1, 5),)),

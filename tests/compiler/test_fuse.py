@@ -15,11 +15,11 @@ from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler import pipeline
 from weft.compiler.fuse.cost import Limits, equation_cost, parts_cost, program_cost
-from weft.compiler.fuse.driver import fuse, refusals
+from weft.compiler.fuse.driver import DEFAULT_LIMITS, fuse, refusals
 from weft.compiler.fuse.fusion import fusion, fusions
 from weft.compiler.fuse.verify import verify_fused
 from weft.ir.interpreter import run
-from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
+from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
 
@@ -43,7 +43,7 @@ def all_fusions(jaxpr: Jaxpr) -> list[Equation]:
     return found
 
 
-def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: Limits = Limits()) -> Jaxpr:
+def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: Limits = DEFAULT_LIMITS) -> Jaxpr:
     after = fuse(before, limits)
     verify_fused(before, after)
     with np.errstate(all="ignore"):
@@ -195,34 +195,54 @@ def test_the_verifier_sees_wrong_kinds(params: dict[str, Any], message: str) -> 
         verify_fused(before, changed(fuse(before), **params))
 
 
-WRONG = {
-    "different spaces": "a:f32[4,5]. let b:f32[5] = fusion[kind='loop' hero=None reasons=() jaxpr={ lambda ; a:f32[4,5]. let "
-    "b:f32[4,5] = sin a; c:f32[5,4] = transpose[permutation=(1,0)] a in (b, c) }] a in (b,)",
-    "leaves the space": "a:f32[4,5]. let b:f32[5] = fusion[kind='row' hero=0 reasons=() jaxpr={ lambda ; a:f32[4,5]. let "
-    "b:f32[4] = reduce_sum[axes=(1,)] a; c:f32[4,4] = broadcast_in_dim[shape=(4,4) broadcast_dimensions=(1,)] b; "
-    "d:f32[4] = reduce_sum[axes=(0,)] c in (d,) }] a in (b,)",
-    "must be in memory": "a:f32[4] i:i32[]. let b:f32[4] = fusion[kind='dynamic_update_slice' hero=1 reasons=() jaxpr={ lambda ; "
-    "a:f32[4] i:i32[]. let b:f32[4] = sin a; c:f32[4] = dynamic_update_slice b a i in (c,) }] a i in (b,)",
-    "not at its index": "a:f32[4,4]. let b:f32[4,4] = fusion[kind='contraction' hero=0 reasons=() jaxpr={ lambda ; a:f32[4,4]. let "
-    "b:f32[4,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ()))] a a; c:f32[4,4] = rev[dimensions=(0,)] b in (c,) }] "
-    "a in (b,)",
-    "stands in a fusion": "a:f32[4]. let b:f32[4] = fusion[kind='loop' hero=None reasons=() jaxpr={ lambda ; a:f32[4]. let "
-    "b:f32[4] = optimization_barrier a in (b,) }] a in (b,)",
-    "second hero": "a:f32[4,4]. let b:f32[4,4] = fusion[kind='sort' hero=0 reasons=() jaxpr={ lambda ; a:f32[4,4]. let "
-    "b:f32[4,4] = sort[dimension=0 is_stable=True num_keys=1] a; c:f32[4,4] = cumsum[axis=0 reverse=False] a "
-    "in (b,) }] a in (b,)",
-}  # fmt: skip
+# The message, the kind, the hero, and the inner program of one fusion that is a program's only equation.
+WRONG = [
+    ("different spaces", "loop", None, """a:f32[4,5]. let
+        b:f32[4,5] = sin a
+        c:f32[5,4] = transpose[permutation=(1, 0)] a
+      in (b, c)"""),
+    ("leaves the space", "row", 0, """a:f32[4,5]. let
+        b:f32[4] = reduce_sum[axes=(1,)] a
+        c:f32[4,5] = slice[start_indices=(0, 0) limit_indices=(4, 5) strides=(1, 1)] a
+        d:f32[4] = rev[dimensions=(0,)] b
+      in (d,)"""),
+    ("neither", "row", 0, """a:f32[4,5]. let
+        b:f32[4] = reduce_sum[axes=(1,)] a
+        c:f32[5] = iota[dimension=0 dtype=float32 shape=(5,)]
+      in (b, c)"""),
+    ("does not fold as", "row", 0, """a:f32[4,5]. let
+        b:f32[4] = reduce_sum[axes=(1,)] a
+        c:f32[5] = reduce_sum[axes=(0,)] a
+        d:f32[4,5] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(4, 5)] c
+      in (b, d)"""),
+    ("must be in memory", "dynamic_update_slice", 1, """a:f32[4] i:i32[]. let
+        b:f32[4] = sin a
+        c:f32[4] = dynamic_update_slice b a i
+      in (c,)"""),
+    ("writes in place", "dynamic_update_slice", 1, """a:f32[4] i:i32[]. let
+        b:f32[4] = sin a
+        c:f32[4] = dynamic_update_slice a b i
+      in (c,)"""),
+    ("not at its index", "contraction", 0, """a:f32[4,4]. let
+        b:f32[4,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ()))] a a
+        c:f32[4,4] = rev[dimensions=(0,)] b
+      in (c,)"""),
+    ("stands in a fusion", "loop", None, """a:f32[4]. let
+        b:f32[4] = optimization_barrier a
+      in (b,)"""),
+    ("second hero", "sort", 0, """a:f32[4,4]. let
+        b:f32[4,4] = sort[dimension=0 is_stable=True num_keys=1] a
+        c:f32[4,4] = cumsum[axis=0 reverse=False] a
+      in (b,)"""),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", WRONG)
-def test_the_verifier_sees_wrong_fusions(message: str) -> None:
-    text = WRONG[message].replace("c) }] a in (b,)", "c) }] a in (b,)")
-    outs = "b:f32[4,5] c:f32[5,4] = fusion" if "(b, c) }" in text else None
-    if outs is not None:
-        text = text.replace("b:f32[5] = fusion", outs)
-    if message == "leaves the space":
-        text = text.replace("let b:f32[5] = fusion", "let b:f32[4] = fusion")
-    wrong = parse("{ lambda ; " + text + " }")
+@pytest.mark.parametrize(("message", "kind", "hero", "text"), WRONG)
+def test_the_verifier_sees_wrong_fusions(message: str, kind: str, hero: int | None, text: str) -> None:
+    inner = parse("{ lambda ; " + text + " }")
+    params = {"jaxpr": inner, "kind": kind, "hero": hero, "reasons": ()}
+    results = [Var(v.aval) for v in inner.outvars]
+    wrong = Jaxpr((), inner.invars, results, [Equation(inner.invars, results, fusion, params)])
     with pytest.raises(InternalError, match=message):
         verify_fused(wrong, wrong)
 

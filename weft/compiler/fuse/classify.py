@@ -76,8 +76,8 @@ class Facts:
 
     `closed` are the operands that must be in memory (None: all of them). `full` and `folded` are set for reductions:
     the space that is folded, without dimensions of size 1, and which of its dimensions go. `trivial` moves change no
-    more than dimensions of size 1; `affine` ones read at an index that is affine in the result's. `repeats` is how often an operand's element is read for one result element's worth
-    of work, by operand; 1 unless given.
+    more than dimensions of size 1; `alias`es change no bytes; `affine` ones read at an index that is affine in the
+    result's. `repeats` is how often a contraction reads each element of its operands.
     """
 
     __slots__ = ("affine", "alias", "closed", "folded", "full", "kind", "repeats", "role", "trivial")
@@ -156,7 +156,8 @@ def squeezed(shape: Any) -> Space:
 
 def folded_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
     """The space a reduction folds, without dimensions of size 1, and which dimensions of that go."""
-    full, folded = [], []
+    full: list[Any] = []
+    folded: list[int] = []
     for axis, d in enumerate(shape):
         if d == 1:
             continue
@@ -250,7 +251,7 @@ def constant(facts: Facts) -> Callable[[Equation], Facts]:
     return lambda equation: facts
 
 
-_BY_PRIMITIVE: dict[Primitive, Callable[[Equation], Facts]] = {
+_BY_PRIMITIVE: dict[Any, Callable[[Equation], Facts]] = {
     broadcast_in_dim: _broadcast,
     iota: constant(_EXPAND),
     reshape: _reshape,

@@ -40,8 +40,27 @@ WEIGHTS: dict[str, float] = {
 }
 # What moves elements computes nothing but places.
 FREE = frozenset(
-    "broadcast_in_dim reshape squeeze transpose rev slice pad dynamic_slice dynamic_update_slice concatenate split tile "
-    "gather iota stop_gradient name copy bitcast_convert_type scatter optimization_barrier".split()
+    (
+        "broadcast_in_dim",
+        "reshape",
+        "squeeze",
+        "transpose",
+        "rev",
+        "slice",
+        "pad",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "concatenate",
+        "split",
+        "tile",
+        "gather",
+        "iota",
+        "stop_gradient",
+        "name",
+        "bitcast_convert_type",
+        "scatter",
+        "optimization_barrier",
+    )
 )
 # Computing a value of at most this weight again is cheaper than a trip to memory.
 CHEAP_WEIGHT = 4

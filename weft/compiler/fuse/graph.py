@@ -215,7 +215,7 @@ def set_hero(group: Group, node: Node) -> None:
         group.full, group.folded = facts.full, facts.folded
 
 
-# -------------------------------------------------------------------------------------------- how often, and at which index
+# ---------------------------------------------------------------------------------------- how often, and at which index
 
 
 def demand(user: Node, node: Node, evaluations: float) -> float:
@@ -271,7 +271,7 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
     return aligned + moved, direct
 
 
-# -------------------------------------------------------------------------------------------------------------- the order
+# ------------------------------------------------------------------------------------------------------------ the order
 
 
 class Order:
@@ -328,15 +328,18 @@ class Order:
                     stack.append(s)
         return seen
 
-    def join(self, first: Group, last: Group) -> bool:
-        """Make one group of two, the earlier of which remains, unless there is a way from one to the other by a third.
+    def join(self, first: Group, last: Group) -> str | None:
+        """Make one group of two, the earlier of which remains, or say why not.
 
         What `first` leads to moves behind the joined group; everything else between stays before it.
         """
         after = self.path(first, last)
         if after is None:
-            return False
+            return "one leads to the other by way of a third"
         between = self.items[first.position + 1 : last.position]
+        written = {i.hero.equation.invars[0] for i in between if i is not None and i.kind in IN_PLACE_KINDS and i.hero}
+        if written and any(not written.isdisjoint(i.operands) for i in (first, *after)):
+            return "what is read would be overwritten before"
         replaced = [i for i in between if i not in after] + [first] + [i for i in between if i in after]
         start = first.position
         # The place of `last` stays empty, so that nothing behind it has to be numbered again.
@@ -345,7 +348,7 @@ class Order:
             if item is not None:
                 item.position = position
         self._absorb(first, last)
-        return True
+        return None
 
     def _absorb(self, first: Group, last: Group) -> None:
         for index in last.members:

@@ -17,7 +17,18 @@ from weft.ir.jaxpr import Var
 RULE = "instruction"
 # Heroes whose results can be worked on, element by element, before they are stored.
 EPILOGUE_KINDS = frozenset(
-    "row all column transpose concatenate cumulative contraction convolution window library".split()
+    (
+        "row",
+        "all",
+        "column",
+        "transpose",
+        "concatenate",
+        "cumulative",
+        "contraction",
+        "convolution",
+        "window",
+        "library",
+    )
 )
 # More than this many evaluations for each element is computing again.
 ONCE = 1.001

@@ -33,8 +33,8 @@ def _try(graph: Graph, order: Order, producer: Group, consumer: Group) -> None:
         return
     names = producer.label, consumer.label
     why = joint_obstacle(graph, producer, consumer)
-    if why is None and not order.join(producer, consumer):
-        why = (("path", "one leads to the other by way of a third"),)
+    if why is None and (refused := order.join(producer, consumer)) is not None:
+        why = (("order", refused),)
     if why is not None:
         graph.note(None, Reason(RULE, *names, False, why))
         return

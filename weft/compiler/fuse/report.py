@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Reason, equation_cost
+from weft.compiler.fuse.cost import Limits, Reason, equation_cost
 from weft.compiler.fuse.driver import DEFAULT_LIMITS, fuse, refusals
-from weft.compiler.fuse.cost import Limits
 from weft.compiler.fuse.fusion import fusion
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.printer import to_text

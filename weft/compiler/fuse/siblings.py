@@ -54,8 +54,8 @@ def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, s
         return False
     why = joint_obstacle(graph, first, last)
     first_label, last_label = first.label, last.label
-    if why is None and not order.join(first, last):
-        why = (("path", "one leads to the other by way of a third"),)
+    if why is None and (refused := order.join(first, last)) is not None:
+        why = (("order", refused),)
     if why is not None:
         graph.note(None, Reason(RULE, first_label, last_label, False, why))
         return False

@@ -29,6 +29,7 @@ from weft.compiler.fuse.classify import (
 )
 from weft.compiler.fuse.fusion import KINDS, fusion
 from weft.compiler.fuse.graph import IN_PLACE_KINDS, REDUCTIONS
+from weft.compiler.fuse.instructions import EPILOGUE_KINDS
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
@@ -36,8 +37,8 @@ from weft.ops.concatenate import split
 from weft.ops.slicing import slice as slice_
 
 # Kinds with one hero, after which pointwise work at its own index may follow.
-WITH_EPILOGUE = frozenset("transpose concatenate cumulative contraction convolution window library".split())
-ALONE = frozenset("dynamic_update_slice scatter sort argmax".split())
+WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
+ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax"))
 
 
 def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:

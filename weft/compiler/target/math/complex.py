@@ -197,8 +197,7 @@ def pow(a: Complex, b: Complex) -> Complex:
     made = exp(mul(b, log(a)))
     zero = a.re.equals(0.0) & a.im.equals(0.0)
     none = b.re.equals(0.0) & b.im.equals(0.0)
-    fine = (b.re > 0.0) & b.im.equals(0.0)
-    nothing = fine.select(a.re.of(0), math.nan)
+    nothing = (b.re > 0.0).select(a.re.of(0), math.nan)
     made = chosen(zero, Complex(nothing, nothing), made)
     return chosen(none, of_parts(1.0, 0.0, a.re), made)
 
@@ -207,7 +206,8 @@ def sinh(a: Complex) -> Complex:
     """sinh(re)*cos(im) + i*cosh(re)*sin(im)."""
     s, c = trigonometric.sin_cos(a.im)
     sh, ch = exponential.sinh(a.re), exponential.cosh(a.re)
-    return Complex(sh * c, a.im.equals(0.0).select(a.im, ch * s))
+    made = Complex(a.re.equals(0.0).select(a.re, sh * c), a.im.equals(0.0).select(a.im, ch * s))
+    return chosen(_is_infinite(a.re) & ~(abs(a.im) < math.inf), of_parts(a.re, math.nan, s), made)
 
 
 def cosh(a: Complex) -> Complex:
@@ -215,7 +215,9 @@ def cosh(a: Complex) -> Complex:
     s, c = trigonometric.sin_cos(a.im)
     sh, ch = exponential.sinh(a.re), exponential.cosh(a.re)
     still = a.re.equals(0.0) | a.im.equals(0.0)
-    return Complex(ch * c, still.select(a.re * a.im, sh * s))
+    zero = s.of(0).copysign(s.of(1).copysign(a.re) * s.of(1).copysign(a.im))
+    made = Complex(ch * c, still.select(zero, sh * s))
+    return chosen(_is_infinite(a.re) & ~(abs(a.im) < math.inf), of_parts(math.inf, math.nan, s), made)
 
 
 def tanh(a: Complex) -> Complex:
@@ -232,7 +234,8 @@ def tanh(a: Complex) -> Complex:
     away = Complex(a.re.of(1).copysign(a.re), 4 * sine * cosine * small * small)
     unknown = a.im.is_nan() | _is_infinite(a.im)
     away = chosen(unknown, of_parts(away.re, 0.0, t), away)
-    return chosen(far, away, near)
+    made = chosen(far, away, near)
+    return Complex(a.re.equals(0.0).select(a.re, made.re), made.im)
 
 
 def _turned_left(a: Complex) -> Complex:
@@ -260,25 +263,35 @@ def tan(a: Complex) -> Complex:
     return _turned_right(tanh(_turned_left(a)))
 
 
+def _at_infinity(a: Complex, angle: Term, sign: Term, made: Complex) -> Complex:
+    """An angle and an infinite part of some sign where `a` is infinite, since differences there are nan."""
+    infinite = _is_infinite(a.re) | _is_infinite(a.im)
+    return chosen(infinite, Complex(angle, angle.of(math.inf).copysign(sign)), made)
+
+
 def asin(a: Complex) -> Complex:
     """Kahan's way: from the roots of 1 - a and 1 + a, which keeps both branch cuts."""
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = inverse.atan2(a.re, below.re * above.re - below.im * above.im)
-    return Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
+    made = Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
+    return _at_infinity(a, inverse.atan2(a.re, abs(a.im)), a.im, made)
 
 
 def acos(a: Complex) -> Complex:
     """Kahan's way, as `asin`."""
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = 2 * inverse.atan2(below.re, above.re)
-    return Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
+    made = Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
+    return _at_infinity(a, inverse.atan2(abs(a.im), a.re), -a.im, made)
 
 
 def acosh(a: Complex) -> Complex:
     """Kahan's way, from the roots of a - 1 and a + 1."""
     below, above = sqrt(Complex(a.re - 1, a.im)), sqrt(Complex(a.re + 1, a.im))
     re = logarithm.asinh(below.re * above.re + below.im * above.im)
-    return Complex(re, 2 * inverse.atan2(below.im, above.re))
+    made = Complex(re, 2 * inverse.atan2(below.im, above.re))
+    infinite = _is_infinite(a.re) | _is_infinite(a.im)
+    return chosen(infinite, of_parts(math.inf, inverse.atan2(a.im, a.re), re), made)
 
 
 def asinh(a: Complex) -> Complex:
@@ -288,9 +301,10 @@ def asinh(a: Complex) -> Complex:
 
 def atanh(a: Complex) -> Complex:
     """log((1 + a)/(1 - a))/2 by its parts."""
-    less, more = 1 - a.re, 1 + a.re
+    x = abs(a.re)
+    less, more = 1 - x, 1 + x
     square = a.im * a.im
-    re = logarithm.log1p(4 * a.re / (less * less + square)) * 0.25
+    re = (logarithm.log1p(4 * x / (less * less + square)) * 0.25).copysign(a.re)
     im = inverse.atan2(2 * a.im, less * more - square) * 0.5
     huge = (abs(a.re) > 2.0**500) | (abs(a.im) > 2.0**500)
     right_angle = a.im.of(0.5 * math.pi).copysign(a.im)

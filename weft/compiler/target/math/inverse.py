@@ -67,8 +67,9 @@ def atan(x: Term) -> Term:
     return _first_octants(large.select(one, limited), large.select(limited, one), large).copysign(x)
 
 
-def _first_octants(lesser: Term, greater: Term, steep: Term) -> Term:
-    """The angle of a point in the first quarter whose coordinates are these; `steep` where it is above pi/4."""
+def _first_octants(lesser: Term, greater: Term, steep: Term, left: Term | None = None) -> Term:
+    """The angle of a point whose coordinates without signs are these; `steep` where the second is the greater, `left`
+    where the first is negative."""
     # Beyond pi/8 the angle from pi/4 is taken, which is that of the turned point.
     beyond = lesser > greater * TAN_EIGHTH
     total = lesser + greater
@@ -81,6 +82,9 @@ def _first_octants(lesser: Term, greater: Term, steep: Term) -> Term:
     base_low = beyond.select(z.of(0.5 * low), 0.0)
     base, base_low = steep.select(high - base, base), steep.select(low - base_low, base_low)
     ratio, rest = steep.select(-ratio, ratio), steep.select(-rest, rest)
+    if left is not None:
+        base, base_low = left.select(2 * high - base, base), left.select(2 * low - base_low, base_low)
+        ratio, rest = left.select(-ratio, ratio), left.select(-rest, rest)
     nearly, lost = quick_two_sum(base, ratio)
     # quick_two_sum wants the greater first; where the base is 0 the sum is exact anyhow.
     return nearly + (rest + (base_low + lost))
@@ -100,9 +104,6 @@ def atan2(y: Term, x: Term) -> Term:
     shrink = huge.select(x.of(2.0**-60), 1.0)
     lesser, greater = lesser * shrink, greater * shrink
     nothing = greater.equals(0.0)
-    made = _first_octants(lesser, nothing.select(1.0, greater), steep)
-    high, low, _ = HALF_PI[bits]
-    left = x.raw() < 0
-    made = left.select((2 * high - made) + 2 * low, made).copysign(y)
+    made = _first_octants(lesser, nothing.select(1.0, greater), steep, x.raw() < 0).copysign(y)
     # nan in either operand has been lost in comparisons.
     return (x.is_nan() | y.is_nan()).select(math.nan, made)
