@@ -355,12 +355,15 @@ def test_integers_beyond_64_bits_raise_always():
             assert "enable_x64" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "value", [["a"], np.array([None]), np.longdouble(3), [[1], [1, 2]], np.datetime64("2020-01-01")]
-)
+@pytest.mark.parametrize("value", [["a"], np.array([None]), np.longdouble(3), np.datetime64("2020-01-01")])
 def test_what_is_no_number_raises(value):
     with pytest.raises(InvalidInputTypeError):
         dtypes.canonical_array(value)
+
+
+def test_lists_of_different_length_raise():
+    with pytest.raises(ValueError, match="same length"):
+        dtypes.canonical_array([[1], [1, 2]])
 
 
 @pytest.mark.parametrize(

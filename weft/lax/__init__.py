@@ -1,56 +1,36 @@
 """The primitives' public face, with JAX's names and signatures: what `weft.numpy` is written with."""
 
-# Each block belongs to one file; names are listed explicitly.
-
-# shape.py
-from weft.lax.shape import (
-    broadcast,
-    broadcast_in_dim,
-    broadcast_shapes,
-    broadcast_to_rank,
-    broadcasted_iota,
-    collapse,
-    concatenate,
-    empty,
-    expand_dims,
-    full,
-    full_like,
-    iota,
-    pad,
-    reshape,
-    rev,
-    split,
-    squeeze,
-    tile,
-    transpose,
-    zeros_like_array,
+from weft.lax import linalg
+from weft.lax.associative import associative_scan
+from weft.lax.barriers import optimization_barrier
+from weft.lax.contraction import (
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    DotDimensionNumbers,
+    Precision,
+    PrecisionLike,
+    RaggedDotDimensionNumbers,
+    batch_matmul,
+    dot,
+    dot_general,
+    ragged_dot,
+    ragged_dot_general,
 )
-
-# slicing.py
-from weft.lax.slicing import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
-    ScatterDimensionNumbers,
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    gather,
-    index_in_dim,
-    scatter,
-    scatter_add,
-    scatter_apply,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-    slice,
-    slice_in_dim,
+from weft.lax.control_flow import cond, fori_loop, map, scan, switch, while_loop
+from weft.lax.convolution import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    conv,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    conv_with_general_padding,
 )
-
-# elementwise.py
 from weft.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -136,8 +116,21 @@ from weft.lax.elementwise import (
     tanh,
     zeta,
 )
-
-# reductions.py
+from weft.lax.fft import FftType, fft
+from weft.lax.parallel import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
+)
 from weft.lax.reductions import (
     argmax,
     argmin,
@@ -155,67 +148,49 @@ from weft.lax.reductions import (
     reduce_sum,
     reduce_xor,
 )
-
-# sorting.py
+from weft.lax.shape import (
+    broadcast,
+    broadcast_in_dim,
+    broadcast_shapes,
+    broadcast_to_rank,
+    broadcasted_iota,
+    collapse,
+    concatenate,
+    empty,
+    expand_dims,
+    full,
+    full_like,
+    iota,
+    pad,
+    reshape,
+    rev,
+    split,
+    squeeze,
+    tile,
+    transpose,
+    zeros_like_array,
+)
+from weft.lax.slicing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    dynamic_index_in_dim,
+    dynamic_slice,
+    dynamic_slice_in_dim,
+    dynamic_update_index_in_dim,
+    dynamic_update_slice,
+    dynamic_update_slice_in_dim,
+    gather,
+    index_in_dim,
+    scatter,
+    scatter_add,
+    scatter_apply,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_sub,
+    slice,
+    slice_in_dim,
+)
 from weft.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
-
-# windows.py
 from weft.lax.windows import padtype_to_pads, reduce_window, reduce_window_shape_tuple
-
-# contraction.py
-from weft.lax.contraction import (
-    DotAlgorithm,
-    DotAlgorithmPreset,
-    DotDimensionNumbers,
-    Precision,
-    PrecisionLike,
-    RaggedDotDimensionNumbers,
-    batch_matmul,
-    dot,
-    dot_general,
-    ragged_dot,
-    ragged_dot_general,
-)
-
-# convolution.py
-from weft.lax.convolution import (
-    ConvDimensionNumbers,
-    ConvGeneralDilatedDimensionNumbers,
-    conv,
-    conv_dimension_numbers,
-    conv_general_dilated,
-    conv_general_dilated_local,
-    conv_general_dilated_patches,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_transpose,
-    conv_transpose_shape_tuple,
-    conv_with_general_padding,
-)
-
-# control_flow.py, associative.py
-from weft.lax.associative import associative_scan
-from weft.lax.control_flow import cond, fori_loop, map, scan, switch, while_loop
-
-# parallel.py
-from weft.lax.parallel import (
-    all_gather,
-    all_to_all,
-    axis_index,
-    axis_size,
-    pmax,
-    pmean,
-    pmin,
-    ppermute,
-    pshuffle,
-    psum,
-    psum_scatter,
-    pswapaxes,
-)
-
-# barriers.py
-from weft.lax.barriers import optimization_barrier
-
-# fft.py, linalg.py
-from weft.lax import linalg
-from weft.lax.fft import FftType, fft

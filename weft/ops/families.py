@@ -108,7 +108,7 @@ class Reduction(Primitive):
 
 
 class Composite(Primitive):
-    """Defined by other primitives. Transformations see through it: a rule it does not give is that of its definition."""
+    """Defined by other primitives. Transformations see through it: a rule it lacks is that of its definition."""
 
     def decompose(self, *args: Any, **params: Any) -> Any:
         """The definition, written with other operations on arrays; a list or tuple of arrays for several results."""

@@ -104,24 +104,27 @@ def _halves(x: Term) -> tuple[Reduced, Term, Term]:
     return part, grown + shrunk, grown - shrunk
 
 
-def sinh(x: Term) -> Term:
-    """sinh(n*ln2 + r) = (2**n - 2**-n)/2 * cosh(r) + (2**n + 2**-n)/2 * sinh(r)."""
+def _combined(x: Term, of_sinh: bool) -> Term:
+    """a + b*r and smaller terms, where a and b are the sum and the difference of powers, or the other way round."""
     bits = x.bits
     part, total, difference = _halves(x)
+    a, b = (difference, total) if of_sinh else (total, difference)
     z = part.r * part.r
     cosh_less_one = z * polynomial(z, EVEN[bits])
     sinh_less_r = part.r * z * polynomial(z, ODD[bits])
-    inner = total.fma(sinh_less_r + part.low, difference * cosh_less_one)
-    made = (total.fma(part.r, difference) + inner) * 2
-    return (abs(x) < 2.0 ** (-13 if bits == 32 else -28)).select(abs(x), made).copysign(x)
+    product = b * part.r
+    nearly = a + product
+    lost = (product - (nearly - a)) + b.fma(part.r, -product)
+    inner = b.fma(sinh_less_r + part.low, a * cosh_less_one)
+    return (nearly + (inner + lost)) * 2
+
+
+def sinh(x: Term) -> Term:
+    """sinh(n*ln2 + r) = (2**n - 2**-n)/2 * cosh(r) + (2**n + 2**-n)/2 * sinh(r)."""
+    made = _combined(x, of_sinh=True)
+    return (abs(x) < 2.0 ** (-13 if x.bits == 32 else -28)).select(abs(x), made).copysign(x)
 
 
 def cosh(x: Term) -> Term:
     """cosh(n*ln2 + r) = (2**n + 2**-n)/2 * cosh(r) + (2**n - 2**-n)/2 * sinh(r)."""
-    bits = x.bits
-    part, total, difference = _halves(x)
-    z = part.r * part.r
-    cosh_less_one = z * polynomial(z, EVEN[bits])
-    sinh_less_r = part.r * z * polynomial(z, ODD[bits])
-    inner = total.fma(cosh_less_one, difference * (sinh_less_r + part.low))
-    return (difference.fma(part.r, total) + inner) * 2
+    return _combined(x, of_sinh=False)
