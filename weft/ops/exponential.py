@@ -33,7 +33,7 @@ class FloatFunction(Elementwise):
     """A function of a float or complex number, rounded to its dtype."""
 
     kinds = "fc"
-    ulp = {"": 2.0}
+    ulp = {"": 2.0, "complex128": 8.0}
 
     def samples(self) -> Any:
         yield from float_samples(ramp, "c" in self.kinds)
@@ -103,8 +103,6 @@ class log1p(PositiveFunction):
 class logistic(FloatFunction):
     """1 / (1 + exp(-x))."""
 
-    ulp = {"": 4.0}
-
     @rounded
     def eval(x: Any) -> Any:
         if x.dtype.kind == "c":
@@ -121,7 +119,7 @@ class logistic(FloatFunction):
 class sqrt(PositiveFunction):
     """Square root."""
 
-    ulp = {"": 0.5}
+    ulp = {"": 0.5, "complex64": 2.0, "complex128": 2.0}
     eval = rounded(np.sqrt)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -156,7 +154,8 @@ class pow(Elementwise):
     """x to the power y; y has the dtype of x or is an integer."""
 
     kinds = "fc"
-    ulp = {"": 4.0}
+    # The angle of a complex power is that of the logarithm times the exponent, and so is its error.
+    ulp = {"": 2.0, "complex64": 4.0, "complex128": 256.0}
 
     def type(self, x: Any, y: Any) -> Any:
         whole = dtypes.kind(y.dtype) in "iu"

@@ -54,7 +54,7 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
     if isinstance(atom, Division):
         # Indices are not negative, so that rounding towards zero is rounding down.
         dividend = k.position(lowered(k, atom.dividend, bound))
-        divisor = k.constant(int(atom.divisor), INT64)  # type: ignore[call-overload]
+        divisor = k.constant(number(atom.divisor), INT64)
         op = "div" if isinstance(atom, FloorDivide) else "rem"
         return Index.of(k.compute(op, dividend, divisor))
     if isinstance(atom, Extremum):
@@ -75,8 +75,15 @@ def condition(
         if constraint.always_holds():
             continue
         place = k.position(lowered(k, constraint.expression, bound))
-        low = k.compute("ge", place, k.constant(int(constraint.low), INT64))  # type: ignore[call-overload]
-        high = k.compute("le", place, k.constant(int(constraint.high), INT64))  # type: ignore[call-overload]
+        low = k.compute("ge", place, k.constant(number(constraint.low), INT64))
+        high = k.compute("le", place, k.constant(number(constraint.high), INT64))
         both = k.compute("and", low, high)
         joined = both if joined is None else k.compute("and", joined, both)
     return joined
+
+
+def number(expression: Any) -> int:
+    """An expression that must be known when compiling."""
+    if isinstance(expression, Expression):
+        raise InternalError(f"The size {expression} must be known when a kernel is emitted.")
+    return int(expression)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.compiler.fuse.classify import LOOKUP
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import Graph, Group, Order
 from weft.ir.jaxpr import Equation, Jaxpr, Var
+
+FUSION: Any = fusion
 
 
 def build(graph: Graph, order: Order, bare: dict[int, Equation]) -> Jaxpr:
@@ -37,7 +41,7 @@ def fusion_equation(group: Group, needed: set[Var]) -> Equation:
             made[v] = node.owner is group
     results = [v for v, own in made.items() if own and v in needed]
     inner = Jaxpr((), list(operands), results, [n.equation for n in members])
-    kind, hero = group.kind, group.hero
+    kind, hero = group.kind, group.hero if group.kind != "alias" else None
     if kind == "loop" and hero is None:
         if all(n.facts.alias for n in members):
             kind = "alias"
@@ -48,4 +52,4 @@ def fusion_equation(group: Group, needed: set[Var]) -> Equation:
     position = None if hero is None else next(i for i, n in enumerate(members) if n is hero)
     reasons: tuple[Reason, ...] = tuple(group.reasons)
     params = {"jaxpr": inner, "kind": kind, "hero": position, "reasons": reasons}
-    return Equation(list(operands), results, fusion, params, source=last.source, stack=last.stack)
+    return Equation(list(operands), results, FUSION, params, source=last.source, stack=last.stack)

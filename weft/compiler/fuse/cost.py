@@ -165,8 +165,9 @@ def equation_flops(equation: Equation, facts: Facts) -> float:
     if not isinstance(result, ArrayType):
         return 0
     if card is dot_general:
-        plan = dot_general.canonical(*(a.aval for a in equation.invars), **equation.params)
-        return 2 * size_of((plan.batch, plan.m, plan.n, plan.k))
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        operand: Any = equation.invars[0].aval
+        return 2 * size_of(result.shape) * size_of([operand.shape[i] for i in contracted])
     if card is conv_general_dilated:
         kernel: Any = equation.invars[1].aval
         features = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]

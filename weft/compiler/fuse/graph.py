@@ -180,9 +180,9 @@ class Graph:
             for v in equation.outvars:
                 node_of[v] = node
             self.nodes.append(node)
-        for v in jaxpr.outvars:
-            if type(v) is Var and v in node_of:
-                node_of[v].is_output = True
+        for atom in jaxpr.outvars:
+            if type(atom) is Var and atom in node_of:
+                node_of[atom].is_output = True
 
     def new_group(self, kind: str, out: Space) -> Group:
         group = Group(len(self.groups), kind, out)
@@ -306,9 +306,9 @@ class Order:
                 last_effect = item
         for item in items:
             for v in item.operands:
-                node = graph.node_of.get(v)
-                if node is not None and node.owner is not None:
-                    link(node.owner, item)
+                producer = graph.node_of.get(v)
+                if producer is not None and producer.owner is not None:
+                    link(producer.owner, item)
         items.sort(key=lambda item: item.last)
         return topological(items)
 
@@ -403,8 +403,3 @@ def topological(items: Sequence[Group]) -> list[Group]:
             )
             stack.extend((p, False) for p in waiting)
     return result
-
-
-def value_nodes(graph: Graph, group: Group) -> list[tuple[Var, Node]]:
-    """What a group reads that an equation makes."""
-    return [(v, graph.node_of[v]) for v in group.operands if v in graph.node_of]

@@ -7,7 +7,7 @@ that costs something is not computed several times because its reader repeats it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from weft.compiler.fuse.classify import EXPAND, HERO, LOOKUP, MOVE, POINTWISE
 from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
@@ -88,7 +88,10 @@ def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
     """Into several fusions, if it is cheap and the bytes that are moved do not grow."""
     limit = graph.limits.copies
     if not node.cheap or len(readers) > limit:
-        _refuse(graph, node, readers, "is expensive" if not node.cheap else f"has more than {limit} readers")
+        why = f"has more than {limit} readers" if node.cheap else "is expensive"
+        if node.role == HERO:
+            why = "needs no kernel" if node.facts.kind == "alias" else "is a hero, made once"
+        _refuse(graph, node, readers, why)
         return
     for reader in readers:
         refusal = obstacle(graph, reader, node)
@@ -179,7 +182,7 @@ def closed_operand(group: Group, node: Node) -> str | None:
     return None
 
 
-def overwrites(group: Group, operands: Iterable[Var]) -> bool:
+def overwrites(group: Group, operands: Sequence[Var]) -> bool:
     """Whether one of the operands is the one that the group writes in place.
 
     Such a value must be read before the kernel starts: otherwise the whole operand would be copied.
