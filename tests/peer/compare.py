@@ -10,13 +10,18 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import pathlib
 import types
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Nearly all the time goes into compiling for JAX, and what is compiled runs once.
+# Nearly all the time goes into compiling for JAX, and what is compiled runs once: compile without much care, and keep
+# the results for the other processes and the next run.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parents[2] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
 import jax.ad_checkpoint
@@ -115,24 +120,32 @@ class Row:
         return eval(f"lambda {', '.join(self.arguments)}: ({self.text})", NAMESPACES[library])
 
 
+def lines(text: str) -> list[str]:
+    """The rows of a text, one a line."""
+    return [line for line in text.splitlines() if line]
+
+
+def calls(module: str, names: str, *arguments: str) -> list[str]:
+    """A row for each of the names (separated by blanks) with each of the argument lists."""
+    return [f"{module}.{name}({argument})" for name in names.split() for argument in arguments]
+
+
 def rows(
-    texts: str,
-    *,
+    *texts: str,
     gradient: bool = False,
     staged: bool = True,
     batched: bool = True,
     rtol: float = 2e-5,
     weak: bool = True,
 ) -> list[Any]:
-    """One test parameter for each line that is not blank and not a comment."""
+    """One test parameter for each text; no text stands in a table twice."""
+    assert len(set(texts)) == len(texts), sorted({text for text in texts if texts.count(text) > 1})
     found = []
-    for line in texts.splitlines():
-        text = line.strip()
-        if text and not text.startswith("#"):
-            names = _names(compile(text, text, "eval"))
-            arguments = tuple(name for name in INPUTS if name in names)
-            row = Row(text, arguments, gradient, staged and bool(arguments), batched and bool(arguments), rtol, weak)
-            found.append(pytest.param(row, id=text))
+    for text in texts:
+        names = _names(compile(text, text, "eval"))
+        arguments = tuple(name for name in INPUTS if name in names)
+        row = Row(text, arguments, gradient, staged and bool(arguments), batched and bool(arguments), rtol, weak)
+        found.append(pytest.param(row, id=text))
     return found
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 
 import jax
-import numpy as onp
 import pytest
-from tests.peer.compare import INPUTS, NAMESPACES
 
 import weft
+from tests.peer.compare import INPUTS, NAMESPACES
 
 BAD_CALLS = """
 x + y[:, :3]
@@ -269,6 +268,8 @@ random.wrap_key_data(x)
 random.permutation(random.key(0), 2.5)
 nn.one_hot(j, "a")
 nn.glu(col)
+nn.sigmoid(i)
+lax.pow(i, 2)
 nn.initializers.glorot_normal()(random.key(0), (3,))
 nn.initializers.variance_scaling(1.0, "nonsense", "normal")(random.key(0), (2, 2))
 nn.softmax(x, axis=4)

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from tests.peer.compare import check, rows
 
-ACTIVATIONS = (
-    "relu relu6 sigmoid softplus soft_sign silu swish log_sigmoid leaky_relu hard_sigmoid hard_silu hard_swish hard_tanh elu celu "
-    "selu gelu glu squareplus mish identity sparse_plus sparse_sigmoid softmax log_softmax logsumexp logmeanexp standardize tanh"
-)
-functions = [
-    *(f"nn.{name}(x)" for name in ACTIVATIONS.split()),
-    "nn.log1mexp(p)", "nn.leaky_relu(x, 0.2)", "nn.elu(x, alpha=0.7)", "nn.celu(x, 0.7)", "nn.gelu(x, approximate=False)",
-    "nn.glu(x, axis=1)", "nn.squareplus(x, b=3)", "nn.softmax(x, axis=0)", "nn.softmax(t, axis=(0, 2))",
-    "nn.softmax(x, where=b, axis=1)", "nn.log_softmax(x, axis=0)", "nn.logsumexp(x, axis=1, keepdims=True)",
-    "nn.logsumexp(x, b=p)", "nn.logsumexp(x, b=y, return_sign=True)", "nn.logsumexp(x, where=b)", "nn.logmeanexp(x, axis=0)",
-    "nn.standardize(x, axis=0, epsilon=1e-3)", "nn.standardize(x, mean=0.5, variance=2.0)", "nn.one_hot(j, 4) * s",
-    "nn.dot_product_attention(image, image, image)",
-    "nn.dot_product_attention(image, image, image, is_causal=True)",
-    "nn.dot_product_attention(image, image * 2, image, scale=0.3)",
-    "nn.dot_product_attention(image, image, image, bias=np.arange(9.0).reshape(1, 1, 3, 3) * s)",
-    "nn.dot_product_attention(image, image, image, mask=np.tri(3, dtype=bool)[None, None])",
-    "nn.dot_product_attention(image, image[:, :, :2], image[:, :, :2])",
-    "nn.dot_product_attention(image[0], image[0], image[0])",
-    "nn.dot_product_attention(image, image, image, query_seq_lengths=np.array([2, 3]), key_value_seq_lengths=np.array([3, 1]))",
-    "nn.dot_product_attention(image, image, image, local_window_size=(1, 0))",
-]  # fmt: skip
-types = [
-    *(f"nn.{name}(h)" for name in ACTIVATIONS.split()),
-    *(f"nn.{name}(i)" for name in "relu relu6 softplus leaky_relu elu gelu softmax log_softmax logsumexp identity hard_tanh soft_sign".split()),
-    "nn.one_hot(j, 3)", "nn.one_hot(i, 4)", "nn.one_hot(j, 3, axis=0)", "nn.one_hot(j, 3, dtype=onp.int8)", "nn.one_hot(2, 4)",
-    "nn.logsumexp(c)", "nn.softmax(z)", "nn.relu(nans)", "nn.logsumexp(np.array([-onp.inf, -onp.inf]))",
-    "nn.softmax(np.array([onp.inf, 0.0]))", "nn.softplus(np.array([-200.0, 200.0]))", "nn.log_softmax(np.array([1000.0, 0.0]))",
-    "nn.relu(-2.5)", "nn.gelu(np.array([-30.0, 30.0]))", "nn.log_sigmoid(np.array([-200.0, 200.0]))",
-]  # fmt: skip
+from tests.peer.compare import calls, check, lines, rows
+
+ACTIVATIONS = """relu relu6 sigmoid softplus soft_sign silu swish log_sigmoid leaky_relu hard_sigmoid hard_silu
+    hard_swish hard_tanh elu celu selu gelu glu squareplus mish identity sparse_plus sparse_sigmoid softmax log_softmax
+    logsumexp logmeanexp standardize tanh"""
+ON_INTEGERS = "relu relu6 softplus leaky_relu elu gelu softmax log_softmax logsumexp identity hard_tanh soft_sign"
+forms = """
+nn.log1mexp(p)
+nn.leaky_relu(x, 0.2)
+nn.elu(x, alpha=0.7)
+nn.celu(x, 0.7)
+nn.gelu(x, approximate=False)
+nn.glu(x, axis=1)
+nn.squareplus(x, b=3)
+nn.softmax(x, axis=0)
+nn.softmax(t, axis=(0, 2))
+nn.softmax(x, where=b, axis=1)
+nn.log_softmax(x, axis=0)
+nn.logsumexp(x, axis=1, keepdims=True)
+nn.logsumexp(x, b=p)
+nn.logsumexp(x, b=y, return_sign=True)
+nn.logsumexp(x, where=b)
+nn.logmeanexp(x, axis=0)
+nn.standardize(x, axis=0, epsilon=1e-3)
+nn.standardize(x, mean=0.5, variance=2.0)
+nn.one_hot(j, 4) * s
+nn.dot_product_attention(image, image, image)
+nn.dot_product_attention(image, image, image, is_causal=True)
+nn.dot_product_attention(image, image * 2, image, scale=0.3)
+nn.dot_product_attention(image, image, image, bias=np.arange(9.0).reshape(1, 1, 3, 3) * s)
+nn.dot_product_attention(image, image, image, mask=np.tri(3, dtype=bool)[None, None])
+nn.dot_product_attention(image, image[:, :, :2], image[:, :, :2])
+nn.dot_product_attention(image[0], image[0], image[0])
+nn.dot_product_attention(image, image, image, query_seq_lengths=j[:2] * 0 + 2, key_value_seq_lengths=np.array([3, 1]))
+nn.dot_product_attention(image, image, image, local_window_size=(1, 0))
+"""
+edges = """
+nn.one_hot(j, 3)
+nn.one_hot(i, 4)
+nn.one_hot(j, 3, axis=0)
+nn.one_hot(j, 3, dtype=onp.int8)
+nn.one_hot(2, 4)
+nn.logsumexp(c)
+nn.softmax(z)
+nn.relu(nans)
+nn.logsumexp(np.array([-onp.inf, -onp.inf]))
+nn.softmax(np.array([onp.inf, 0.0]))
+nn.softplus(np.array([-200.0, 200.0]))
+nn.log_softmax(np.array([1000.0, 0.0]))
+nn.relu(-2.5)
+nn.gelu(np.array([-30.0, 30.0]))
+nn.log_sigmoid(np.array([-200.0, 200.0]))
+"""
 
 KEYS = """
 random.key(0)
@@ -145,11 +169,9 @@ nn.initializers.delta_orthogonal()(KEY, (3, 3, 2, 4))
 nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")(KEY, (3, 4))
 nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", batch_axis=0)(KEY, (2, 3, 4))
 """
-draws = "\n".join(
-    line.replace("KEY", key)
-    for number, line in enumerate(DRAWS.strip().splitlines())
-    for key in [("random.key(42)", "random.PRNGKey(7)")[number % 2]]
-)
+# New and old keys in turns.
+keys = itertools.cycle(["random.key(42)", "random.PRNGKey(7)"])
+draws = [line.replace("KEY", key) for line, key in zip(lines(DRAWS), keys, strict=False)]
 reparametrised = """
 random.gamma(random.key(1), p)
 random.loggamma(random.key(1), p)
@@ -163,21 +185,23 @@ random.multivariate_normal(random.key(2), col, spd)
 """
 
 
-@pytest.mark.parametrize("row", rows("\n".join(functions), gradient=True, rtol=5e-5))
+@pytest.mark.parametrize("row", rows(*calls("nn", ACTIVATIONS, "x"), *lines(forms), gradient=True, rtol=5e-5))
 def test_functions(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows("\n".join(types), batched=False))
+@pytest.mark.parametrize(
+    "row", rows(*calls("nn", ACTIVATIONS, "h"), *calls("nn", ON_INTEGERS, "i"), *lines(edges), batched=False)
+)
 def test_dtypes(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(KEYS + draws, rtol=2e-5))
+@pytest.mark.parametrize("row", rows(*lines(KEYS), *draws, rtol=2e-5))
 def test_random(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(reparametrised, gradient=True, batched=False, rtol=2e-4))
+@pytest.mark.parametrize("row", rows(*lines(reparametrised), gradient=True, batched=False, rtol=2e-4))
 def test_random_gradients(row: Any) -> None:
     check(row)

@@ -5,53 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.peer.compare import check, rows
 
-SUMS = "sum prod mean max min std var nansum nanprod nanmean nanmax nanmin nanstd nanvar"
-TESTS = "all any count_nonzero"
-PLACES = "argmax argmin nanargmax nanargmin"
+from tests.peer.compare import calls, check, lines, rows
+
+PLAIN = "sum prod mean max min std var"
+SKIPPING = "nansum nanprod nanmean nanmax nanmin nanstd nanvar"
 
 reduced = [
-    *(f"np.{name}(x{extra})" for name in SUMS.split() for extra in ("", ", axis=1", ", axis=-2, keepdims=True")),
-    *(f"np.{name}(t, axis=(0, -1))" for name in "sum prod mean max min std var".split()),
-    *(f"np.{name}(nans, axis=0)" for name in SUMS.split() if name.startswith("nan")),
+    *calls("np", PLAIN + " " + SKIPPING, "x", "x, axis=1", "x, axis=-2, keepdims=True"),
+    *calls("np", PLAIN, "t, axis=(0, -1)"),
+    *calls("np", SKIPPING, "nans, axis=0"),
 ]
 reduced_types = [
-    *(
-        f"np.{name}({argument})"
-        for name in SUMS.split()
-        for argument in "ihb"
-        if not (name in {"std", "nanstd"} and argument == "b")
-    ),
-    *(
-        f"np.{name}({argument}, axis=0)"
-        for name in "sum prod mean max min".split()
-        for argument in "ungc"
-        if not (name in {"max", "min"} and argument == "c")
-    ),
-    *(
-        f"np.{name}({argument})"
-        for name in TESTS.split()
-        for argument in ("x", "i, axis=1", "b, axis=0", "c", "b, axis=(0, 1), keepdims=True")
-    ),
-    *(
-        f"np.{name}({argument})"
-        for name in PLACES.split()
-        for argument in ("x", "i, axis=1", "x, axis=0, keepdims=True", "d, axis=-1", "b")
-    ),
-    *(f"np.{name}(x, where=b, initial=0.5)" for name in ("sum", "prod", "max", "min")),
-    *(f"np.{name}(x, where=b)" for name in ("sum", "prod", "mean", "var", "std", "all", "any")),
-    *(
-        f"np.{name}(x, dtype={dtype})"
-        for name in ("sum", "prod", "mean", "var", "cumsum")
-        for dtype in ("onp.float16", "onp.complex64")
-        if (name, dtype) != ("var", "onp.complex64")
-    ),
-    *(f"np.{name}(i, dtype=onp.float32)" for name in ("sum", "prod", "mean", "var", "cumsum")),
-    *(f"np.{name}(z)" for name in ("sum", "prod", "all", "any", "mean", "var")),
-    *(f"np.{name}(z, axis=0)" for name in ("sum", "prod", "all", "any", "mean", "nansum")),
-    *(f"np.{name}(s)" for name in SUMS.split()),
-    *(f"np.{name}(z, axis=1)" for name in ("max", "min", "argmax")),
+    *calls("np", PLAIN + " " + SKIPPING, "i", "h", "s"),
+    *calls("np", "sum prod mean max min var nansum nanmax", "b"),
+    *calls("np", "sum prod mean max min", "u, axis=0", "n, axis=0", "g, axis=0"),
+    *calls("np", "sum prod mean std var", "c, axis=0"),
+    *calls("np", "all any count_nonzero", "x", "i, axis=1", "b, axis=0", "c", "b, axis=(0, 1), keepdims=True"),
+    *calls("np", "argmax argmin nanargmax nanargmin", "x", "i, axis=1", "x, axis=0, keepdims=True", "b"),
+    *calls("np", "sum prod max min", "x, where=b, initial=0.5"),
+    *calls("np", "sum prod mean var std all any", "x, where=b"),
+    *calls("np", "sum prod mean var cumsum", "x, dtype=onp.float16", "i, dtype=onp.float32"),
+    *calls("np", "sum prod mean cumsum", "x, dtype=onp.complex64"),
+    *calls("np", "sum prod all any mean var", "z"),
+    *calls("np", "sum prod all any mean nansum", "z, axis=0"),
+    *calls("np", "max min argmax", "z, axis=1"),
 ]
 cumulative = """
 np.cumsum(x)
@@ -298,21 +276,21 @@ np.place(x, b, r, inplace=False)
 """
 
 
-@pytest.mark.parametrize("row", rows("\n".join(reduced) + cumulative, gradient=True, rtol=5e-5))
+@pytest.mark.parametrize("row", rows(*reduced, *lines(cumulative), gradient=True, rtol=5e-5))
 def test_differentiable(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows("\n".join(reduced_types), batched=False))
+@pytest.mark.parametrize("row", rows(*reduced_types, batched=False))
 def test_dtypes(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(searching))
+@pytest.mark.parametrize("row", rows(*lines(searching)))
 def test_searching(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(eager, staged=False, batched=False))
+@pytest.mark.parametrize("row", rows(*lines(eager), staged=False, batched=False))
 def test_sizes_that_depend_on_values(row: Any) -> None:
     check(row)

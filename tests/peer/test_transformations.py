@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as onp
 import pytest
-from tests.peer.compare import INPUTS, assert_same, check, rows
 
 import weft
+from tests.peer.compare import INPUTS, assert_same, check, lines, rows
 
 derivatives = """
 lib.grad(lambda v: np.sum(np.sin(v) ** 2))(x)
@@ -64,10 +64,8 @@ lib.vmap(lambda v, w: v @ w, in_axes=(None, 1))(x, tall)
 lib.vmap(lambda v: v * 2, in_axes=1, out_axes=1)(x)
 lib.vmap(lambda v: v * 2, in_axes=1)(x)
 lib.vmap(lambda v: v, in_axes=-1, out_axes=-1)(t)
-x
 lib.vmap(lambda tree, w: tree["a"] * w + tree["b"], in_axes=({"a": 0, "b": None}, 0))({"a": x, "b": 1.0}, y)
 lib.vmap(lib.vmap(lambda v, w: v * w, (0, None)), (None, 0))(r, col)
-s
 lib.vmap(lambda v: (v, 7.0), out_axes=(0, None))(x)
 lib.vmap(lambda v: lax.psum(v, "n"), axis_name="n")(x)
 lib.vmap(lambda v: v / lax.psum(v, "n"), axis_name="n")(x)
@@ -93,8 +91,8 @@ lib.jit(lambda v, n: v[:n], static_argnums=1)(x, 2)
 lib.jit(lambda tree: {"out": tree["in"] + 1, "none": None})({"in": x})
 lib.checkpoint(lambda v: np.sin(np.sin(v)))(x)
 lib.grad(lib.checkpoint(lambda v: np.sum(np.sin(np.sin(v)))))(x)
-lib.grad(lambda v: np.sum(lib.checkpoint(lambda w: np.sin(np.exp(w)), policy=lib.checkpoint_policies.nothing_saveable)(v)))(x)
-lib.grad(lambda v: np.sum(lib.checkpoint(lambda w: np.sin(w @ tall) @ m, policy=lib.checkpoint_policies.dots_saveable)(v)))(x)
+lib.grad(lib.checkpoint(lambda w: np.sin(np.exp(w)).sum(), policy=lib.checkpoint_policies.nothing_saveable))(x)
+lib.grad(lib.checkpoint(lambda w: (np.sin(w @ tall) @ m).sum(), policy=lib.checkpoint_policies.dots_saveable))(x)
 lib.eval_shape(lambda v: (v @ tall).sum(0), x).shape
 lib.eval_shape(lambda v: (v > 0, v.astype(onp.float16)), x)[1].dtype
 lib.flatten_util.ravel_pytree({"a": x, "b": [col, s]})[0]
@@ -195,7 +193,8 @@ lib.tree.leaves({"z": 1, "a": 2})
 lib.tree.reduce(lambda v, w: v + w, (1, [2]), initializer=5)
 lib.tree.transpose(lib.tree.structure((0, 0)), None, ([1], [2]))
 tree_util.tree_leaves(onp.ones(2))
-str(tree_util.SequenceKey(1)), str(tree_util.DictKey("a")), str(tree_util.GetAttrKey("b")), str(tree_util.FlattenedIndexKey(2))
+str(tree_util.SequenceKey(1)), str(tree_util.DictKey("a"))
+str(tree_util.GetAttrKey("b")), str(tree_util.FlattenedIndexKey(2))
 """
 
 Point = collections.namedtuple("Point", "across up")
@@ -360,8 +359,8 @@ def symbolic_zeros(lib: Any, x: Any) -> Any:
 
 
 PROGRAMS = [
-    custom_jvp, custom_jvp_by_argument, custom_jvp_static, custom_vjp, custom_vjp_static, custom_vjp_in_scan, namedtuples,
-    registered_nodes, mixed_composition, newton, rnn, ravelled, x64, saved_names, symbolic_zeros,
+    custom_jvp, custom_jvp_by_argument, custom_jvp_static, custom_vjp, custom_vjp_static, custom_vjp_in_scan,
+    namedtuples, registered_nodes, mixed_composition, newton, rnn, ravelled, x64, saved_names, symbolic_zeros,
 ]  # fmt: skip
 
 
@@ -371,21 +370,21 @@ def test_programs(program: Callable[..., Any]) -> None:
     assert_same(*results, rtol=1e-4)
 
 
-@pytest.mark.parametrize("row", rows(derivatives, batched=False, staged=False, rtol=1e-4))
+@pytest.mark.parametrize("row", rows(*lines(derivatives), batched=False, staged=False, rtol=1e-4))
 def test_derivatives(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(loops, gradient=True, rtol=1e-4, weak=False))
+@pytest.mark.parametrize("row", rows(*lines(loops), gradient=True, rtol=1e-4, weak=False))
 def test_differentiable_loops(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(counted, weak=False))
+@pytest.mark.parametrize("row", rows(*lines(counted), weak=False))
 def test_loops(row: Any) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", rows(trees))
+@pytest.mark.parametrize("row", rows(*lines(trees)))
 def test_trees(row: Any) -> None:
     check(row)

@@ -21,7 +21,6 @@ from weft.ops.scalar import bfloat16, complex_ramp, constant_like, dtype_of, is_
 from weft.ops.select import select_n, where
 from weft.ops.shape import broadcast_in_dim, ramp
 
-
 # NumPy's complex products fuse a multiplication and an addition where the machine can, ours are rounded one by one.
 COMPLEX_ULP = {"": 0.0, "complex64": 2.0, "complex128": 2.0}
 

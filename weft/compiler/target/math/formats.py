@@ -134,10 +134,11 @@ def to_bits(x: Term, name: str) -> Term:
     form = format_of(name)
     # A power of two turns the bias of float32 into that of the format; its denormal numbers become float32's.
     code = (abs(x) * 2.0 ** (form.bias - 127)).raw().lshr(23 - form.mantissa)
-    if form.infinite:
-        code = abs(x).equals(math.inf).select(((1 << form.exponent) - 1) << form.mantissa, code)
     sign = raw.lshr(31) << (form.bits - 1)
-    if form.nan is not None:
+    if form.infinite:  # the bits of a nan are kept
+        top, rest = ((1 << form.exponent) - 1) << form.mantissa, (1 << form.mantissa) - 1
+        code = (abs(x) < math.inf).select(code, (raw.lshr(23 - form.mantissa) & rest) | top)
+    elif form.nan is not None:
         code = x.is_nan().select(form.nan, code)
         if not form.signed_zero:
             sign = x.is_nan().select(0, sign)
@@ -160,7 +161,7 @@ def from_bits(bits: Term, name: str) -> Term:
     made = (size << (23 - form.mantissa)).cooked() * 2.0 ** (127 - form.bias)
     if form.infinite:
         top = ((1 << form.exponent) - 1) << form.mantissa
-        made = (size >= top).select(size.equals(top).select(made.of(math.inf), math.nan), made)
+        made = (size >= top).select(((size << (23 - form.mantissa)) | INFINITE).cooked(), made)
     sign = (code.lshr(size_bits) & 1) << 31
     if form.nan is not None and not form.signed_zero:
         return code.equals(form.nan).select(-math.nan, (made.raw() | sign).cooked())
