@@ -18,14 +18,14 @@ from weft.ir.primitive import lookup
 SINGLE = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "logistic": 1.5, "tanh": 2.0, "sinh": 1.5, "cosh": 2.0, "log": 1.0,
     "log1p": 1.5, "asinh": 2.0, "acosh": 2.0, "atanh": 2.0, "sin": 1.0, "cos": 1.0, "tan": 1.5, "asin": 1.5,
-    "acos": 1.5, "atan": 2.0, "sqrt": 0.5, "rsqrt": 1.5, "cbrt": 1.0, "erf": 1.5, "erfc": 3.0, "lgamma": 0.51, "digamma": 0.51,
-    "bessel_i0e": 0.51, "bessel_i1e": 0.51,
+    "acos": 1.5, "atan": 2.0, "sqrt": 0.5, "rsqrt": 1.5, "cbrt": 1.0, "erf": 1.5, "erfc": 3.0, "lgamma": 0.51,
+    "digamma": 0.51, "bessel_i0e": 0.51, "bessel_i1e": 0.51,
 }  # fmt: skip
 DOUBLE = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "logistic": 1.5, "tanh": 2.0, "sinh": 1.5, "cosh": 1.5, "log": 1.0,
     "log1p": 1.5, "asinh": 2.0, "acosh": 2.0, "atanh": 2.0, "sin": 1.5, "cos": 1.5, "tan": 1.5, "asin": 1.5,
-    "acos": 1.5, "atan": 2.0, "cbrt": 1.0, "erf": 1.5, "erfc": 3.0, "erf_inv": 3.0, "lgamma": 4.0, "digamma": 4.0, "bessel_i0e": 3.0,
-    "bessel_i1e": 3.0, "pow": 1.0, "atan2": 2.0,
+    "acos": 1.5, "atan": 2.0, "cbrt": 1.0, "erf": 1.5, "erfc": 3.0, "erf_inv": 3.0, "lgamma": 4.0, "digamma": 4.0,
+    "bessel_i0e": 3.0, "bessel_i1e": 3.0, "pow": 1.0, "atan2": 2.0,
 }  # fmt: skip
 BINARY = {"pow", "atan2"}
 
@@ -125,8 +125,9 @@ def test_float64(name: str, target: Target) -> None:
         ("exp", np.exp, -745, 709), ("exp2", np.exp2, -1074, 1023), ("expm1", np.expm1, -40, 709),
         ("log", np.log, 0, 9), ("log1p", np.log1p, -1, 9), ("sin", np.sin, -1e5, 1e5), ("cos", np.cos, -1e5, 1e5),
         ("tan", np.tan, -1e5, 1e5), ("asin", np.arcsin, -1, 1), ("acos", np.arccos, -1, 1), ("atan", np.arctan, -9, 9),
-        ("sinh", np.sinh, -710, 710), ("cosh", np.cosh, -710, 710), ("tanh", np.tanh, -20, 20), ("asinh", np.arcsinh, -9, 9),
-        ("acosh", np.arccosh, 1, 9), ("atanh", np.arctanh, -1, 1), ("cbrt", np.cbrt, -9, 9),
+        ("sinh", np.sinh, -710, 710), ("cosh", np.cosh, -710, 710), ("tanh", np.tanh, -20, 20),
+        ("asinh", np.arcsinh, -9, 9), ("acosh", np.arccosh, 1, 9), ("atanh", np.arctanh, -1, 1),
+        ("cbrt", np.cbrt, -9, 9),
     ],
 )  # fmt: skip
 def test_float64_densely(name: str, exact: Any, low: float, high: float, rng: np.random.Generator) -> None:

@@ -84,14 +84,13 @@ def _order_0(size: Term, table: int) -> Term:
 
 def bessel_i1e(x: Term) -> Term:
     """exp(-|x|) * I1(x)."""
-    if x.bits == 32:
-        return _order_1(x.long(), 1).short()
-    return _order_1(x, 0)
+    # The sign is put on last: LLVM moves it behind conversions, and has none from double to half.
+    made = _order_1(abs(x.long()), 1).short() if x.bits == 32 else _order_1(abs(x), 0)
+    return made.copysign(x)
 
 
-def _order_1(x: Term, table: int) -> Term:
-    size = abs(x)
+def _order_1(size: Term, table: int) -> Term:
     limited = size.at_most(FARTHER)
     near = limited * (polynomial(limited * limited, NEAR_1[table]) * exp(-limited))
     far = polynomial(16 / size.at_least(FARTHER) - 1, FAR_1[table]) / size.sqrt()
-    return (size > FARTHER).select(far, near).copysign(x)
+    return (size > FARTHER).select(far, near)

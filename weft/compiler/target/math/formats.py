@@ -111,8 +111,8 @@ def _rounded_to_powers(x: Term) -> Term:
 
 def _power_code(x: Term) -> Term:
     raw = x.raw()
-    # Halfway is rounded up; the least power is a denormal number, whose bits are one place lower.
-    code = (raw + (raw < 0x00800000).select(raw.of(QUIET >> 1), QUIET)).lshr(23)
+    # Halfway is rounded up. The least power is a denormal float32, and all denormal ones above it are rounded up.
+    code = (raw + (raw < 0x00800000).select(raw.of(QUIET - 1), QUIET)).lshr(23)
     return ((x > 0.0) & (x < math.inf)).select(code, 255)
 
 
