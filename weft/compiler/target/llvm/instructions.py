@@ -27,6 +27,8 @@ class Instructions:
     def __init__(self) -> None:
         self.lines = []
         self._count = 0
+        # Beginnings of calls of intrinsics that have been declared.
+        self._known: dict[tuple[str, Type], str] = {}
 
     def _fail(self, instruction: str, *operands: object, why: str = "") -> NoReturn:
         shown = ", ".join(map(repr, operands))
@@ -266,7 +268,12 @@ class Instructions:
         for argument in arguments:
             if argument.type is not type or type.kind != "float":
                 self._fail(f"llvm.{name}", *arguments, why="it needs floats of one type")
-        return self.intrinsic(name, type, *arguments)
+        known = self._known.get((name, type))
+        if known is None:  # what follows is quicker: nothing is left to check
+            self._known[name, type] = f"call {type.text} @llvm.{name}.{type.suffix}("
+            return self.intrinsic(name, type, *arguments)
+        text = type.text
+        return self._emit(f"{known}{', '.join([f'{text} {a.text}' for a in arguments])})", type)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c, rounded once."""
