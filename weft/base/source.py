@@ -54,6 +54,8 @@ class Location:
     def describe(self) -> str:
         """`train.py:41:  if x > 0:`, the form in which error messages name a line."""
         text = self.text
+        if len(text) > 100:
+            text = text[:97] + "..."
         return f"{self.place()}:  {text}" if text else self.place()
 
 

@@ -192,5 +192,6 @@ from weft.lax.slicing import (
     slice,
     slice_in_dim,
 )
+from weft.lax.solvers import custom_linear_solve, custom_root
 from weft.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
 from weft.lax.windows import padtype_to_pads, reduce_window, reduce_window_shape_tuple

@@ -1,0 +1,129 @@
+"""Results of solvers, differentiated by the equations they satisfy: `custom_linear_solve` and `custom_root`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.api.custom import custom_jvp
+from weft.api.custom_rules import zero_from_primal
+from weft.api.differentiate import jvp, linear_transpose
+from weft.base import tree
+from weft.base.errors import TreeMismatchError
+from weft.base.source import user_line
+from weft.ir.interpreter import replay
+from weft.ir.types import type_of
+from weft.lax.control_flow import leaves_of, staged
+from weft.ops.implicit import Counts
+from weft.ops.implicit import custom_linear_solve as solve_primitive
+
+__all__ = ["custom_linear_solve", "custom_root"]
+
+
+def custom_linear_solve(
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[[Callable[[Any], Any], Any], Any],
+    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """x with `matvec(x) = b`, found by `solve(matvec, b)`, which may be any iteration: it is not differentiated itself.
+
+    Reverse mode solves the transposed system with `transpose_solve(vecmat, b)`, or with `solve` if the operator is
+    symmetric. With `has_aux`, `solve` returns (x, auxiliary).
+    """
+    if transpose_solve is None and symmetric:
+        transpose_solve = solve
+    leaves, treedef = leaves_of(b, "lax.custom_linear_solve", "b")
+    types = [type_of(leaf) for leaf in leaves]
+    one = tree.treedef_tuple([treedef])
+
+    def program(function: Callable[[Any], Any], word: str, auxiliary: bool = False) -> Any:
+        made, constants, out_tree, _ = staged(function, one, types, f"the {word} of lax.custom_linear_solve,")
+        found = tree.treedef_children(out_tree)[0] if auxiliary else out_tree
+        if found != treedef:
+            raise TreeMismatchError(
+                f"lax.custom_linear_solve: {word} must return a value in the structure of b.",
+                received=f"{found} for {treedef}",
+                at=user_line(),
+            )
+        return made, constants, out_tree
+
+    operator, operator_constants, _ = program(matvec, "matvec")
+    solver, solver_constants, out_tree = program(lambda right: solve(matvec, right), "solve", has_aux)
+    transposed = transposed_solver = None
+    transposed_constants: list[Any] = []
+    transposed_solver_constants: list[Any] = []
+    if transpose_solve is not None:
+        wanted = transpose_solve
+
+        def vecmat(right: Any) -> Any:
+            return matvec(right) if symmetric else linear_transpose(matvec, b)(right)[0]
+
+        transposed, transposed_constants, _ = program(vecmat, "transposed matvec")
+        transposed_solver, transposed_solver_constants, _ = program(
+            lambda right: wanted(vecmat, right), "transpose_solve", has_aux
+        )
+    results = solve_primitive(
+        *operator_constants,
+        *solver_constants,
+        *transposed_constants,
+        *transposed_solver_constants,
+        *leaves,
+        matvec=operator,
+        solve=solver,
+        vecmat=transposed,
+        transpose_solve=transposed_solver,
+        counts=Counts(
+            len(operator_constants), len(solver_constants), len(transposed_constants), len(transposed_solver_constants)
+        ),
+    )
+    return tree.unflatten(out_tree, results)
+
+
+def custom_root(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[[Callable[[Any], Any], Any], Any],
+    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
+    has_aux: bool = False,
+) -> Any:
+    """x with `f(x) = 0`, found by `solve(f, initial_guess)` and differentiated by the implicit function theorem.
+
+    `tangent_solve(g, y)` solves the linear system `g(x) = y`. With `has_aux`, `solve` returns (x, auxiliary).
+    """
+    leaves, treedef = leaves_of(initial_guess, "lax.custom_root", "initial_guess")
+    one = tree.treedef_tuple([treedef])
+    program, constants, out_tree, _ = staged(f, one, [type_of(x) for x in leaves], "the function of lax.custom_root,")
+    if out_tree != treedef:
+        raise TreeMismatchError(
+            "lax.custom_root: f must return a value in the structure of initial_guess.",
+            received=f"{out_tree} for {treedef}",
+            at=user_line(),
+        )
+
+    def residual(parameters: list[Any], x: Any) -> Any:
+        return tree.unflatten(treedef, replay(program, *parameters, *tree.leaves(x)))
+
+    @custom_jvp
+    def root(parameters: list[Any], guess: Any) -> Any:
+        return solve(lambda x: residual(parameters, x), guess)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        parameters, guess = primals
+        result = root(parameters, guess)
+        x = result[0] if has_aux else result
+        _, change = jvp(lambda p: residual(p, x), (parameters,), (tangents[0],))
+
+        def slope(v: Any) -> Any:
+            return jvp(lambda y: residual(parameters, y), (x,), (v,))[1]
+
+        right = tree.map(lambda t: -t, change)
+        moved = custom_linear_solve(slope, right, tangent_solve, tangent_solve)
+        if not has_aux:
+            return result, moved
+        return result, (moved, tree.map(zero_from_primal, result[1]))
+
+    root.defjvp(rule)
+    return root(constants, initial_guess)
