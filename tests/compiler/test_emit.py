@@ -10,6 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.running import MACHINES, compiled, interpreted
 from weft import lax
 from weft.compiler.emit.loop import emit_loop
 from weft.compiler.emit.reduction import emit_reduction
@@ -106,3 +107,22 @@ def test_a_transposed_read_keeps_its_loops() -> None:
     program = program_of(lambda x, y: x.T * y, normal(4, 5), normal(5, 4))
     (loop,) = emit_loop("loop", program, 64).body
     assert isinstance(loop, Loop) and loop.stop == 5 and isinstance(loop.body[0], Loop)
+
+
+@pytest.mark.parametrize("name", [*LOOPS, *REDUCTIONS])
+@pytest.mark.parametrize("machine", ["host", "avx2"])
+def test_compiled_kernels_give_the_bits_of_the_interpreted_ones(name: str, machine: str) -> None:
+    function, given = LOOPS.get(name) or REDUCTIONS[name]
+    args = tuple(np.asarray(a) for a in given)
+    program = program_of(function, *args)
+    heroes = [e for e in program.eqns if isinstance(e.primitive, Reduction)]
+    kernel = emit_reduction("kernel", program, heroes[0], 64) if heroes else emit_loop("kernel", program, 64)
+    results = [np.zeros(v.aval.shape, v.aval.dtype) for v in program.outvars]  # type: ignore[attr-defined]
+    arrays = [a.reshape(-1) for a in (*args, *results)]
+    wanted = interpreted(kernel, arrays)
+    exact = not any(e.primitive.name in ("sin", "exp", "sqrt") for e in program.eqns)  # within ulps of NumPy's
+    for got, want in zip(compiled(kernel, arrays, MACHINES[machine]()), wanted, strict=True):
+        if exact:
+            np.testing.assert_array_equal(got, want)
+        else:
+            np.testing.assert_allclose(got, want, rtol=1e-5)
