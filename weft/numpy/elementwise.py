@@ -84,13 +84,21 @@ def number_like(x: Any, value: Any) -> Any:
 def log2(x: Any, /) -> Array:
     """The logarithm to base 2."""
     (x,) = promote_args_inexact("log2", x)
-    return lax.div(lax.log(x), number_like(x, math.log(2)))
+    return _scaled_down(lax.log(x), math.log(2))
 
 
 def log10(x: Any, /) -> Array:
     """The logarithm to base 10."""
     (x,) = promote_args_inexact("log10", x)
-    return lax.div(lax.log(x), number_like(x, math.log(10)))
+    return _scaled_down(lax.log(x), math.log(10))
+
+
+def _scaled_down(x: Array, number: float) -> Array:
+    """`x` divided by a real number; of a complex one each part, since infinite numbers have no quotient."""
+    if kind_of(x) != "c":
+        return lax.div(x, number_like(x, number))
+    parts = (lax.real(x), lax.imag(x))
+    return lax.complex(*(lax.div(part, number_like(part, number)) for part in parts))
 
 
 # ------------------------------------------------------------------------------------------------- arithmetic
@@ -322,12 +330,20 @@ def _static_integer(x: Any) -> Any:
 
 
 def _integer_power(base: Any, exponent: Any) -> Array:
-    """Integer powers by repeated squaring, one step for each bit that an exponent can have."""
+    """Integer powers by repeated squaring, one step for each bit that an exponent can have.
+
+    A negative power is rounded towards zero, so it is 0 unless the base is 1 or -1.
+    """
     base, exponent = (ensure_array(x) for x in (base, exponent))
+    if base.weak_type and not exponent.weak_type:
+        base = lax.convert_element_type(base, base.dtype)
     shape = base.shape or exponent.shape
     base, exponent = (x if x.shape == shape else lax.broadcast(x, shape) for x in (base, exponent))
     one, zero = number_like(base, 1), number_like(base, 0)
-    result = choose(lax.lt(exponent, zero), number_like(base, 0), number_like(base, 1))
+    vanishes = lax.lt(exponent, zero)
+    if kind_of(base) == "i":
+        vanishes = lax.bitwise_and(vanishes, lax.bitwise_and(lax.ne(base, one), lax.ne(base, number_like(base, -1))))
+    result = choose(vanishes, number_like(base, 0), number_like(base, 1))
     for _ in range(dtypes.iinfo(exponent.dtype).bits - (kind_of(exponent) == "i")):
         odd = lax.eq(lax.bitwise_and(exponent, one), one)
         result = choose(odd, lax.mul(result, base), result)
@@ -707,7 +723,8 @@ def gcd(x1: Any, x2: Any) -> Array:
         axes = tuple(range(len(pair[1].shape)))
         return lax.reduce_or(lax.ne(pair[1], number_like(pair[1], 0)), axes)
 
-    return lax.while_loop(unfinished, step, (absolute(x1), absolute(x2)))[0]
+    # The least integer has no absolute value, so that a divisor found from it may be negative.
+    return absolute(lax.while_loop(unfinished, step, (absolute(x1), absolute(x2)))[0])
 
 
 def lcm(x1: Any, x2: Any) -> Array:
@@ -732,7 +749,8 @@ def i0(x: Any) -> Array:
     (x,) = promote_args_inexact("i0", x)
     if kind_of(x) == "c":
         raise ValueError(f"i0 is not defined for complex numbers.  at {user_line()}")
-    return lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x))
+    # The slope of i0 at 0 is 0: that of x * sign(x) is, that of abs(x) counts as 1.
+    return lax.mul(lax.exp(lax.mul(x, lax.sign(x))), lax.bessel_i0e(x))
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
