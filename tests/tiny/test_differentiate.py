@@ -296,3 +296,14 @@ def test_what_is_no_function_is_refused() -> None:
         with pytest.raises(TypeError, match=f"{transformation.__name__} takes a function") as caught:
             transformation(3)
         assert names_this_file(caught.value)
+
+
+def test_arguments_without_a_meaning_here_are_refused() -> None:
+    for call in (
+        lambda: weft.grad(wnp.sin, reduce_axes=("batch",)),
+        lambda: weft.vjp(wnp.sin, 1.0, reduce_axes=("batch",)),
+        lambda: weft.linear_transpose(wnp.negative, 1.0, reduce_axes=("batch",)),
+        lambda: weft.make_jaxpr(wnp.sin, abstracted_axes=("n",)),
+    ):
+        with pytest.raises(ValueError, match="axes"):
+            call()

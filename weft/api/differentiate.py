@@ -283,10 +283,19 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
 
     The pullback is a tree whose leaves are the residuals, so it can be returned from jitted functions.
     """
+    refuse_reduce_axes("vjp", reduce_axes)
     results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "vjp")
     value = tree.unflatten(linear.out_tree, results)
     pull = tree.Partial(linear.pull, residuals)
     return (value, pull, auxiliary) if has_aux else (value, pull)
+
+
+def refuse_reduce_axes(transformation: str, reduce_axes: Sequence[Any]) -> None:
+    """The argument is there because JAX's signature has it; JAX takes no axes there any more, and neither does Weft."""
+    if tuple(reduce_axes):
+        what = f"{transformation} does not sum gradients over named axes by itself."
+        fix = "lax.psum(gradient, axis_name) where the sum is wanted"
+        raise ValueError(message(what, received=f"reduce_axes={reduce_axes!r}", fix=fix, at=user_line()))
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable[[Any], Any]:
@@ -295,6 +304,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     `primals` give shapes and dtypes only.
     """
     check_callable(fun, "linear_transpose")
+    refuse_reduce_axes("linear_transpose", reduce_axes)
     leaves, in_tree = tree.flatten((primals, {}))
     check_leaves(fun, "linear_transpose", leaves, primals, {})
     types = [type_of(leaf) for leaf in leaves]
@@ -353,6 +363,7 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`."""
     check_callable(fun, "value_and_grad")
+    refuse_reduce_axes("grad", reduce_axes)
     numbers = argument_numbers(argnums, "value_and_grad")
 
     @functools.wraps(fun)

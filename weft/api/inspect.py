@@ -11,6 +11,8 @@ from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves,
 from weft.api.jit import JitFunction, as_tuple
 from weft.api.stages import struct
 from weft.base import tree
+from weft.base.errors import message
+from weft.base.source import user_line
 from weft.ir.context import named_axis
 from weft.ir.types import Type, type_of
 from weft.trace.stage import stage
@@ -26,6 +28,10 @@ def make_jaxpr(
     """A function that returns the program of `fun` for the given arguments (or `ShapeDtypeStruct`s) instead of running
     it."""
     check_callable(fun, "make_jaxpr")
+    if abstracted_axes is not None:
+        what = "make_jaxpr has no abstracted_axes."
+        fix = "pass ShapeDtypeStructs whose shapes have symbolic dimensions"
+        raise ValueError(message(what, received=f"abstracted_axes={abstracted_axes!r}", fix=fix, at=user_line()))
     wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False, False)
 
     @functools.wraps(fun)

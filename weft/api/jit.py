@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +33,6 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
 
-logger = logging.getLogger("weft")
 LIMIT = 4096  # signatures remembered per function
 
 
@@ -42,7 +40,7 @@ class Program:
     """A staged function: its program with constants as leading operands, those constants, and the tree of its
     result."""
 
-    __slots__ = ("constants", "jaxpr", "out_tree", "params", "size")
+    __slots__ = ("constants", "jaxpr", "out_tree", "params")
 
     def __init__(
         self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]

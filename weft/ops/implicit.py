@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.errors import message
+from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
@@ -97,9 +99,9 @@ class custom_linear_solve(HigherOrder):
         """The cotangent of b solves the transposed system."""
         operator, solver, transposed, transposed_solver, b = counts.split(args)
         if vecmat is None or transpose_solve is None:
-            raise ValueError(
-                "custom_linear_solve in reverse mode needs `transpose_solve`, or symmetric=True if the operator is."
-            )
+            what = "Reverse mode of lax.custom_linear_solve solves the transposed system, for which it has no solver."
+            fix = "give transpose_solve, or symmetric=True if the operator is symmetric"
+            raise ValueError(message(what, fix=fix, at=user_line()))
         swapped = Counts(counts.vecmat, counts.transpose_solve, counts.matvec, counts.solve)
         found = self(
             *transposed, *transposed_solver, *operator, *solver,

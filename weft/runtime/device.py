@@ -19,7 +19,7 @@ class Device:
     device_kind: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
-        return f"{self.platform.capitalize() if self.platform != 'cpu' else 'Cpu'}Device(id={self.id})"
+        return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}"

@@ -37,16 +37,16 @@ def lanes_of(jaxpr: Jaxpr, bytes_of_vector: int) -> int:
     return max(1, bytes_of_vector // max(4, min(widest, 8)))
 
 
-def nest(k: KernelBuilder, shape: Sequence[int], width: int, body: Callable[[Place], None]) -> None:
-    """Loops over a shape: the outermost over threads, the innermost over lanes."""
+def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callable[[Place], None]) -> None:
+    """Loops over a shape: the outermost over threads, the innermost over `width` lanes (None: the body has them)."""
 
     def inner(axis: int, index: tuple[Index, ...]) -> None:
         if axis == len(shape):
             body(index)
             return
-        last = axis == len(shape) - 1
-        kind = Kind.LANES if last else Kind.THREADS if axis == 0 else Kind.SERIAL
-        with k.loop(shape[axis], kind=kind, width=width if last else 1) as i:
+        lanes = width if axis == len(shape) - 1 else None
+        kind = Kind.LANES if lanes is not None else Kind.THREADS if axis == 0 else Kind.SERIAL
+        with k.loop(shape[axis], kind=kind, width=lanes or 1) as i:
             inner(axis + 1, (*index, Index.of(i)))
 
     inner(0, ())

@@ -8,7 +8,6 @@ Otherwise lanes run along the last axis that is kept, and the reduced axes are l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
@@ -74,21 +73,5 @@ def emit_reduction(name: str, jaxpr: Jaxpr, hero: Equation, bytes_of_vector: int
         total = fold(0, neutral, index, {})
         finish(index, k.fold(FOLDS[card.combine_name], total, width) if along_rows else total)
 
-    if along_rows:
-        rows(k, result_shape, body)
-    else:
-        nest(k, result_shape, width, body)
+    nest(k, result_shape, None if along_rows else width, body)
     return merge_loops(k.finish())
-
-
-def rows(k: KernelBuilder, shape: Sequence[int], body: Any) -> None:
-    """Loops over rows, the outermost over threads; lanes are inside of the body."""
-
-    def inner(axis: int, index: Place) -> None:
-        if axis == len(shape):
-            body(index)
-            return
-        with k.loop(shape[axis], kind=Kind.THREADS if axis == 0 else Kind.SERIAL) as i:
-            inner(axis + 1, (*index, Index.of(i)))
-
-    inner(0, ())
