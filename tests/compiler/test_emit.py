@@ -8,29 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import weft
 import weft.numpy as wnp
-from tests.compiler.running import MACHINES, compiled, interpreted
+from tests.compiler.emitting import check, close, fused_program
 from weft import lax
-from weft.compiler.emit.loop import emit_loop
-from weft.compiler.emit.reduction import emit_reduction
-from weft.compiler.kernel import interpreter as kernel_interpreter
-from weft.compiler.kernel.ir import Kernel, Kind, Loop
-from weft.compiler.kernel.verifier import verify
-from weft.ir.interpreter import run
-from weft.ir.jaxpr import Jaxpr
-from weft.ops.families import Reduction
-
-
-def program_of(function: Callable[..., Any], *args: np.ndarray) -> Jaxpr:
-    return weft.make_jaxpr(function)(*args)
-
-
-def executed(kernel: Kernel, program: Jaxpr, args: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    verify(kernel)
-    results: list[Any] = [np.zeros(v.aval.shape, v.aval.dtype) for v in program.outvars]  # type: ignore[attr-defined]
-    kernel_interpreter.run(kernel, [*(a.reshape(-1) for a in args), *(r.reshape(-1) for r in results)])
-    return results
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.emission import Emission
+from weft.compiler.fuse.fusion import fusions
+from weft.compiler.kernel.ir import Kind, Loop, Store
+from weft.compiler.kernel.printer import to_text
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -58,14 +43,9 @@ LOOPS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("bytes_of_vector", [64, 32])
-def test_loop_kernels_compute_their_program(name: str, bytes_of_vector: int) -> None:
+def test_loop_kernels_compute_their_program(name: str) -> None:
     function, args = LOOPS[name]
-    args = tuple(np.asarray(a) for a in args)
-    program = program_of(function, *args)
-    kernel = emit_loop("loop", program, bytes_of_vector)
-    for got, want in zip(executed(kernel, program, args), run(program, args), strict=True):
-        np.testing.assert_array_equal(got, want)
+    check(function, *args, compare=close(2e-6))
 
 
 REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
@@ -85,44 +65,47 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reduction_kernels_compute_their_program(name: str) -> None:
     function, args = REDUCTIONS[name]
-    program = program_of(function, *args)
-    (hero,) = [e for e in program.eqns if isinstance(e.primitive, Reduction)]
-    kernel = emit_reduction("reduction", program, hero, 64)
-    (got,), (want,) = executed(kernel, program, args), run(program, args)
-    if np.asarray(want).dtype.kind == "f":
-        size = max(args[0].size // max(np.asarray(want).size, 1), 1)
-        np.testing.assert_allclose(got, want, rtol=size * 1.2e-7, atol=size * 1.2e-7)
-    else:
-        np.testing.assert_array_equal(got, want)
+    check(function, *args, compare=close(args[0].size * 1.2e-7))
+
+
+def emission_of(function: Callable[..., Any], *args: Any) -> Emission:
+    (fusion,) = fusions(fused_program(function, *args))
+    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
 
 
 def test_contiguous_loops_become_one() -> None:
-    program = program_of(lambda x, y: x * y, normal(4, 5, 6), normal(4, 5, 6))
-    (loop,) = emit_loop("loop", program, 64).body
+    (loop,) = emission_of(lambda x, y: x * y, normal(4, 5, 6), normal(4, 5, 6)).launches[0].kernel.body
     assert isinstance(loop, Loop) and loop.kind is Kind.LANES and loop.stop == 120
     assert not any(isinstance(s, Loop) for s in loop.body)
 
 
 def test_a_transposed_read_keeps_its_loops() -> None:
-    program = program_of(lambda x, y: x.T * y, normal(4, 5), normal(5, 4))
-    (loop,) = emit_loop("loop", program, 64).body
+    (loop,) = emission_of(lambda x, y: x.T * y, normal(4, 5), normal(5, 4)).launches[0].kernel.body
     assert isinstance(loop, Loop) and loop.stop == 5 and isinstance(loop.body[0], Loop)
 
 
-@pytest.mark.parametrize("name", [*LOOPS, *REDUCTIONS])
-@pytest.mark.parametrize("machine", ["host", "avx2"])
-def test_compiled_kernels_give_the_bits_of_the_interpreted_ones(name: str, machine: str) -> None:
-    function, given = LOOPS.get(name) or REDUCTIONS[name]
-    args = tuple(np.asarray(a) for a in given)
-    program = program_of(function, *args)
-    heroes = [e for e in program.eqns if isinstance(e.primitive, Reduction)]
-    kernel = emit_reduction("kernel", program, heroes[0], 64) if heroes else emit_loop("kernel", program, 64)
-    results = [np.zeros(v.aval.shape, v.aval.dtype) for v in program.outvars]  # type: ignore[attr-defined]
-    arrays = [a.reshape(-1) for a in (*args, *results)]
-    wanted = interpreted(kernel, arrays)
-    exact = not any(e.primitive.name in ("sin", "exp", "sqrt") for e in program.eqns)  # within ulps of NumPy's
-    for got, want in zip(compiled(kernel, arrays, MACHINES[machine]()), wanted, strict=True):
-        if exact:
-            np.testing.assert_array_equal(got, want)
-        else:
-            np.testing.assert_allclose(got, want, rtol=1e-5)
+def test_long_loops_are_cut_for_threads() -> None:
+    (loop,) = emission_of(lambda x, y: x * y, normal(100, 1000), normal(100, 1000)).launches[0].kernel.body
+    assert isinstance(loop, Loop) and loop.kind is Kind.THREADS and loop.count == 13
+
+
+def test_another_literal_gives_the_same_kernel() -> None:
+    one, other = (emission_of(lambda x, c=c: x * c + 0.25, normal(4, 5)) for c in (0.1, 0.3))
+    assert to_text(one.launches[0].kernel) == to_text(other.launches[0].kernel)
+    assert one.literals[0].tolist() != other.literals[0].tolist()
+
+
+def test_what_does_not_depend_on_a_loop_stands_before_it() -> None:
+    kernel = emission_of(lambda x, b: x * wnp.exp(b)[:, None], normal(4, 5), normal(4)).launches[0].kernel
+    (outer,) = kernel.body
+    assert isinstance(outer, Loop)
+    *before, inner = outer.body
+    assert len(before) == 2 and isinstance(inner, Loop)  # the load and the exponential
+    assert isinstance(inner.body[-1], Store) and len(inner.body) == 3
+
+
+def test_pointwise_results_may_take_the_place_of_arguments() -> None:
+    assert emission_of(lambda x, y: x * y + 1.0, normal(4, 5), normal(4, 5)).in_place == {(0, 0), (1, 0)}
+    # A row that is repeated is read at other indices than it has, and so is what is transposed.
+    assert len(emission_of(lambda x, b: (x + 1.0) * b, normal(4, 5), normal(5)).in_place) == 1
+    assert len(emission_of(lambda x, y: x + y.T, normal(3, 3), normal(3, 3)).in_place) == 1

@@ -28,6 +28,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.printer import equation_text, to_text
 from weft.ir.verifier import verify
 from weft.ops.elementwise import Elementwise
+from weft.ops.random import threefry2x32
 
 # --------------------------------------------------------------------------------------------------------------- forms
 
@@ -78,7 +79,7 @@ def is_defined_by_others(equation: Equation) -> str | None:
 def has_scalars(equation: Equation) -> str | None:
     if equation.primitive.name == "squeeze":
         return "squeeze is a reshape"
-    if not isinstance(equation.primitive, Elementwise):
+    if not isinstance(equation.primitive, Elementwise) and equation.primitive is not threefry2x32:
         return None
     shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     for number, atom in enumerate(equation.invars):

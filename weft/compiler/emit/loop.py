@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
-
-from weft.base import dtypes
-from weft.compiler.emit.values import Place, Values, row_major
+from weft.compiler.emit.emission import Emission, Fusion
+from weft.compiler.emit.in_place import pointwise_pairs
+from weft.compiler.emit.values import Place, space_of
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind
-from weft.compiler.kernel.merge import merge_loops
-from weft.ir.jaxpr import Jaxpr
-
-
-def signature(k: KernelBuilder, jaxpr: Jaxpr) -> tuple[dict[Any, Buffer], list[Buffer]]:
-    """A buffer for each argument and each result of a fusion, in that order."""
-    read = {v: k.buffer(f"in{n}", storage(v), size(v)) for n, v in enumerate(jaxpr.invars)}
-    written = [k.buffer(f"out{n}", storage(v), size(v), written=True) for n, v in enumerate(jaxpr.outvars)]
-    return read, written
-
-
-def storage(v: Any) -> Any:
-    return dtypes.storage(v.aval.dtype)
-
-
-def size(v: Any) -> int:
-    return int(np.prod(v.aval.shape, dtype=np.int64))
-
-
-def lanes_of(jaxpr: Jaxpr, bytes_of_vector: int) -> int:
-    """How many elements go together: as many as fit a register in the widest type that is computed with (at least
-    four bytes)."""
-    widest = max((storage(v).itemsize for e in jaxpr.eqns for v in e.outvars), default=4)
-    return max(1, bytes_of_vector // max(4, min(widest, 8)))
+from weft.compiler.kernel.ir import Index, Kind
 
 
 def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callable[[Place], None]) -> None:
@@ -52,16 +26,8 @@ def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callab
     inner(0, ())
 
 
-def emit_loop(name: str, jaxpr: Jaxpr, bytes_of_vector: int) -> Kernel:
-    """A kernel that computes all results of `jaxpr`, which have one shape."""
-    k = KernelBuilder(name)
-    read, written = signature(k, jaxpr)
-    values = Values(k, jaxpr, read)
-    shape = jaxpr.outvars[0].aval.shape  # type: ignore[attr-defined]
-
-    def body(index: Place) -> None:
-        for v, buffer in zip(jaxpr.outvars, written, strict=True):
-            k.store(buffer, row_major(shape, index), values.at(v, index))
-
-    nest(k, shape, lanes_of(jaxpr, bytes_of_vector), body)
-    return merge_loops(k.finish())
+def emit_loop(fusion: Fusion) -> Emission:
+    """A kernel that computes all results, which have one space."""
+    writer = fusion.writer("loop")
+    nest(writer.k, space_of(fusion.program.outvars[0]), writer.lanes, writer.store_results)
+    return fusion.finish(in_place=pointwise_pairs(fusion.program))

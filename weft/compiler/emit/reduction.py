@@ -11,32 +11,31 @@ from collections.abc import Sequence
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.loop import lanes_of, nest, signature
-from weft.compiler.emit.values import Place, Values, row_major
-from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kernel, Kind, Value
-from weft.compiler.kernel.merge import merge_loops
-from weft.ir.jaxpr import Equation, Jaxpr
+from weft.compiler.emit.emission import Emission, Fusion, storage
+from weft.compiler.emit.loop import nest
+from weft.compiler.emit.values import Place
+from weft.compiler.kernel.ir import Index, Kind, Value
 from weft.ops.families import Reduction, kept_axes
 
 # The binary operation by which lanes of a reduction are folded.
 FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 
 
-def emit_reduction(name: str, jaxpr: Jaxpr, hero: Equation, bytes_of_vector: int) -> Kernel:
+def emit_reduction(fusion: Fusion) -> Emission:
     """A kernel for a program with one reduction; results are it and elementwise functions of it, all of its shape."""
+    hero = fusion.hero
+    assert hero is not None
     card = hero.primitive
     if not isinstance(card, Reduction):
         raise InternalError(f"`{card.name}` is no reduction.")
-    k = KernelBuilder(name)
-    read, written = signature(k, jaxpr)
-    values = Values(k, jaxpr, read)
+    writer = fusion.writer("reduction")
+    k, values = writer.k, writer.values
     (operand,), axes = hero.invars, hero.params["axes"]
     shape = operand.aval.shape  # type: ignore[attr-defined]
     kept = kept_axes(len(shape), axes)
     result_shape = tuple(shape[a] for a in kept)
-    width = lanes_of(jaxpr, bytes_of_vector)
-    exact = dtypes.storage(operand.aval.dtype)  # type: ignore[attr-defined]
+    width = writer.lanes
+    exact = storage(operand)
     wide = dtypes.accumulation_dtype(exact)
 
     def full(index: Place, folded: Sequence[Index]) -> Place:
@@ -50,8 +49,7 @@ def emit_reduction(name: str, jaxpr: Jaxpr, hero: Equation, bytes_of_vector: int
 
     def finish(index: Place, total: Value) -> None:
         values.overrides[hero.outvars[0]] = k.scalars.convert(total, exact)
-        for v, buffer in zip(jaxpr.outvars, written, strict=True):
-            k.store(buffer, row_major(result_shape, index), values.at(v, index))
+        writer.store_results(tuple(i for i, d in zip(index, result_shape, strict=True) if d != 1))
         del values.overrides[hero.outvars[0]]
 
     along_rows = bool(axes) and max(axes) == len(shape) - 1
@@ -74,4 +72,4 @@ def emit_reduction(name: str, jaxpr: Jaxpr, hero: Equation, bytes_of_vector: int
         finish(index, k.fold(FOLDS[card.combine_name], total, width) if along_rows else total)
 
     nest(k, result_shape, None if along_rows else width, body)
-    return merge_loops(k.finish())
+    return fusion.finish()

@@ -7,10 +7,9 @@ made of, down to loads; what was asked for before, in a block still open, is not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.indices import INT64, applied, condition, sources
 from weft.compiler.kernel.builder import KernelBuilder
@@ -19,6 +18,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import Indexing
 from weft.ops.iota import iota
+from weft.ops.random import threefry2x32
 from weft.ops.slicing import dynamic_slice
 
 Place = tuple[Index, ...]
@@ -34,12 +34,30 @@ def row_major(shape: Sequence[int], index: Sequence[Index]) -> Index:
     return total
 
 
+def space_of(v: Any) -> tuple[int, ...]:
+    """The shape without dimensions of size 1: what loops see of it."""
+    return tuple(d for d in v.aval.shape if d != 1)
+
+
+def expanded(v: Any, index: Place) -> Place:
+    """An index of a value's space as one of its shape."""
+    given = iter(index)
+    return tuple(Index() if d == 1 else next(given) for d in v.aval.shape)
+
+
 class Values:
     """The elements of a fusion's values, in the kernel being built."""
 
-    def __init__(self, k: KernelBuilder, jaxpr: Jaxpr, buffers: dict[Any, Buffer]):
+    def __init__(
+        self,
+        k: KernelBuilder,
+        jaxpr: Jaxpr,
+        argument: Callable[[Var], Buffer],
+        literal: Callable[[Literal], Value],
+    ):
         self.k = k
-        self.buffers = buffers
+        self.argument = argument
+        self.literal = literal
         self.defined: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
         self.overrides: dict[Any, Value] = {}  # results of heroes, known at the index being visited
 
@@ -48,9 +66,10 @@ class Values:
         come."""
         k = self.k
         if isinstance(atom, Literal):
-            return k.constant(atom.val, dtypes.storage(atom.aval.dtype))  # type: ignore[attr-defined]
+            return self.literal(atom)
         if not atom.aval.shape:  # type: ignore[attr-defined]
-            index = ()
+            # There is always such an element, so that what asks for it need not be guarded.
+            index, guard = (), None
         key = ("value", atom, tuple((i.constant, frozenset(i.terms)) for i in index), guard)
         found = k.recall(key)
         if found is None:
@@ -64,11 +83,14 @@ class Values:
         equation = self.defined.get(atom)
         if equation is None:
             shape = atom.aval.shape  # type: ignore[attr-defined]
-            return self.k.load(self.buffers[atom], row_major(shape, index), guard)
+            return self.k.load(self.argument(atom), row_major(shape, index), guard)
         primitive, params = equation.primitive, equation.params
         if isinstance(primitive, Elementwise):
             operands = [self.at(v, index, guard) for v in equation.invars]
             return primitive.emit(self.k.scalars, *operands, **params)
+        if primitive is threefry2x32:
+            operands = [self.at(v, index, guard) for v in equation.invars]
+            return self.k.compute(primitive.name, *operands, part=equation.outvars.index(atom))
         if isinstance(primitive, Indexing):
             return self._moved(equation, index, guard)
         if primitive is iota:

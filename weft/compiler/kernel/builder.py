@@ -8,7 +8,10 @@
         k.store(y, i, k.scalars.add(value, value))
     kernel = k.finish()
 
-An equal computation or load, in this block or in one around it, is made once, so emitters may simply ask again.
+An equal computation or load, in this block or in one around it, is made once, so emitters may simply ask again. What
+does not depend on a loop is written before it: a value stands in the innermost of the open blocks that its operands are
+from. Only loads that may not run (under a condition, or from buffers that the kernel writes) stay where they are asked
+for.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
+from weft.compiler.kernel import operations
 from weft.compiler.kernel.ir import (
     Buffer,
     Carry,
@@ -40,8 +44,6 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.ir.primitive import lookup
-from weft.ir.types import array_type
 
 AnyIndex = Index | Term | int
 
@@ -57,6 +59,7 @@ class _Block:
         self.carries = carries
         self.finals: tuple[Value, ...] | None = None
         self.results: tuple[Value, ...] = ()
+        self.conditional = False
 
 
 class Scalars:
@@ -66,10 +69,8 @@ class Scalars:
         self._builder = builder
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
-        try:
-            lookup(name)
-        except ValueError as error:
-            raise AttributeError(str(error)) from None
+        if not operations.exists(name):
+            raise AttributeError(f"There is no operation {name}.")
 
         def append(*operands: Value, **params: Any) -> Value:
             return self._builder.compute(name, *operands, **params)
@@ -101,6 +102,8 @@ class KernelBuilder:
         self._buffers: list[Buffer] = []
         self._blocks = [_Block()]
         self._variables = 0
+        # How many blocks are around the one that a value or a loop variable belongs to.
+        self._depths: dict[Term, int] = {}
 
     def buffer(self, name: str, dtype: Any, size: int, written: bool = False) -> Buffer:
         """The next buffer of the kernel's signature."""
@@ -132,6 +135,8 @@ class KernelBuilder:
         variable = Variable(f"i{self._variables}")
         inside = tuple(Value(initial.dtype) for initial in carries)
         block = _Block(inside)
+        for term in (variable, *inside):
+            self._depths[term] = len(self._blocks)
         self._blocks.append(block)
         yield (variable, inside) if carries else variable
         self._blocks.pop()
@@ -153,12 +158,15 @@ class KernelBuilder:
             raise InternalError(f"A loop of the kernel {self.name} carries {wanted}, got {finals}.")
         block.finals = finals
         block.results = tuple(Value(dtype) for dtype in wanted)
+        for value in block.results:
+            self._depths[value] = len(self._blocks) - 2
         return block.results
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """Statements that run only if a scalar condition holds."""
         block = _Block()
+        block.conditional = True
         self._blocks.append(block)
         yield
         self._blocks.pop()
@@ -170,13 +178,15 @@ class KernelBuilder:
         """A number of a dtype, the same in all lanes."""
         exact = np.asarray(number).astype(dtype)
         key = (Constant, exact.dtype, exact.tobytes())
-        return self._known(key) or self._make(key, exact.dtype, lambda result: Constant(result, exact[()]))
+        return self._known(key) or self._make(key, exact.dtype, lambda result: Constant(result, exact[()]), 0)
 
     def position(self, index: AnyIndex, dtype: Any = dtypes.int64) -> Value:
         """An index as a number."""
         index = Index.of(index)
         key = (Position, dtype, index.constant, frozenset(index.terms))
-        return self._known(key) or self._make(key, np.dtype(dtype), lambda result: Position(result, index))
+        return self._known(key) or self._make(
+            key, np.dtype(dtype), lambda result: Position(result, index), self._depth_of(index)
+        )
 
     def load(
         self, buffer: Buffer, index: AnyIndex, condition: Value | None = None, otherwise: Value | None = None
@@ -190,9 +200,13 @@ class KernelBuilder:
         known = self._blocks[-1].known.get(key) if buffer.written else self._known(key)
         if known is not None:
             return known
+        depth = len(self._blocks) - 1
         if buffer.written:
             self._blocks[-1].loads.setdefault(buffer, []).append(key)
-        return self._make(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise))
+        else:
+            lowest = max((n for n, block in enumerate(self._blocks) if block.conditional), default=0)
+            depth = max(lowest, self._depth_of(index), *(self._depths[v] for v in (condition, otherwise) if v), 0)
+        return self._make(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise), depth)
 
     def store(self, buffer: Buffer, index: AnyIndex, value: Value, condition: Value | None = None) -> None:
         """Write a value, where the condition holds."""
@@ -205,21 +219,29 @@ class KernelBuilder:
         """An elementwise operation by its name; its dtype is what the primitive says."""
         key: Any = (op, operands, tuple(sorted(params.items(), key=lambda item: item[0])))
         return self._known(key) or self._make(
-            key, result_dtype(op, operands, params), lambda result: Compute(result, op, operands, params)
+            key,
+            result_dtype(op, operands, params),
+            lambda result: Compute(result, op, operands, params),
+            max((self._depths[v] for v in operands), default=0),
         )
 
     def fold(self, op: str, vector: Value, width: int) -> Value:
         """All lanes of what a loop over lanes carried, combined to one number."""
         key = (Fold, op, vector, width)
-        return self._known(key) or self._make(key, vector.dtype, lambda result: Fold(result, op, vector, width))
+        return self._known(key) or self._make(
+            key, vector.dtype, lambda result: Fold(result, op, vector, width), len(self._blocks) - 1
+        )
 
     def recall(self, key: Any) -> Value | None:
         """What was remembered under a key in this block or one around it."""
         return self._known(key)
 
     def remember(self, key: Any, value: Value) -> None:
-        """Remember a value for as long as this block is open."""
-        self._blocks[-1].known[key] = value
+        """Remember a value for as long as the block that it stands in is open."""
+        self._blocks[self._depths[value]].known[key] = value
+
+    def _depth_of(self, index: Index) -> int:
+        return max((self._depths[term] for term, _ in index.terms), default=0)
 
     def _known(self, key: Any) -> Value | None:
         for block in reversed(self._blocks):
@@ -228,19 +250,20 @@ class KernelBuilder:
                 return found
         return None
 
-    def _make(self, key: Any, dtype: Any, statement: Callable[[Value], Statement]) -> Value:
+    def _make(self, key: Any, dtype: Any, statement: Callable[[Value], Statement], depth: int) -> Value:
         result = Value(dtype)
-        self._append(statement(result))
-        self._blocks[-1].known[key] = result
+        self._append(statement(result), depth)
+        self._blocks[depth].known[key] = result
+        self._depths[result] = depth
         return result
 
-    def _append(self, statement: Statement) -> None:
-        if self._blocks[-1].finals is not None:
+    def _append(self, statement: Statement, depth: int = -1) -> None:
+        block = self._blocks[depth]
+        if block.finals is not None:
             raise InternalError(f"A loop of the kernel {self.name} goes on after its carries.")
-        self._blocks[-1].statements.append(statement)
+        block.statements.append(statement)
 
 
 def result_dtype(op: str, operands: Sequence[Value], params: dict[str, Any]) -> Any:
-    """The dtype that an elementwise operation gives, by the type rule of its primitive."""
-    card = lookup(op)
-    return dtypes.storage(card.type(*(array_type((), value.dtype) for value in operands), **params).dtype)
+    """The dtype that an operation on values gives."""
+    return operations.result_dtype(op, [value.dtype for value in operands], params)

@@ -29,7 +29,7 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.ir.primitive import lookup
+from weft.compiler.kernel.operations import evaluate
 
 
 def run(kernel: Kernel, arrays: Sequence[np.ndarray], begin: int = 0, end: int | None = None) -> None:
@@ -87,7 +87,7 @@ class _Run:
 
     def apply(self, op: str, operands: list[np.ndarray], params: Any, dtype: Any) -> np.ndarray:
         given = np.broadcast_arrays(*operands) if any(a.shape != operands[0].shape for a in operands) else operands
-        made = np.asarray(lookup(op).eval(*given, **params))
+        made = evaluate(op, given, params)
         if made.dtype != dtype or made.shape != given[0].shape:
             raise InternalError(f"{op} gave {made.dtype}{made.shape}, expected {dtype}{given[0].shape}.")
         return made

@@ -69,6 +69,23 @@ def one_shape(m: Match) -> Any:
     return m.make(equation.primitive.name, *changed, **equation.params)
 
 
+@rule(operation("threefry2x32")())
+def one_shape_of_cipher(m: Match) -> Any:
+    """The operands of the cipher may also have dimensions of size 1."""
+    shape, given = m.shape, m.equation.invars
+    changed: list[Atom] = []
+    for atom in given:
+        own = atom.aval.shape  # type: ignore[attr-defined]
+        if type(atom) is Var and own != shape:
+            placed = tuple(range(len(own)))
+            atom = m.make("broadcast_in_dim", atom, shape=shape, broadcast_dimensions=placed)
+        changed.append(atom)
+    if not m.made:
+        return None
+    m.make("threefry2x32", *changed)
+    return list(m.made[-1].outvars)
+
+
 def spread_literal(m: Match, atom: Atom) -> Literal | None:
     """The literal of which an operand is copies."""
     found = m.definitions.get(atom)
@@ -123,6 +140,7 @@ def convert_literal(m: Match, c: Literal) -> Any:
 
 CANONICAL = Rules(
     one_shape,
+    one_shape_of_cipher,
     *map(constant_right, COMMUTATIVE),
     *map(constant_right_of_comparison, MIRRORED),
     convert_to_same,

@@ -43,7 +43,7 @@ _definitions: dict[Primitive, Callable[..., Any] | None] = {}
 
 @everywhere
 def decompose(jaxpr: Jaxpr) -> Jaxpr:
-    """Replace operations that are defined by others, and random bits by integer arithmetic.
+    """Replace operations that are defined by others, and random bits by the cipher of counts.
 
     Needs: no calls. Makes: primitives that code is made for.
     """

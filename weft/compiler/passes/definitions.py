@@ -1,4 +1,4 @@
-"""Definitions that exist for code generation only: random bits by integer arithmetic on counts, splitting by slices.
+"""Definitions that exist for code generation only: random bits by the cipher of counts, splitting by slices.
 
 They give the same bits as the operations' own meaning. After them only `random_wrap` and `random_unwrap` know of keys;
 these do nothing but look at the two words of a key.
@@ -20,7 +20,7 @@ from weft.ops.bitwise import or_, shift_left, shift_right_logical, xor
 from weft.ops.concatenate import concatenate
 from weft.ops.convert import bitcast_convert_type, convert_element_type
 from weft.ops.iota import iota
-from weft.ops.random import PARITY, ROTATIONS, UNSIGNED, random_unwrap, random_wrap
+from weft.ops.random import UNSIGNED, random_unwrap, random_wrap, threefry2x32
 from weft.ops.reduce_other import part
 from weft.ops.shape import broadcast_in_dim, reshape
 from weft.ops.slicing import slice as slice_
@@ -54,35 +54,6 @@ def leading(x: Any, shape: Shape) -> Any:
 # ---------------------------------------------------------------------------------------------------------- the cipher
 
 
-def enciphered(keys: tuple[Any, Any], x: Any, y: Any, spread: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """The pair of words (x, y) under the key; `spread` brings what depends on the key alone to their shape."""
-    words = (*keys, xor(xor(*keys), word(int(PARITY))))
-    x, y = add(spread(words[0]), x), add(spread(words[1]), y)
-    for stage in range(5):
-        for rotation in ROTATIONS[stage % 2]:
-            x = add(x, y)
-            turned = or_(shift_left(y, word(rotation)), shift_right_logical(y, word(32 - rotation)))
-            y = xor(x, turned)
-        x = add(x, spread(words[(stage + 1) % 3]))
-        y = add(y, spread(add(words[(stage + 2) % 3], word(stage + 1))))
-    return x, y
-
-
-def threefry2x32(key_first: Any, key_second: Any, first: Any, second: Any) -> list[Any]:
-    """Operands may be scalars or have dimensions of 1."""
-    given = (key_first, key_second, first, second)
-    rank = max(len(a.shape) for a in given)
-    shape = np.broadcast_shapes(*(a.shape for a in given))
-
-    def whole(a: Any) -> Any:
-        if a.shape == shape:
-            return a
-        return broadcast_in_dim(a, shape=shape, broadcast_dimensions=tuple(range(rank)) if a.shape else ())
-
-    keys = (whole(key_first), whole(key_second))
-    return list(enciphered(keys, whole(first), whole(second), lambda a: a))
-
-
 def words_of(keys: Any) -> tuple[Any, Any]:
     """The two words of each key."""
     words = random_unwrap(keys)
@@ -109,7 +80,8 @@ def enciphered_counts(keys: Any, shape: Sizes) -> tuple[Any, Any]:
         high = trailing(converted(shift_right_logical(counts, np.array(32, UINT64)), UINT32), shape, full)
     elif shape:
         low = iota(dtype=UINT32, shape=(size,), dimension=0)
-    return enciphered(words_of(keys), high, trailing(low, shape, full), lambda a: leading(a, full))
+    first, second = (leading(a, full) for a in words_of(keys))
+    return threefry2x32(first, second, high, trailing(low, shape, full))
 
 
 def trailing(x: Any, shape: Shape, full: Shape) -> Any:
@@ -131,7 +103,7 @@ def enciphered_halves(keys: Any, size: int) -> Any:
         last = np.zeros((1,), UINT32)
         later = concatenate(part(later, 0, half - 1), last, dimension=0) if half > 1 else last
     first, second = (trailing(a, (half,), full) for a in (counts, later))
-    pair = enciphered(words_of(keys), first, second, lambda a: leading(a, full))
+    pair = threefry2x32(*(leading(a, full) for a in words_of(keys)), first, second)
     axis = len(keys.shape)
     return part(concatenate(*pair, dimension=axis), 0, size, axis=axis)
 
@@ -182,9 +154,7 @@ def random_split(keys: Any, *, shape: Sizes) -> Any:
 def random_fold_in(keys: Any, data: Any) -> Any:
     full = keys.shape or data.shape
     whole = data if data.shape == full else broadcast_in_dim(data, shape=full, broadcast_dimensions=())
-    pair = enciphered(words_of(keys), np.zeros((), UINT32), whole, lambda a: a)
-    first, second = (a if a.shape == full else broadcast_in_dim(a, shape=full, broadcast_dimensions=()) for a in pair)
-    return keys_from(first, second, keys.dtype)
+    return keys_from(*threefry2x32(*words_of(keys), word(0), whole), keys.dtype)
 
 
 def random_seed(seeds: Any, *, impl: Any) -> Any:
@@ -214,5 +184,4 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "random_seed": random_seed,
     "random_split": random_split,
     "split": split,
-    "threefry2x32": threefry2x32,
 }

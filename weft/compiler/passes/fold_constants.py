@@ -17,6 +17,7 @@ from weft.ir.types import ArrayType, array_type
 from weft.ops.cond import cond
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import Indexing, Reduction
+from weft.ops.random import threefry2x32
 from weft.ops.shape import broadcast_in_dim
 from weft.ops.special import SpecialFunction
 
@@ -89,18 +90,20 @@ class Folding:
             if type(atom) is Var and atom not in self.known and atom not in self.uniform:
                 return False
         card = equation.primitive
-        if not given or not isinstance(card, FAMILIES) or isinstance(card, LEFT_ALONE) or equation.effects:
+        known = isinstance(card, FAMILIES) or card is threefry2x32
+        if not given or not known or isinstance(card, LEFT_ALONE) or equation.effects:
             return False
-        var = equation.outvars[0]
-        if not is_number(var):
+        if not is_number(equation.outvars[0]):
             return False
-        if isinstance(card, Elementwise) and all(type(a) is Literal or a in self.uniform for a in given):
-            scalars = [a.val if type(a) is Literal else self.uniform[a].val for a in given]
-            self.define(equation, evaluated(equation, scalars))
-            return True
-        if not all(is_small(a) for a in (*given, var)):
+        pointwise = isinstance(card, Elementwise) or card is threefry2x32
+        if pointwise and all(type(a) is Literal or a in self.uniform for a in given):
+            values = evaluated(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in given])
+        elif all(is_small(a) for a in (*given, equation.outvars[0])):
+            values = evaluated(equation, [self.array(a) for a in given])
+        else:
             return False
-        self.define(equation, evaluated(equation, [self.array(a) for a in given]))
+        for var, value in zip(equation.outvars, values, strict=True):
+            self.define(equation, var, value)
         return True
 
     def array(self, atom: Atom) -> Any:
@@ -109,9 +112,8 @@ class Folding:
         found = self.known.get(atom)
         return np.full(atom.aval.shape, self.uniform[atom].val) if found is None else found  # type: ignore[attr-defined]
 
-    def define(self, equation: Equation, value: np.ndarray) -> None:
-        """Let a value stand for the result of an equation: a literal, copies of one, or a constant."""
-        (var,) = equation.outvars
+    def define(self, equation: Equation, var: Var, value: np.ndarray) -> None:
+        """Let a value stand for a result of an equation: a literal, copies of one, or a constant."""
         aval: Any = var.aval
         if not value.shape:
             number = make_literal(value, aval.dtype)
@@ -144,10 +146,10 @@ def is_small(atom: Atom) -> bool:
     return all(type(d) is int for d in shape) and math.prod(shape) <= LARGEST
 
 
-def evaluated(equation: Equation, operands: list[Any]) -> np.ndarray:
-    """The value of an equation by its primitive's meaning, in memory of its own."""
+def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
+    """The values of an equation by its primitive's meaning, in memory of their own."""
     with np.errstate(all="ignore"):
-        (result,) = run_equation(equation, operands)
-    value = np.array(result)
-    value.flags.writeable = False
-    return value
+        values = [np.array(result) for result in run_equation(equation, operands)]
+    for value in values:
+        value.flags.writeable = False
+    return values

@@ -23,6 +23,7 @@ from weft.compiler.target.llvm import Function, Type, Value, constant, double, f
 from weft.compiler.target.math import (
     bessel,
     bits,
+    cipher,
     complex,
     error,
     exponential,
@@ -488,6 +489,19 @@ class Lanes:
     def mulhi(self, x: Lane, y: Lane) -> Lane:
         kept = layout(x.dtype)
         return Lane(x.dtype, integers.upper_product(x.re, y.re, kept.bits, kept.kind == "i"))
+
+    # -- operations of kernels -------------------------------------------------------------------------------------
+
+    def fma(self, x: Lane, y: Lane, z: Lane) -> Lane:
+        """x*y + z, rounded once."""
+        if x.im is not None or layout(x.dtype).short or layout(x.dtype).kind != "f":
+            raise InternalError(f"There is no fused multiply-add of {dtypes.name(x.dtype)}.")
+        return Lane(x.dtype, x.re.fma(y.re, z.re))
+
+    def threefry2x32(self, *words: Lane) -> tuple[Lane, Lane]:
+        """The cipher of random numbers on (key, key, count, count): two words."""
+        first, second = cipher.threefry(*(x.re for x in words))
+        return Lane(words[0].dtype, first), Lane(words[0].dtype, second)
 
     # -- complex numbers -------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
+from weft.compiler.kernel.operations import OWN
 from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu.features import Features
@@ -67,8 +68,10 @@ class _Lowering:
         self.pointers: dict[Buffer, llvm.Value] = {}
         self.memory: dict[Any, Memory] = {}
         self.widened: dict[int, Lanes] = {}
-        # Scalars made from indices, by block: what an outer block has made is known in inner ones.
+        # Scalars made from indices and pairs of words made by the cipher, by block: what an outer block has made is
+        # known in inner ones.
         self.scalars: list[dict[Any, llvm.Value]] = [{}]
+        self.pairs: list[dict[Any, tuple[Lane, Lane]]] = [{}]
         # The loop over lanes around this statement: its variable, how far lanes are apart, how many, which take part.
         self.variable: Variable | None = None
         self.step = 0
@@ -87,10 +90,12 @@ class _Lowering:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Scalars made in a block that may not run are not known after it."""
+        """What was made in a block that may not run is not known after it."""
         self.scalars.append({})
+        self.pairs.append({})
         yield
         self.scalars.pop()
+        self.pairs.pop()
 
     def statement(self, statement: Any) -> None:
         match statement:
@@ -102,6 +107,8 @@ class _Lowering:
                 self.values[result] = self.load(buffer, index, condition, otherwise)
             case Store(buffer, index, value, condition):
                 self.store(buffer, index, value, condition)
+            case Compute(result, "threefry2x32", operands, params):
+                self.values[result] = self.enciphered(operands)[params["part"]]
             case Compute(result, op, operands, params):
                 self.values[result] = self.compute(op, [self.values[v] for v in operands], params)
             case Fold(result, op, vector, width):
@@ -132,11 +139,26 @@ class _Lowering:
         return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
+        lanes, given = self.together(operands)
+        if op not in OWN:
+            card = lookup(op)
+            if isinstance(card, Elementwise):
+                return card.emit(lanes, *given, **params)
+        return lanes.apply(op, given, params)
+
+    def together(self, operands: Sequence[Lane]) -> tuple[Lanes, list[Lane]]:
+        """Operands in as many lanes as the widest has."""
         width = max(lane.width for lane in operands)
-        lanes = self.lanes(width)
-        given = [self.spread(lane, width) for lane in operands]
-        card = lookup(op)
-        return card.emit(lanes, *given, **params) if isinstance(card, Elementwise) else lanes.apply(op, given, params)
+        return self.lanes(width), [self.spread(lane, width) for lane in operands]
+
+    def enciphered(self, operands: tuple[Value, ...]) -> tuple[Lane, Lane]:
+        """Both words that the cipher gives, made once for the two operations that take one each."""
+        for known in reversed(self.pairs):
+            if operands in known:
+                return known[operands]
+        lanes, given = self.together([self.values[v] for v in operands])
+        made = self.pairs[-1][operands] = lanes.threefry2x32(*given)
+        return made
 
     def fold(self, op: str, lane: Lane, width: int) -> Lane:
         """Halves onto each other until one is left."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from weft.compiler.target.llvm.instructions import Instructions
-from weft.compiler.target.llvm.types import Type, i1, i32, ptr, vector, void
+from weft.compiler.target.llvm.atomics import Atomics
+from weft.compiler.target.llvm.types import Type, i1, i8, i32, i64, ptr, vector, void
 from weft.compiler.target.llvm.values import Value, constant, zero
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Loop(Value, Region):
         Region.__init__(self, values)
 
 
-class Function(Instructions):
+class Function(Atomics):
     """The body of one function. Instructions go to the end of the current block."""
 
     def __init__(
@@ -100,6 +100,13 @@ class Function(Instructions):
             self._fail("br", condition, why="it needs i1")
         rare = f", !prof {self.module.metadata('branch_weights', 1, 4000)}" if unlikely else ""
         self._end(f"br i1 {condition.text}, label %{then}, label %{otherwise}{rare}")
+
+    def switch(self, value: Value, otherwise: str, cases: Mapping[int, str]) -> None:
+        """Go on in the block that belongs to an integer."""
+        if value.type.kind != "int" or value.type.is_vector:
+            self._fail("switch", value, why="it needs an integer")
+        listed = " ".join(f"{constant(number, value.type)}, label %{label}" for number, label in cases.items())
+        self._end(f"switch {value}, label %{otherwise} [ {listed} ]")
 
     def ret(self, value: Value | None = None) -> None:
         """Leave the function."""
@@ -214,6 +221,24 @@ class Function(Instructions):
         name = f"%v{self._count}"
         self._allocations.append(f"  {name} = alloca {type.text}, i32 {count}, align {align}")
         return Value(name, ptr)
+
+    def room(self, type: Type, count: Value, align: int = 64) -> Value:
+        """Room on the stack for as many elements as a value says, from here to the end of the function."""
+        if count.type.kind != "int" or count.type.is_vector:
+            self._fail("alloca", count, why="it needs a number of elements")
+        return self._emit(f"alloca {type.text}, {count}, align {align}", ptr)
+
+    def copy(self, target: Value, source: Value, size: Value) -> None:
+        """Copy bytes; the two places may overlap."""
+        if target.type is not ptr or source.type is not ptr or size.type is not i64:
+            self._fail("llvm.memmove", target, source, size, why="it needs two pointers and an i64")
+        self.intrinsic("memmove", void, target, source, size, constant(False, i1), overload=(ptr, ptr, i64))
+
+    def fill(self, target: Value, byte: Value, size: Value) -> None:
+        """Set bytes to a value."""
+        if target.type is not ptr or byte.type is not i8 or size.type is not i64:
+            self._fail("llvm.memset", target, byte, size, why="it needs a pointer, an i8 and an i64")
+        self.intrinsic("memset", void, target, byte, size, constant(False, i1), overload=(ptr, i64))
 
     def offset(self, pointer: Value, element: Type, index: Value | int, inbounds: bool = True) -> Value:
         """The address of element number `index` of an array; a vector of indices gives a vector of addresses."""

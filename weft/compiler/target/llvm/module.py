@@ -76,6 +76,18 @@ class Module:
             )
         return Value(f"@{name}", ptr)
 
+    def variable(self, name: str, element: Type, count: int = 1, align: int = 64) -> Value:
+        """An array that begins as zeros and lives as long as the module; asking again for a name gives the same one."""
+        if name not in self._globals:
+            self._globals[name] = f"@{name} = internal global [{count} x {element.text}] zeroinitializer, align {align}"
+        return Value(f"@{name}", ptr)
+
+    def address(self, name: str) -> Value:
+        """Where a function of the module is, for handing it to others."""
+        if self.signature(name) is None:
+            raise InternalError(f"The module has no function @{name}.")
+        return Value(f"@{name}", ptr)
+
     def metadata(self, *items: str | int) -> str:
         """A node of metadata, as `!3`; equal ones are one."""
         text = ", ".join(f'!"{item}"' if isinstance(item, str) else f"i32 {item}" for item in items)

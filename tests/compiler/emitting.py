@@ -1,0 +1,107 @@
+"""Take a function apart into fusions, and run each fusion's kernels beside its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+from tests.compiler.running import MACHINES, compiled, interpreted
+from weft.base import dtypes
+from weft.compiler import pipeline
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.emission import Emission, size_of, storage
+from weft.compiler.fuse.driver import fuse
+from weft.compiler.fuse.fusion import is_fusion
+from weft.compiler.kernel.verifier import verify
+from weft.ir.interpreter import run
+from weft.ir.jaxpr import Equation, Jaxpr
+
+Runner = Callable[[Any, Sequence[np.ndarray]], list[np.ndarray]]
+
+
+def fused_program(function: Callable[..., Any], *args: Any) -> Jaxpr:
+    """The program of a function after all passes."""
+    return fuse(pipeline.run(weft.make_jaxpr(function)(*args), check=True))
+
+
+def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tuple[Equation, list[np.ndarray]]]:
+    """Every fusion of the function's program at top level (but aliases), with the operands that it gets when the
+    function is called on `args`."""
+    program = fused_program(function, *args)
+    values: dict[Any, Any] = dict(zip(program.constvars, map(np.asarray, program.consts), strict=True))
+    values.update(zip(program.invars, map(np.asarray, weft.tree.leaves(args)), strict=True))
+    found = []
+    for equation in program.eqns:
+        operands = [np.asarray(values[a] if a in values else a.val) for a in equation.invars]  # type: ignore[union-attr]
+        if is_fusion(equation) and equation.params["kind"] != "alias":
+            found.append((equation, operands))
+        results = equation.primitive.eval(*operands, **equation.params)
+        values.update(zip(equation.outvars, results if equation.primitive.multiple_results else [results], strict=True))
+    return found
+
+
+def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr, runner: Runner) -> list[np.ndarray]:
+    """The results of a fusion by running its kernels one after the other."""
+    buffers = [np.ascontiguousarray(a).reshape(-1).view(storage(v)) for a, v in zip(operands, program.invars, strict=True)]
+    buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
+    buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch]
+    buffers += list(emission.literals)
+    for argument, result in emission.updated:
+        buffers[len(operands) + result] = buffers[argument].copy()
+    for launch in emission.launches:
+        verify(launch.kernel)
+        after = runner(launch.kernel, [buffers[n] for n in launch.operands])
+        for number, buffer, array in zip(launch.operands, launch.kernel.buffers, after, strict=True):
+            if buffer.written:
+                buffers[number] = array
+    results = buffers[len(operands) : len(operands) + len(program.outvars)]
+    return [
+        r.view(dtypes.storage(v.aval.dtype)).reshape(v.aval.shape)  # type: ignore[attr-defined]
+        for r, v in zip(results, program.outvars, strict=True)
+    ]
+
+
+def check(
+    function: Callable[..., Any],
+    *args: Any,
+    compare: Callable[[np.ndarray, np.ndarray], None] = np.testing.assert_array_equal,
+    machines: Sequence[str] = ("host", "avx2"),
+    interpret: bool = True,
+) -> list[str]:
+    """Every fusion of the function, interpreted and compiled, gives what its program means; gives the kinds seen.
+
+    `compare(got, want)` compares with the meaning by NumPy; compiled kernels of exact operations must give the bits of
+    interpreted ones, which is left to `test_kernels`.
+    """
+    kinds = []
+    for equation, operands in fusions_with_operands(function, *args):
+        program, kind = equation.params["jaxpr"], equation.params["kind"]
+        kinds.append(kind)
+        wanted = [np.asarray(w) for w in run(program, operands)]
+        runners: list[tuple[int, Runner]] = [(64, interpreted)] if interpret else []
+        runners += [
+            (MACHINES[m]().vector_bits // 8, lambda kernel, arrays, m=m: compiled(kernel, arrays, MACHINES[m]()))
+            for m in machines
+        ]
+        for vector_bytes, runner in runners:
+            emission = emit(kind, program, equation.params["hero"], max(vector_bytes, 4))
+            for got, want in zip(launched(emission, operands, program, runner), wanted, strict=True):
+                assert (got.dtype, got.shape) == (want.dtype, want.shape)
+                compare(got, want)
+    return kinds
+
+
+def close(rtol: float) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Compare within a relative tolerance (of the largest number)."""
+
+    def compare(got: np.ndarray, want: np.ndarray) -> None:
+        wide = np.complex128 if got.dtype.kind == "c" else np.float64
+        got, want = got.astype(wide), want.astype(wide)
+        finite = np.isfinite(want)
+        scale = np.max(np.abs(want[finite]), initial=0.0)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * scale)
+
+    return compare

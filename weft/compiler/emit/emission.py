@@ -1,0 +1,188 @@
+"""What emitters give and what they write with.
+
+An `Emission` is one fusion as launches of kernels. Its operands are numbered: the fusion's arguments, its results, its
+scratch buffers, then one buffer of literals for each dtype that has some. Literals that are floats stand in such a
+buffer and not in the code, so that a program with another learning rate has the same kernels.
+
+A `Writer` is a kernel of a fusion while it is written: the builder, and the values of the fusion at an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.values import Place, Values, expanded, row_major
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Buffer, Kernel, Value
+from weft.compiler.kernel.merge import merge_loops
+from weft.compiler.kernel.threads import split_for_threads
+from weft.ir.jaxpr import Jaxpr, Literal
+
+_KEY_STORAGE = {8: dtypes.uint64, 16: dtypes.complex128}
+
+
+def storage(atom: Any) -> np.dtype[Any]:
+    """The dtype by which kernels know the elements of a value. Random keys are moved as plain numbers of their size."""
+    dtype = dtypes.storage(atom.aval.dtype)
+    return _KEY_STORAGE[dtype.itemsize] if dtype.names is not None else dtype
+
+
+def size_of(atom: Any) -> int:
+    """The number of elements."""
+    return int(np.prod(atom.aval.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, and for each of its buffers the operand of the emission that it is."""
+
+    kernel: Kernel
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory that only the kernels of one emission use."""
+
+    dtype: np.dtype[Any]
+    size: int
+
+
+@dataclass(frozen=True)
+class Emission:
+    """A fusion as launches, in order. `in_place` has pairs (argument, result) that may be one buffer; for pairs in
+    `updated` they must be: the result is the argument's buffer, changed."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Scratch, ...] = ()
+    literals: tuple[np.ndarray, ...] = ()
+    in_place: frozenset[tuple[int, int]] = frozenset()
+    updated: frozenset[tuple[int, int]] = frozenset()
+
+
+class Fusion:
+    """A fusion being emitted: the inner program and what its kernels share.
+
+    `program` has its hero at `hero` (None: it has none); `vector_bytes` is the width of a register of the machine.
+    """
+
+    def __init__(self, program: Jaxpr, hero: int | None, vector_bytes: int) -> None:
+        self.program = program
+        self.hero = None if hero is None else program.eqns[hero]
+        self.vector_bytes = vector_bytes
+        self.arguments = {v: n for n, v in enumerate(program.invars)}
+        self.results = {v: n + len(program.invars) for n, v in enumerate(program.outvars)}
+        self.scratch: list[Scratch] = []
+        self._launches: list[Writer] = []
+        # Where each literal stands, by its occurrence and not by its value: another value gives the same kernel.
+        self.literals: dict[np.dtype[Any], list[Any]] = {}
+        self.literal_places: dict[int, int] = {}
+        for atom in (a for e in program.eqns for a in e.invars if type(a) is Literal):
+            dtype = storage(atom)
+            if id(atom) not in self.literal_places and dtypes.kind(dtype) in "fc":
+                numbers = self.literals.setdefault(dtype, [])
+                self.literal_places[id(atom)] = len(numbers)
+                numbers.append(atom.val)
+
+    def new_scratch(self, dtype: Any, size: int) -> int:
+        """Memory between kernels; gives its number for `Writer.scratch`."""
+        self.scratch.append(Scratch(np.dtype(dtype), size))
+        return len(self.scratch) - 1
+
+    def writer(self, name: str) -> Writer:
+        """The next kernel. Kernels are launched in the order in which they were asked for."""
+        made = Writer(self, name)
+        self._launches.append(made)
+        return made
+
+    def finish(
+        self, in_place: Sequence[tuple[int, int]] = (), updated: Sequence[tuple[int, int]] = ()
+    ) -> Emission:
+        """All kernels. Pairs are positions among the arguments and among the results."""
+        literals = tuple(np.array(numbers, dtype) for dtype, numbers in self.literals.items())
+        dtypes_of_literals = list(self.literals)
+        first = len(self.program.invars) + len(self.program.outvars) + len(self.scratch)
+        launches = []
+        for writer in self._launches:
+            operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
+            launches.append(Launch(writer.kernel(), tuple(operands)))
+        return Emission(
+            tuple(launches), tuple(self.scratch), literals, frozenset(in_place), frozenset(updated)
+        )
+
+
+class Writer:
+    """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
+
+    def __init__(self, fusion: Fusion, name: str) -> None:
+        self.fusion = fusion
+        self.k = KernelBuilder(name)
+        self.operands: list[Any] = []  # a number of the emission's operands, or the dtype of a literals' buffer
+        self._buffers: dict[Any, Buffer] = {}
+        self._finished: Kernel | None = None
+        self.values = Values(self.k, fusion.program, self.argument, self.literal)
+
+    def argument(self, v: Any) -> Buffer:
+        """The buffer of an argument of the fusion."""
+        return self._buffer(self.fusion.arguments[v], f"in{self.fusion.arguments[v]}", storage(v), size_of(v), False)
+
+    def result(self, v: Any) -> Buffer:
+        """The buffer of a result of the fusion. It can be read too."""
+        number = self.fusion.results[v]
+        return self._buffer(number, f"out{number - len(self.fusion.arguments)}", storage(v), size_of(v), True)
+
+    def scratch(self, number: int) -> Buffer:
+        """A scratch buffer, written and read."""
+        made = self.fusion.scratch[number]
+        place = len(self.fusion.arguments) + len(self.fusion.program.outvars) + number
+        return self._buffer(place, f"scratch{number}", made.dtype, made.size, True)
+
+    def scratch_input(self, number: int) -> Buffer:
+        """A scratch buffer that an earlier kernel wrote and this one only reads."""
+        made = self.fusion.scratch[number]
+        place = len(self.fusion.arguments) + len(self.fusion.program.outvars) + number
+        return self._buffer(place, f"scratch{number}", made.dtype, made.size, False)
+
+    def literal(self, literal: Literal) -> Value:
+        """The value of a literal: floats from memory, others in the code."""
+        dtype = storage(literal)
+        if dtypes.kind(dtype) not in "fc":
+            return self.k.constant(literal.val, dtype)
+        size = len(self.fusion.literals[dtype])
+        buffer = self._buffer(dtype, f"literals_{dtype.name}", dtype, size, False)
+        return self.k.load(buffer, self.fusion.literal_places[id(literal)])
+
+    def store_results(self, index: Place) -> None:
+        """Write every result at an index of the space that all of them have."""
+        for v in self.fusion.program.outvars:
+            self.store(v, index, self.values.at(v, expanded(v, index)))
+
+    def store(self, v: Any, index: Place, value: Value, condition: Value | None = None) -> None:
+        """Write an element of a result; the index leaves out dimensions of size 1."""
+        self.k.store(self.result(v), row_major(v.aval.shape, expanded(v, index)), value, condition)
+
+    @property
+    def lanes(self) -> int:
+        """How many elements go together: as many as fit a register in the widest type that is computed with (at least
+        four bytes, at most eight)."""
+        program = self.fusion.program
+        widest = max((storage(v).itemsize for e in program.eqns for v in e.outvars), default=4)
+        return max(1, self.fusion.vector_bytes // max(4, min(widest, 8)))
+
+    def kernel(self) -> Kernel:
+        """The finished kernel: loops merged where they run on, and cut for threads."""
+        if self._finished is None:
+            self._finished = split_for_threads(merge_loops(self.k.finish()))
+        return self._finished
+
+    def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool) -> Buffer:
+        found = self._buffers.get(operand)
+        if found is None:
+            found = self._buffers[operand] = self.k.buffer(name, dtype, size, written)
+            self.operands.append(operand)
+        return found

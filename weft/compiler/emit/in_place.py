@@ -1,0 +1,41 @@
+"""Which results may take the memory of an argument: those whose elements need it only at their own index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.emit.values import space_of
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ops.elementwise import Elementwise
+from weft.ops.shape import broadcast_in_dim, reshape, squeeze
+
+
+def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
+    """Pairs (argument, result) that may share memory when a kernel visits every index once and writes all results
+    there: the argument is read at that index only, and elements are equally large."""
+    elsewhere: set[Any] = set()  # read at other indices than those of the results
+    results = program.outvars
+    space = space_of(results[0])
+    for equation in reversed(program.eqns):
+        if not _stays(equation, space):
+            elsewhere.update(a for a in equation.invars if type(a) is Var)
+        elif any(v in elsewhere for v in equation.outvars):
+            elsewhere.update(a for a in equation.invars if type(a) is Var)
+    pairs = []
+    for number, v in enumerate(program.invars):
+        if v in elsewhere or space_of(v) != space:
+            continue
+        for position, result in enumerate(results):
+            if v.aval.dtype.itemsize == result.aval.dtype.itemsize:  # type: ignore[attr-defined]
+                pairs.append((number, position))
+    return pairs
+
+
+def _stays(equation: Any, space: tuple[int, ...]) -> bool:
+    """Whether the equation reads its operands at the index of its result."""
+    if space_of(equation.outvars[0]) != space:
+        return False
+    if isinstance(equation.primitive, Elementwise):
+        return True
+    same = all(space_of(a) == space for a in equation.invars)
+    return same and equation.primitive in (reshape, broadcast_in_dim, squeeze)

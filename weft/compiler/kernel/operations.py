@@ -1,0 +1,144 @@
+"""The operations of kernels: elementwise primitives by their names, and two that only kernels have.
+
+`fma` is a * b + c rounded once, for emitters that say where sums of products are fused. `threefry2x32` is one word of
+the cipher, the first or the second by its parameter `part`: an operation of kernels has one result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.ir.primitive import lookup
+from weft.ir.types import array_type
+from weft.ops.random import threefry
+
+
+@dataclass(frozen=True)
+class Operation:
+    """How many operands an operation has, the dtypes that all of them (and the result) may be, and its meaning."""
+
+    operands: int
+    dtypes: tuple[np.dtype[Any], ...]
+    eval: Callable[..., np.ndarray]
+
+
+def exists(op: str) -> bool:
+    """Whether there is an operation of that name."""
+    if op in OWN:
+        return True
+    try:
+        lookup(op)
+    except ValueError:
+        return False
+    return True
+
+
+def result_dtype(op: str, operands: Sequence[np.dtype[Any]], params: Mapping[str, Any]) -> Any:
+    """The dtype that an operation gives."""
+    own = OWN.get(op)
+    if own is None:
+        return dtypes.storage(lookup(op).type(*(array_type((), dtype) for dtype in operands), **params).dtype)
+    if len(operands) != own.operands or operands[0] not in own.dtypes or len(set(operands)) != 1:
+        raise InternalError(f"There is no operation {op} of {', '.join(map(dtypes.name, operands))}.")
+    return operands[0]
+
+
+def evaluate(op: str, arrays: Sequence[np.ndarray], params: Mapping[str, Any]) -> np.ndarray:
+    """What an operation gives on arrays of one shape."""
+    own = OWN.get(op)
+    return np.asarray((lookup(op).eval if own is None else own.eval)(*arrays, **params))
+
+
+# ------------------------------------------------------------------------------------------------------------- cipher
+
+
+def word_of_cipher(*words: np.ndarray, part: int) -> np.ndarray:
+    """One of the two words that the cipher gives."""
+    return threefry(*words)[part]
+
+
+# -------------------------------------------------------------------------------------------- fused multiply and add
+
+
+def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c, rounded once, of float32 or float64."""
+    with np.errstate(all="ignore"):
+        if a.dtype == np.float32:
+            # The product is exact in float64. A sum rounded to odd there has 29 bits more than float32 has, so that
+            # rounding it again is like rounding once.
+            return _odd_sum(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float32)
+        return _fma_double(a, b, c)
+
+
+def _fma_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    shape = a.shape
+    a, b, c = (np.atleast_1d(x) for x in (a, b, c))
+    made = a * b + c
+    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
+    size = np.abs(a * b)
+    # Where nothing is lost at the ends of the range; what is left is rare, and done with fractions.
+    usual = finite & (size > 2.0**-900) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)
+    made[usual] = _fused_pairs(a[usual], b[usual], c[usual])
+    for i in zip(*np.nonzero(finite & ~usual), strict=True):
+        made[i] = _fused_fractions(float(a[i]), float(b[i]), float(c[i]))
+    return made.reshape(shape)
+
+
+def _fused_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """By Boldo and Melquiond: the product as a pair, and the smaller parts of the sum rounded to odd."""
+    (a, e), (b, f) = np.frexp(a), np.frexp(b)
+    product, low = (np.ldexp(part, e + f) for part in _product_pair(a, b))
+    upper, upper_low = _sum_pair(c, low)
+    total, total_low = _sum_pair(product, upper)
+    return total + _odd_sum(total_low, upper_low)
+
+
+def _fused_fractions(a: float, b: float, c: float) -> float:
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        size = abs(exact.numerator) / exact.denominator
+    except OverflowError:
+        size = math.inf
+    return -size if exact < 0 else size
+
+
+def _product_pair(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The product and what was rounded off, by Veltkamp and Dekker, of numbers between 1/2 and 1."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    shifted = x * 134217729.0
+    high = shifted - (shifted - x)
+    return high, x - high
+
+
+def _sum_pair(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b rounded to odd: of the two neighbours of an inexact sum, the one whose last bit is set."""
+    total, low = _sum_pair(a, b)
+    words = np.atleast_1d(total).view(np.int64)
+    inexact = np.isfinite(low) & (low != 0) & ((words & 1) == 0)
+    outwards = (low > 0) == (total > 0)
+    return np.where(inexact, np.where(outwards, words + 1, words - 1), words).view(np.float64).reshape(np.shape(total))
+
+
+OWN: dict[str, Operation] = {
+    "fma": Operation(3, (dtypes.float32, dtypes.float64), fma),
+    "threefry2x32": Operation(4, (dtypes.uint32,), word_of_cipher),
+}

@@ -1,0 +1,53 @@
+"""Cutting of long loops for threads: one loop over lanes that is all of a kernel becomes blocks of it.
+
+for lanes k in n: y[k] = x[k]     ->     for threads b in n / block: for lanes k in block: y[block b + k] = x[block b + k]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store, Variable
+
+# Elements in a block: a few microseconds of simple work, and short enough to share out.
+BLOCK = 8192
+
+
+def split_for_threads(kernel: Kernel) -> Kernel:
+    """The kernel with its one long loop over lanes in blocks; any other kernel as it is."""
+    loops = [s for s in kernel.body if isinstance(s, Loop)]
+    if len(loops) != 1 or any(isinstance(s, Store | If) for s in kernel.body):
+        return kernel
+    (loop,) = loops
+    plain = loop.kind is Kind.LANES and loop.start == 0 and loop.step == 1 and not loop.carries and loop.limit is None
+    if not plain or loop.stop < 2 * BLOCK:
+        return kernel
+    block = Variable("block")
+    shift = Index.of(loop.variable) + block * BLOCK
+    limit = None if loop.stop % BLOCK == 0 else Index(loop.stop) - block * BLOCK
+    inner = replace(loop, stop=BLOCK, body=_shifted(loop.body, loop.variable, shift), limit=limit)
+    outer = Loop(block, 0, -(-loop.stop // BLOCK), (inner,), Kind.THREADS)
+    return replace(kernel, body=tuple(outer if s is loop else s for s in kernel.body))
+
+
+def _shifted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
+    """The statements with a variable replaced in every index."""
+
+    def index(i: Index) -> Index:
+        rest = Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
+        return rest + by * i.coefficient(variable)
+
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Load() | Store() | Position():
+                made.append(replace(statement, index=index(statement.index)))
+            case Loop():
+                limit = None if statement.limit is None else index(statement.limit)
+                made.append(replace(statement, body=_shifted(statement.body, variable, by), limit=limit))
+            case If():
+                made.append(replace(statement, body=_shifted(statement.body, variable, by)))
+            case _:
+                made.append(statement)
+    return tuple(made)
