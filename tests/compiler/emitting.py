@@ -12,7 +12,7 @@ from tests.compiler.running import MACHINES, compiled, interpreted
 from weft.base import dtypes
 from weft.compiler import pipeline
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission, size_of, storage
+from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.verifier import verify
@@ -48,7 +48,7 @@ def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr,
     buffers = [np.ascontiguousarray(a).reshape(-1).view(storage(v)) for a, v in zip(operands, program.invars, strict=True)]
     buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
     buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch]
-    buffers += list(emission.literals)
+    buffers += literal_arrays(program)
     for argument, result in emission.updated:
         buffers[len(operands) + result] = buffers[argument].copy()
     for launch in emission.launches:

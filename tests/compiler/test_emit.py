@@ -92,7 +92,6 @@ def test_long_loops_are_cut_for_threads() -> None:
 def test_another_literal_gives_the_same_kernel() -> None:
     one, other = (emission_of(lambda x, c=c: x * c + 0.25, normal(4, 5)) for c in (0.1, 0.3))
     assert to_text(one.launches[0].kernel) == to_text(other.launches[0].kernel)
-    assert one.literals[0].tolist() != other.literals[0].tolist()
 
 
 def test_what_does_not_depend_on_a_loop_stands_before_it() -> None:

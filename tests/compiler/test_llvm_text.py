@@ -190,6 +190,48 @@ def test_external_helpers_are_only_declared() -> None:
     assert "declare void @shared(i32)" in verified(module)
 
 
+def test_memory_of_several_threads() -> None:
+    module = Module()
+    f = module.function("f", i32, [Parameter("p0", i32)])
+    count = module.variable("count", i32, 4, 128)
+    assert module.variable("count", i32, 4, 128).text == count.text
+    found, done = f.compare_exchange(count, f.arguments[0], constant(1, i32), "acq_rel")
+    assert found.type is i32 and done.type is i1
+    f.atomic_store(f.atomic_update("add", count, found, "seq_cst"), count, "release")
+    f.ret(f.atomic_load(i32, count, "acquire"))
+    assert lines(f) == [
+        "%v1 = cmpxchg ptr @count, i32 %p0, i32 1 acq_rel monotonic, align 4",
+        "%v2 = extractvalue { i32, i1 } %v1, 0",
+        "%v3 = extractvalue { i32, i1 } %v1, 1",
+        "%v4 = atomicrmw add ptr @count, i32 %v2 seq_cst, align 4",
+        "store atomic i32 %v4, ptr @count release, align 4",
+        "%v5 = load atomic i32, ptr @count acquire, align 4",
+        "ret i32 %v5",
+    ]
+    assert "@count = internal global [4 x i32] zeroinitializer, align 128" in verified(module)
+
+
+def test_functions_by_address_switches_and_bytes() -> None:
+    module = Module()
+    f = module.function("f", i64, [Parameter("p0", ptr), Parameter("p1", i64)])
+    there, size = f.arguments
+    room = f.room(i8, size)
+    f.copy(room, there, size)
+    f.fill(room, constant(0, i8), size)
+    f.switch(size, "other", {1: "one", 2: "other"})
+    f.start("one")
+    f.call_pointer(there, void, module.address("f"))
+    f.branch("other")
+    f.start("other")
+    f.ret(f.call_pointer(there, i64, size))
+    text = verified(module)
+    assert "%v1 = alloca i8, i64 %p1, align 64" in text
+    assert "switch i64 %p1, label %other [ i64 1, label %one i64 2, label %other ]" in text
+    assert "call void %p0(ptr @f)" in text and "%v2 = call i64 %p0(i64 %p1)" in text
+    with pytest.raises(InternalError, match="no function @g"):
+        module.address("g")
+
+
 WRONG: dict[str, Callable[[Function], object]] = {
     "fadd": lambda f: f.fadd(f.arguments[0], f.arguments[1]),
     "fmul": lambda f: f.fmul(f.arguments[2], f.arguments[2]),
@@ -214,6 +256,15 @@ WRONG: dict[str, Callable[[Function], object]] = {
     "load": lambda f: f.load(i32, f.arguments[0], 4),
     "store": lambda f: f.store(f.arguments[0], f.arguments[2], 4),
     "getelementptr": lambda f: f.offset(f.arguments[0], float_, 0),
+    "load atomic": lambda f: f.atomic_load(i32, f.arguments[3], "release"),
+    "store atomic": lambda f: f.atomic_store(f.arguments[0], f.arguments[3], "release"),
+    "atomicrmw": lambda f: f.atomic_update("nand", f.arguments[3], constant(1, i32), "monotonic"),
+    "cmpxchg": lambda f: f.compare_exchange(f.arguments[3], constant(1, i64), constant(1, i32), "acquire"),
+    "alloca": lambda f: f.room(i8, f.arguments[3]),
+    "call": lambda f: f.call_pointer(f.arguments[1], void),
+    "switch": lambda f: f.switch(f.arguments[2], "a", {}),
+    "llvm.memmove": lambda f: f.copy(f.arguments[3], f.arguments[3], constant(1, i32)),
+    "llvm.memset": lambda f: f.fill(f.arguments[3], constant(0, i32), constant(1, i64)),
     "ret": lambda f: f.ret(f.arguments[0]),
     "br": lambda f: f.branch_if(f.arguments[2], "a", "b"),
     "phi": lambda f: f.phi(i32, (f.arguments[0], "entry")),

@@ -157,6 +157,10 @@ FIRES: dict[str, list[str]] = {
         " c:T[40] = max a b in (c,) | f32 i32",
         "a:f32[] b:f32[8] c:f32[]. let d:f32[8] = clamp a b c in (d,)",
     ],
+    "one_shape_of_cipher": [
+        "a:u32[] b:u32[4,1] c:u32[4,3]. let d:u32[4,3] e:u32[4,3] = threefry2x32 a b 7:u32[] c in (d, e)",
+        "a:u32[1,3] b:u32[4,1]. let c:u32[4,3] d:u32[4,3] = threefry2x32 a a b b in (c, d)",
+    ],
     "add_constant_right": [f"a:T[40]. let b:T[40] = add 3:T[] a in (b,) | {REAL} c64"],
     "mul_constant_right": [f"a:T[40]. let b:T[40] = mul 3:T[] a in (b,) | {REAL}"],
     "and_constant_right": ["a:T[40]. let b:T[40] = and 6:T[] a in (b,) | i32 u8"],

@@ -49,6 +49,7 @@ class Config(threading.local):
     default_device: Any
     disable_jit: bool
     no_tracing: bool
+    num_threads: int
     checks: str
     enable_checks: bool
     debug_nans: bool
@@ -285,15 +286,16 @@ def choice(name: str, default: Any, doc: str, choices: tuple[str, ...], *, in_ke
     return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
 
 
-def integer(name: str, default: int, doc: str, *, in_key: bool) -> State[int]:
-    """Define a setting that is an integer."""
+def integer(name: str, default: int, doc: str, *, least: int | None = None, in_key: bool) -> State[int]:
+    """Define a setting that is an integer, not below `least`."""
 
     def validate(value: Any) -> int:
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least):
             return value
         raise ValueError
 
-    return _define(State(name, default, doc, validate=validate, expected="an integer", in_key=in_key))
+    expected = "an integer" if least is None else f"an integer of at least {least}"
+    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
 
 
 def value_of_any_kind(name: str, default: Any, doc: str, *, expected: str, in_key: bool) -> State[Any]:
@@ -415,6 +417,14 @@ default_device = value_of_any_kind(
 )
 disable_jit = flag("disable_jit", False, "Run jitted functions as plain Python, equation by equation.", in_key=True)
 no_tracing = flag("no_tracing", False, "Raise where a function would be traced.", in_key=False)
+num_threads = integer(
+    "num_threads",
+    0,
+    "How many threads a compiled program may use on a CPU, the calling one among them; 0 is as many as can run at "
+    "once. Results do not depend on it.",
+    least=0,
+    in_key=False,
+)
 
 # --------------------------------------------------------------------------------------------- checks and reporting
 

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 
 from weft.base.errors import InternalError
 from weft.base.settings import config
+from weft.compiler.fuse.driver import fuse
+from weft.compiler.fuse.fusion import is_fusion
+from weft.compiler.fuse.verify import verify_bare_or_fused
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import IDENTITIES, decompose, definition_of
 from weft.compiler.passes.drop_dead import drop_dead
@@ -61,6 +64,22 @@ class Spec:
                 self._check_equations(inner)
 
 
+@dataclass(frozen=True)
+class Fused(Spec):
+    """The form after fusion, in which equations are kernels, calls of libraries, control flow or callbacks."""
+
+    def check(self, jaxpr: Jaxpr) -> None:
+        verify(jaxpr)
+        self._check_equations(jaxpr)
+
+    def _check_equations(self, jaxpr: Jaxpr) -> None:
+        for equation in jaxpr.eqns:
+            verify_bare_or_fused(equation)
+            if not is_fusion(equation):
+                for inner in subjaxprs(equation.params):
+                    self._check_equations(inner)
+
+
 def no_objection(equation: Equation) -> str | None:
     return None
 
@@ -92,6 +111,7 @@ TRACED = Spec("traced", no_objection)
 OPEN = Spec("open", is_call, TRACED)
 PRIMITIVE = Spec("primitive", is_defined_by_others, OPEN)
 CANONICAL = Spec("canonical", has_scalars, PRIMITIVE)
+FUSED = Fused("fused", no_objection)
 
 # --------------------------------------------------------------------------------------------------------------- steps
 
@@ -119,6 +139,8 @@ STEPS = (
     Step(merge_equal, needs=CANONICAL, makes=CANONICAL),
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
 )
+# What programs go through before code is made of them.
+ALL_STEPS = (*STEPS, Step(fuse, needs=CANONICAL, makes=FUSED))
 
 
 @dataclass(frozen=True)

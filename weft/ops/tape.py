@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.ir.primitive import Axis, Primitive, instantiate, lookup, primitive, provide
-from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ir.primitive import Axis, No, Primitive, instantiate, lookup, primitive, provide
+from weft.ir.types import ArrayType, TapeType, Type, array_type, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.arithmetic import add
 from weft.ops.shape import batched_at_front, broadcast_in_dim
@@ -127,6 +127,21 @@ class tape_read(TapePrimitive):
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         tape, position = args
         return tape_read(batched_tape(tape, dims[0], axis), common_position(position, dims[1])), 0
+
+
+@primitive
+class tape_length(TapePrimitive):
+    """How many entries a tape has, as an int32. Only compiled programs measure tapes, after they were differentiated."""
+
+    zero_derivative = True
+
+    def type(self, tape: TapeType) -> ArrayType:
+        return array_type((), np.dtype(np.int32))
+
+    def eval(self, tape: Tape) -> Any:
+        return np.asarray(tape.length, np.int32)
+
+    batch = No("the elements of a batch have tapes of one length")
 
 
 @primitive

@@ -5,18 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.base.errors import InternalError
+from weft.compiler.emit.argmax import emit_argmax
+from weft.compiler.emit.concatenate import emit_concatenate
+from weft.compiler.emit.contraction import emit_contraction
+from weft.compiler.emit.convolution import emit_convolution
+from weft.compiler.emit.cumulative import emit_cumulative
 from weft.compiler.emit.emission import Emission, Fusion
-from weft.compiler.emit.loop import emit_loop
+from weft.compiler.emit.gather import emit_gather
 from weft.compiler.emit.reduction import emit_reduction
+from weft.compiler.emit.scatter import emit_scatter
+from weft.compiler.emit.slices import emit_slices
+from weft.compiler.emit.sort import emit_sort
+from weft.compiler.emit.tile import emit_loop_or_tile
+from weft.compiler.emit.transpose import emit_transpose
+from weft.compiler.emit.update import emit_update
+from weft.compiler.emit.window import emit_window
 from weft.ir.jaxpr import Jaxpr
 
 EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
-    "loop": emit_loop,
-    "concatenate": emit_loop,
-    "transpose": emit_loop,
+    "loop": emit_loop_or_tile,
+    "concatenate": emit_concatenate,
+    "slices": emit_slices,
+    "transpose": emit_transpose,
+    "dynamic_update_slice": emit_update,
+    "gather": emit_gather,
+    "scatter": emit_scatter,
     "row": emit_reduction,
     "column": emit_reduction,
     "all": emit_reduction,
+    "argmax": emit_argmax,
+    "cumulative": emit_cumulative,
+    "sort": emit_sort,
+    "window": emit_window,
+    "contraction": emit_contraction,
+    "convolution": emit_convolution,
 }
 
 

@@ -10,7 +10,7 @@ A `Writer` is a kernel of a fusion while it is written: the builder, and the val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,24 @@ def size_of(atom: Any) -> int:
     return int(np.prod(atom.aval.shape, dtype=np.int64))
 
 
+def literals_of(program: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
+    """The literals of a fusion that are operands of its kernels: floats, in the order of their first use."""
+    found: dict[int, tuple[Literal, np.dtype[Any]]] = {}
+    for atom in (a for e in program.eqns for a in e.invars if type(a) is Literal):
+        dtype = storage(atom)
+        if dtypes.kind(dtype) in "fc":
+            found.setdefault(id(atom), (atom, dtype))
+    return list(found.values())
+
+
+def literal_arrays(program: Jaxpr) -> list[np.ndarray]:
+    """The numbers of a fusion's literals, an array for each dtype: the last operands of its emission."""
+    numbers: dict[np.dtype[Any], list[Any]] = {}
+    for atom, dtype in literals_of(program):
+        numbers.setdefault(dtype, []).append(atom.val)
+    return [np.array(values, dtype) for dtype, values in numbers.items()]
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel, and for each of its buffers the operand of the emission that it is."""
@@ -60,7 +78,6 @@ class Emission:
 
     launches: tuple[Launch, ...]
     scratch: tuple[Scratch, ...] = ()
-    literals: tuple[np.ndarray, ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
     updated: frozenset[tuple[int, int]] = frozenset()
 
@@ -80,14 +97,11 @@ class Fusion:
         self.scratch: list[Scratch] = []
         self._launches: list[Writer] = []
         # Where each literal stands, by its occurrence and not by its value: another value gives the same kernel.
-        self.literals: dict[np.dtype[Any], list[Any]] = {}
+        self.literals: dict[np.dtype[Any], int] = {}
         self.literal_places: dict[int, int] = {}
-        for atom in (a for e in program.eqns for a in e.invars if type(a) is Literal):
-            dtype = storage(atom)
-            if id(atom) not in self.literal_places and dtypes.kind(dtype) in "fc":
-                numbers = self.literals.setdefault(dtype, [])
-                self.literal_places[id(atom)] = len(numbers)
-                numbers.append(atom.val)
+        for atom, dtype in literals_of(program):
+            self.literal_places[id(atom)] = self.literals.get(dtype, 0)
+            self.literals[dtype] = self.literals.get(dtype, 0) + 1
 
     def new_scratch(self, dtype: Any, size: int) -> int:
         """Memory between kernels; gives its number for `Writer.scratch`."""
@@ -104,16 +118,13 @@ class Fusion:
         self, in_place: Sequence[tuple[int, int]] = (), updated: Sequence[tuple[int, int]] = ()
     ) -> Emission:
         """All kernels. Pairs are positions among the arguments and among the results."""
-        literals = tuple(np.array(numbers, dtype) for dtype, numbers in self.literals.items())
         dtypes_of_literals = list(self.literals)
         first = len(self.program.invars) + len(self.program.outvars) + len(self.scratch)
         launches = []
         for writer in self._launches:
             operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
             launches.append(Launch(writer.kernel(), tuple(operands)))
-        return Emission(
-            tuple(launches), tuple(self.scratch), literals, frozenset(in_place), frozenset(updated)
-        )
+        return Emission(tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated))
 
 
 class Writer:
@@ -153,14 +164,16 @@ class Writer:
         dtype = storage(literal)
         if dtypes.kind(dtype) not in "fc":
             return self.k.constant(literal.val, dtype)
-        size = len(self.fusion.literals[dtype])
+        size = self.fusion.literals[dtype]
         buffer = self._buffer(dtype, f"literals_{dtype.name}", dtype, size, False)
         return self.k.load(buffer, self.fusion.literal_places[id(literal)])
 
     def store_results(self, index: Place) -> None:
-        """Write every result at an index of the space that all of them have."""
-        for v in self.fusion.program.outvars:
-            self.store(v, index, self.values.at(v, expanded(v, index)))
+        """Write every result at an index of the space that all of them have. All are computed before the first is
+        stored, because a result may have the memory of an argument."""
+        results = self.fusion.program.outvars
+        for v, value in [(v, self.values.at(v, expanded(v, index))) for v in results]:
+            self.store(v, index, value)
 
     def store(self, v: Any, index: Place, value: Value, condition: Value | None = None) -> None:
         """Write an element of a result; the index leaves out dimensions of size 1."""

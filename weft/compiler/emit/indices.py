@@ -15,6 +15,7 @@ from weft.indexing.expression import Division, Expression, Extremum, FloorDivide
 from weft.indexing.index_map import Constraint, IndexMap
 from weft.ir.primitive import Primitive
 
+INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
 
 
@@ -52,17 +53,64 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
     if isinstance(atom, Symbol):
         return bound[atom]
     if isinstance(atom, Division):
-        # Indices are not negative, so that rounding towards zero is rounding down.
-        dividend = k.position(lowered(k, atom.dividend, bound))
-        divisor = k.constant(number(atom.divisor), INT64)
-        op = "div" if isinstance(atom, FloorDivide) else "rem"
-        return Index.of(k.compute(op, dividend, divisor))
+        dividend, divisor = lowered(k, atom.dividend, bound), number(atom.divisor)
+        quotient = divided(k, dividend, divisor)
+        return quotient if isinstance(atom, FloorDivide) else dividend - quotient * divisor
     if isinstance(atom, Extremum):
         first, *others = (k.position(lowered(k, a, bound)) for a in atom.arguments)
         for other in others:
             first = k.compute("min" if atom.sign > 0 else "max", first, other)
         return Index.of(first)
     raise InternalError(f"An index of kind {type(atom).__name__} cannot be emitted.")
+
+
+def divided(k: KernelBuilder, dividend: Index, divisor: int) -> Index:
+    """An index divided by a positive number and rounded down: nothing is computed for terms that are multiples of the
+    divisor, nor where the rest has one quotient only; elsewhere a product and a shift do."""
+    whole, left = Index(), Index(dividend.constant)
+    for term, coefficient in dividend.terms:
+        if coefficient % divisor == 0:
+            whole = whole + Index(0, ((term, coefficient // divisor),))
+        else:
+            left = left + Index(0, ((term, coefficient),))
+    bounds = k.bounds(left)
+    if bounds is None:
+        # Nothing is known of it but that indices are not negative, so that rounding towards zero is rounding down.
+        place, by = k.position(dividend), k.constant(divisor, INT64)
+        return Index.of(k.compute("div", place, by))
+    shift = bounds[0] // divisor
+    left, low, high = left - shift * divisor, bounds[0] - shift * divisor, bounds[1] - shift * divisor
+    whole = whole + shift
+    if high < divisor:
+        return whole
+    dtype, factor, bits = _reciprocal(divisor, high)
+    place = k.position(left, dtype)
+    if factor is None:
+        made = k.compute("div", place, k.constant(divisor, dtype))
+    else:
+        product = place if factor == 1 else k.compute("mul", place, k.constant(factor, dtype))
+        made = k.compute("shift_right_logical", product, k.constant(bits, dtype))
+    k.ranges[made] = (low // divisor, high // divisor)
+    return whole + Index.of(made)
+
+
+def _reciprocal(divisor: int, high: int) -> tuple[np.dtype[Any], int | None, int]:
+    """A dtype, a factor and a shift so that x * factor >> shift is x // divisor for all x from 0 to `high`."""
+    for dtype, limit in ((INT32, 1 << 31), (INT64, 1 << 63)):
+        for bits in range(63):
+            factor = -(-(1 << bits) // divisor)
+            if high * factor >= limit:
+                break
+            # The factor is too large by error / 2**bits / divisor, which must not carry a product over a whole number.
+            if high * (factor * divisor - (1 << bits)) < 1 << bits:
+                return dtype, factor, bits
+    return INT64, None, 0
+
+
+def position_dtype(k: KernelBuilder, index: Index) -> np.dtype[Any]:
+    """The narrower dtype in which an index can be a number: vectors of it are half as long."""
+    bounds = k.bounds(index)
+    return INT32 if bounds is not None and -(1 << 31) <= bounds[0] and bounds[1] < 1 << 31 else INT64
 
 
 def condition(
@@ -72,14 +120,30 @@ def condition(
     bound = dict(zip(index_map.symbols, index, strict=True))
     joined: Value | None = None
     for constraint in constraints:
-        if constraint.always_holds():
-            continue
-        place = k.position(lowered(k, constraint.expression, bound))
-        low = k.compute("ge", place, k.constant(number(constraint.low), INT64))
-        high = k.compute("le", place, k.constant(number(constraint.high), INT64))
-        both = k.compute("and", low, high)
-        joined = both if joined is None else k.compute("and", joined, both)
+        if not constraint.always_holds():
+            place = lowered(k, constraint.expression, bound)
+            joined = both(k, joined, within(k, place, number(constraint.low), number(constraint.high)))
     return joined
+
+
+def within(k: KernelBuilder, place: Index, low: int, high: int) -> Value | None:
+    """Whether an index is from `low` to `high`; None when it always is."""
+    bounds, dtype = k.bounds(place), position_dtype(k, place)
+    if low > high or (bounds is not None and (bounds[1] < low or bounds[0] > high)):
+        return k.constant(False, np.bool_)
+    made: Value | None = None
+    if bounds is None or bounds[0] < low:
+        made = k.compute("ge", k.position(place, dtype), k.constant(low, dtype))
+    if bounds is None or bounds[1] > high:
+        made = both(k, made, k.compute("le", k.position(place, dtype), k.constant(high, dtype)))
+    return made
+
+
+def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value | None:
+    """Two conditions, of which None always holds."""
+    if first is None or second is None:
+        return second if first is None else first
+    return k.compute("and", first, second)
 
 
 def number(expression: Any) -> int:

@@ -25,7 +25,7 @@ from weft.ops.families import Reduction
 from weft.ops.gather import gather
 from weft.ops.iota import iota
 from weft.ops.pad import pad
-from weft.ops.random import threefry2x32
+from weft.ops.random import random_unwrap, random_wrap, threefry2x32
 from weft.ops.reduce_extrema import Where
 from weft.ops.reduce_other import reduce
 from weft.ops.remat import optimization_barrier
@@ -219,7 +219,7 @@ def _transpose(equation: Equation) -> Facts:
     order = [p for p in equation.params["permutation"] if x.shape[p] != 1]
     if order == sorted(order):
         return _TRIVIAL_MOVE
-    if order[-1] == max(order) or size_of(x.shape) * dtypes.itemsize_bits(x.dtype) // 8 < TILED_TRANSPOSE_BYTES:
+    if order[-1] == max(order) or size_of(x.shape) * dtypes.storage(x.dtype).itemsize < TILED_TRANSPOSE_BYTES:
         return _MOVE
     return _TRANSPOSE
 
@@ -267,6 +267,8 @@ _BY_PRIMITIVE: dict[Any, Callable[[Equation], Facts]] = {
     gather: constant(_LOOKUP),
     bitcast_convert_type: _bitcast,
     threefry2x32: constant(_POINTWISE),
+    random_wrap: constant(_GUARDED_MOVE),
+    random_unwrap: constant(_GUARDED_MOVE),
     dynamic_update_slice: constant(_UPDATE),
     dot_general: _contraction,
     conv_general_dilated: constant(_CONVOLUTION),

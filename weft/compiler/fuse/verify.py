@@ -41,6 +41,14 @@ WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
 ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax"))
 
 
+def verify_bare_or_fused(equation: Equation) -> None:
+    """Raise unless the equation is a fusion as it should be, or one that needs none."""
+    if equation.primitive is fusion:
+        verify_fusion(equation)
+    elif classify(equation).role not in BARE:
+        fail(f"`{equation.primitive.name}` is in no fusion.", equation)
+
+
 def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
     """Raise `InternalError` unless `after` is `before` in fusions; gives it back."""
     verify(after)
@@ -48,10 +56,7 @@ def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
         fail("Fusion changed the arguments or the results of the program.")
     bare = {e.outvars: e for e in after.eqns if e.primitive is not fusion}
     for equation in after.eqns:
-        if equation.primitive is fusion:
-            verify_fusion(equation)
-        elif classify(equation).role not in BARE:
-            fail(f"`{equation.primitive.name}` is in no fusion.", equation)
+        verify_bare_or_fused(equation)
     alive = drop_dead(before, [True] * len(before.outvars))[0]
     effects = [(e.primitive, e.outvars) for e in alive.eqns if e.effects]
     if effects != [(e.primitive, e.outvars) for e in after.eqns if e.effects]:

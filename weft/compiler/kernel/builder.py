@@ -35,9 +35,12 @@ from weft.compiler.kernel.ir import (
     Index,
     Kernel,
     Kind,
+    Last,
     Load,
     Loop,
     Position,
+    Shift,
+    Shuffle,
     Statement,
     Store,
     Term,
@@ -104,6 +107,8 @@ class KernelBuilder:
         self._variables = 0
         # How many blocks are around the one that a value or a loop variable belongs to.
         self._depths: dict[Term, int] = {}
+        # The least and the greatest number that a term can be, where that is known.
+        self.ranges: dict[Term, tuple[int, int]] = {}
 
     def buffer(self, name: str, dtype: Any, size: int, written: bool = False) -> Buffer:
         """The next buffer of the kernel's signature."""
@@ -137,6 +142,7 @@ class KernelBuilder:
         block = _Block(inside)
         for term in (variable, *inside):
             self._depths[term] = len(self._blocks)
+        self.ranges[variable] = (start, max(start, start + (stop - 1 - start) // step * step))
         self._blocks.append(block)
         yield (variable, inside) if carries else variable
         self._blocks.pop()
@@ -230,6 +236,40 @@ class KernelBuilder:
         key = (Fold, op, vector, width)
         return self._known(key) or self._make(
             key, vector.dtype, lambda result: Fold(result, op, vector, width), len(self._blocks) - 1
+        )
+
+    def shuffle(self, vectors: Sequence[Value], lanes: Sequence[int]) -> Value:
+        """Lanes of one vector or of two laid end to end, of those that loops over lanes carried out."""
+        given, chosen = tuple(vectors), tuple(lanes)
+        key = (Shuffle, given, chosen)
+        return self._known(key) or self._make(
+            key, given[0].dtype, lambda result: Shuffle(result, given, chosen), len(self._blocks) - 1
+        )
+
+    def bounds(self, index: AnyIndex) -> tuple[int, int] | None:
+        """The least and the greatest number that an index can be; None where a term may be anything."""
+        index = Index.of(index)
+        low = high = index.constant
+        for term, coefficient in index.terms:
+            known = self.ranges.get(term)
+            if known is None:
+                return None
+            ends = known[0] * coefficient, known[1] * coefficient
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def shift(self, vector: Value, by: int, fill: Value) -> Value:
+        """In a loop over lanes: the vector moved up by so many lanes."""
+        key = (Shift, vector, by, fill)
+        return self._known(key) or self._make(
+            key, vector.dtype, lambda result: Shift(result, vector, by, fill), len(self._blocks) - 1
+        )
+
+    def last(self, vector: Value) -> Value:
+        """In a loop over lanes: the last lane of a vector, in all lanes."""
+        key = (Last, vector)
+        return self._known(key) or self._make(
+            key, vector.dtype, lambda result: Last(result, vector), len(self._blocks) - 1
         )
 
     def recall(self, key: Any) -> Value | None:

@@ -21,9 +21,12 @@ from weft.compiler.kernel.ir import (
     Index,
     Kernel,
     Kind,
+    Last,
     Load,
     Loop,
     Position,
+    Shift,
+    Shuffle,
     Statement,
     Store,
     Value,
@@ -54,6 +57,7 @@ class _Run:
         self.begin, self.end = begin, end
         self.values: dict[Value, np.ndarray] = {}
         self.variables: dict[Variable, Any] = {}
+        self.active = 1  # lanes that take part in the turn of a loop over lanes
 
     def block(self, body: Iterable[Statement]) -> None:
         for statement in body:
@@ -77,6 +81,16 @@ class _Run:
                     half = len(lanes) // 2
                     lanes = self.apply(op, [lanes[:half], lanes[half:]], {}, result.dtype)
                 self.values[result] = lanes[0]
+            case Shuffle(result, vectors, chosen):
+                self.values[result] = np.concatenate([self.values[v] for v in vectors])[list(chosen)]
+            case Shift(result, vector, by, fill):
+                lanes = np.broadcast_to(self.values[vector], self.active)
+                moved = np.array(np.broadcast_to(self.values[fill], lanes.shape))
+                moved[by:] = lanes[: max(0, len(lanes) - by)]
+                self.values[result] = moved
+            case Last(result, vector):
+                lanes = np.broadcast_to(self.values[vector], self.active)
+                self.values[result] = np.full(self.active, lanes[-1])
             case If(condition, body):
                 if self.values[condition]:
                     self.block(body)
@@ -131,7 +145,7 @@ class _Run:
         if loop.kind is Kind.LANES:
             carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
             for first in range(0, count, loop.width):
-                active = min(loop.width, count - first)
+                self.active = active = min(loop.width, count - first)
                 self.variables[loop.variable] = loop.start + loop.step * np.arange(
                     first, first + active, dtype=np.int64
                 )

@@ -189,6 +189,36 @@ class Fold(Statement):
 
 
 @dataclass(frozen=True, eq=False)
+class Shuffle(Statement):
+    """`result` = lanes of one vector or of two laid end to end, chosen by their numbers; only outside of loops over
+    lanes, on what they carried out."""
+
+    result: Value
+    vectors: tuple[Value, ...]
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(Statement):
+    """In a loop over lanes that carries something: each lane of `result` is the one `by` lanes before it of `vector`,
+    the first ones are `fill`."""
+
+    result: Value
+    vector: Value
+    by: int
+    fill: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Last(Statement):
+    """In a loop over lanes that carries something: all lanes of `result` are the last one of `vector`; in the tail,
+    where there may be no such lane, they can be anything."""
+
+    result: Value
+    vector: Value
+
+
+@dataclass(frozen=True, eq=False)
 class If(Statement):
     """Run the body where a scalar condition holds; only outside of loops over lanes."""
 

@@ -81,8 +81,10 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 def _fma_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     shape = a.shape
     a, b, c = (np.atleast_1d(x) for x in (a, b, c))
-    made = a * b + c
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
+    factors = np.isfinite(a) & np.isfinite(b)
+    # An infinite summand stays, also where the rounded product overflows.
+    made = np.where(factors & np.isinf(c), c, a * b + c)
+    finite = factors & np.isfinite(c) & (a != 0) & (b != 0)
     size = np.abs(a * b)
     # Where nothing is lost at the ends of the range; what is left is rare, and done with fractions.
     usual = finite & (size > 2.0**-900) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)

@@ -26,9 +26,12 @@ from weft.compiler.kernel.ir import (
     Index,
     Kernel,
     Kind,
+    Last,
     Load,
     Loop,
     Position,
+    Shift,
+    Shuffle,
     Statement,
     Store,
     Value,
@@ -98,6 +101,13 @@ class _Printer:
                 line = f"{self.define(result)} = {' '.join(words)}"
             case Fold(result, op, vector, width):
                 line = f"{self.define(result)} = fold {op} {self.use(vector)} lanes {width}"
+            case Shuffle(result, vectors, lanes):
+                chosen = " ".join(map(str, lanes))
+                line = f"{self.define(result)} = shuffle {' '.join(map(self.use, vectors))} lanes {chosen}"
+            case Shift(result, vector, by, fill):
+                line = f"{self.define(result)} = shift {self.use(vector)} by {by} fill {self.use(fill)}"
+            case Last(result, vector):
+                line = f"{self.define(result)} = last {self.use(vector)}"
             case If(condition, body):
                 self.lines.append("  " * depth + f"if {self.use(condition)}:")
                 self.block(body, depth + 1)

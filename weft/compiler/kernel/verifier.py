@@ -17,9 +17,12 @@ from weft.compiler.kernel.ir import (
     Index,
     Kernel,
     Kind,
+    Last,
     Load,
     Loop,
     Position,
+    Shift,
+    Shuffle,
     Statement,
     Store,
     Value,
@@ -122,6 +125,28 @@ class _Verifier:
                 if result_dtype(op, (vector, vector), {}) != result.dtype:
                     self.fail(f"{op} does not give {result.dtype}")
                 self.define(result)
+            case Shuffle(result, vectors, chosen):
+                for vector in vectors:
+                    self.use(vector, result.dtype)
+                found = {self.widths[vector] for vector in vectors}
+                if self.lanes is not None:
+                    self.fail("A shuffle stands inside of a loop over lanes")
+                if len(vectors) not in (1, 2) or len(found) != 1 or 1 in found or len(chosen) < 2:
+                    self.fail("A shuffle is of one vector or two of one width")
+                if any(not 0 <= lane < len(vectors) * max(found) for lane in chosen):
+                    self.fail("A shuffle takes lanes that its vectors do not have")
+                self.define(result)
+            case Shift(result, vector, by, fill):
+                self.use(vector, result.dtype)
+                self.use(fill, result.dtype)
+                self.check_lanes(vector)
+                if not 0 < by < self.widths[result]:
+                    self.fail(f"A shift by {by} of {self.widths[result]} lanes")
+                self.define(result)
+            case Last(result, vector):
+                self.use(vector, result.dtype)
+                self.check_lanes(vector)
+                self.define(result)
             case If(condition, body):
                 self.use(condition, dtypes.bool_)
                 if self.lanes is not None or self.widths[condition] != 1:
@@ -195,6 +220,13 @@ class _Verifier:
     def check_equal_widths(self, operands: Iterable[Value]) -> None:
         if len({self.widths[v] for v in operands} - {1}) > 1:
             self.fail("Vectors of different width are combined")
+
+    def check_lanes(self, vector: Value) -> None:
+        """What moves between lanes stands in a loop over them; if that carries nothing, its tail has no vectors."""
+        if self.lanes is None or not self.lanes.carries:
+            self.fail("Lanes are moved outside of a loop over lanes that carries something")
+        if self.widths[vector] != self.lanes.width:
+            self.fail(f"A vector of {self.lanes.width} lanes is needed, not of {self.widths[vector]}")
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.compiler.kernel.ir import Compute, Constant, Fold, If, Kernel, Kind, Load, Loop, Position, Statement, Value
+from weft.compiler.kernel.ir import Compute, Constant, Fold, If, Kernel, Kind, Last, Load, Loop, Position, Shift, Shuffle, Statement, Value
 
 
 def widths(kernel: Kernel) -> dict[Value, int]:
@@ -19,7 +19,9 @@ def _measure(body: Iterable[Statement], lanes: int, found: dict[Value, int]) -> 
         match statement:
             case Constant(result) | Fold(result):
                 found[result] = 1
-            case Position(result) | Load(result):
+            case Shuffle(result, _, chosen):
+                found[result] = len(chosen)
+            case Position(result) | Load(result) | Shift(result) | Last(result):
                 found[result] = lanes
             case Compute(result, _, operands):
                 found[result] = max(lanes, *(found.get(v, 1) for v in operands))

@@ -14,11 +14,15 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
+from weft.compiler.passes.tape_definitions import TAPE_DEFINITIONS
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import Shape
 from weft.ops.arithmetic import add
 from weft.ops.bitwise import or_, shift_left, shift_right_logical, xor
 from weft.ops.concatenate import concatenate
 from weft.ops.convert import bitcast_convert_type, convert_element_type
+from weft.ops.implicit import Counts
 from weft.ops.iota import iota
 from weft.ops.random import UNSIGNED, random_unwrap, random_wrap, threefry2x32
 from weft.ops.reduce_other import part
@@ -154,7 +158,8 @@ def random_split(keys: Any, *, shape: Sizes) -> Any:
 def random_fold_in(keys: Any, data: Any) -> Any:
     full = keys.shape or data.shape
     whole = data if data.shape == full else broadcast_in_dim(data, shape=full, broadcast_dimensions=())
-    return keys_from(*threefry2x32(*words_of(keys), word(0), whole), keys.dtype)
+    first, second = threefry2x32(*words_of(keys), word(0), whole)
+    return keys_from(first, second, keys.dtype)
 
 
 def random_seed(seeds: Any, *, impl: Any) -> Any:
@@ -178,7 +183,15 @@ def split(x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
     return pieces
 
 
+def custom_linear_solve(*args: Any, solve: Jaxpr, counts: Counts, **params: Any) -> Any:
+    """What the user's solver finds."""
+    _, constants, _, _, b = counts.split(args)
+    return replay(solve, *constants, *b)
+
+
 DEFINITIONS: dict[str, Callable[..., Any]] = {
+    **TAPE_DEFINITIONS,
+    "custom_linear_solve": custom_linear_solve,
     "random_bits": random_bits,
     "random_fold_in": random_fold_in,
     "random_seed": random_seed,

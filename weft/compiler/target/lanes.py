@@ -29,6 +29,10 @@ from weft.compiler.target.math import (
     exponential,
     formats,
     gamma,
+    hurwitz,
+    incomplete_beta,
+    incomplete_gamma,
+    incomplete_gamma_slope,
     integers,
     inverse,
     logarithm,
@@ -404,6 +408,16 @@ class Lanes:
     digamma = _elementary(gamma.digamma)
     bessel_i0e = _elementary(bessel.bessel_i0e)
     bessel_i1e = _elementary(bessel.bessel_i1e)
+    zeta = _elementary(hurwitz.zeta)
+    polygamma = _elementary(hurwitz.polygamma)
+    igamma = _elementary(incomplete_gamma.igamma)
+    igammac = _elementary(incomplete_gamma.igammac)
+    igamma_grad_a = _elementary(lambda a, x: incomplete_gamma_slope.igamma_derivative(a, x, 1))
+    random_gamma_grad = _elementary(incomplete_gamma_slope.random_gamma_grad)
+    regularized_incomplete_beta = _elementary(incomplete_beta.regularized_incomplete_beta)
+
+    def igamma_derivative(self, a: Lane, x: Lane, *, order: int) -> Lane:
+        return self._rounded(incomplete_gamma_slope.igamma_derivative(a.re, x.re, order), x.dtype)
 
     def pow(self, x: Lane, y: Lane) -> Lane:
         """x**y; an integer exponent is taken exactly, also where the dtype of x cannot hold it."""

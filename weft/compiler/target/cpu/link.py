@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,9 @@ class Library:
 
 
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A process forked while another thread compiles would find the lock taken for ever.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _symbols: dict[str, int] = {}
 _numbers = itertools.count()
 

@@ -21,9 +21,12 @@ from weft.compiler.kernel.ir import (
     Index,
     Kernel,
     Kind,
+    Last,
     Load,
     Loop,
     Position,
+    Shift,
+    Shuffle,
     Statement,
     Store,
     Value,
@@ -113,6 +116,12 @@ class _Lowering:
                 self.values[result] = self.compute(op, [self.values[v] for v in operands], params)
             case Fold(result, op, vector, width):
                 self.values[result] = self.fold(op, self.spread(self.values[vector], width), width)
+            case Shuffle(result, vectors, chosen):
+                self.values[result] = self.shuffle([self.values[v] for v in vectors], chosen)
+            case Shift(result, vector, by, fill):
+                self.values[result] = self.shift(self.values[vector], by, self.values[fill])
+            case Last(result, vector):
+                self.values[result] = self.last(self.values[vector])
             case If(condition, body):
                 with self.f.when(self.values[condition].parts[0]), self.scope():
                     self.block(body)
@@ -171,6 +180,19 @@ class _Lowering:
     def half(self, part: llvm.Value, start: int, width: int) -> llvm.Value:
         return self.f.extract(part, start) if width == 1 else self.f.shuffle(part, None, range(start, start + width))
 
+    def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
+        """Lanes moved up; the first ones are those of `fill`."""
+        chosen = [i - by if i >= by else self.width + i for i in range(self.width)]
+        return self.shuffle([self.spread(lane, self.width), self.spread(fill, self.width)], chosen)
+
+    def last(self, lane: Lane) -> Lane:
+        """The last lane in all; a scalar is in all of them anyway."""
+        return lane if lane.width == 1 else self.shuffle([lane], [lane.width - 1] * lane.width)
+
+    def shuffle(self, vectors: Sequence[Lane], chosen: Sequence[int]) -> Lane:
+        first, second = vectors[0].parts, vectors[1].parts if len(vectors) == 2 else [None] * len(vectors[0].parts)
+        return vectors[0].with_parts([self.f.shuffle(a, b, chosen) for a, b in zip(first, second, strict=True)])
+
     def position(self, index: Index, dtype: Any) -> Lane:
         base, stride, offsets = self.index(index)
         element = llvm.integer(dtype.itemsize * 8)
@@ -210,6 +232,11 @@ class _Lowering:
             if key in known:
                 return known[key]
         total = None
+        if number and terms:
+            # Places that are a constant apart share the rest, which then is part of an address.
+            total = self.f.add(self.scalar(0, terms), constant(number, i64))
+            self.scalars[-1][key] = total
+            return total
         for term, coefficient in terms:
             part = self.variables[term] if isinstance(term, Variable) else self.values[term].wide_integer(self.f)
             if coefficient != 1:
@@ -217,8 +244,6 @@ class _Lowering:
             total = part if total is None else self.f.add(total, part)
         if total is None:
             total = constant(number, i64)
-        elif number:
-            total = self.f.add(total, constant(number, i64))
         self.scalars[-1][key] = total
         return total
 

@@ -35,7 +35,10 @@ class Atomics(Instructions):
     def compare_exchange(
         self, pointer: Value, expected: Value, value: Value, order: str, otherwise: str = "monotonic"
     ) -> tuple[Value, Value]:
-        """Write `value` if `expected` is there; what was there, and whether it was written (order `otherwise` if not)."""
+        """Write `value` where `expected` is. Gives what was there, and whether it was that.
+
+        `otherwise` is the order if it was not, which is then only a load.
+        """
         size = self._atomic_size("cmpxchg", value.type, pointer, order, UPDATE_ORDERS)
         if expected.type is not value.type or otherwise not in LOAD_ORDERS:
             self._fail("cmpxchg", expected, value, why="it needs two values of one type, and the order of a load")

@@ -7,7 +7,7 @@ from weft.ops.random import PARITY, ROTATIONS
 
 
 def threefry(key_first: Term, key_second: Term, first: Term, second: Term) -> tuple[Term, Term]:
-    """The pair of words (first, second) under the key; a part of the key is added before and after every four rounds."""
+    """The pair of words (first, second) under the key, parts of which are added before and after every four rounds."""
     keys = (key_first, key_second, key_first ^ key_second ^ int(PARITY))
     x, y = first + keys[0], second + keys[1]
     for stage in range(5):

@@ -1,0 +1,154 @@
+"""Kernels of scatters: every member of the family on its samples, then modes, dtypes, order and what threads take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.compiler.emitting import check, close, fused_program
+from tests.compiler.running import assert_same, numbers
+from weft.base import dtypes
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.emission import Emission
+from weft.compiler.fuse.fusion import fusions
+from weft.ir.primitive import lookup
+from weft.ops.gather import GatherScatterMode
+from weft.ops.scatter import ScatterDimensionNumbers, scatter_params
+
+FAMILY = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
+MODES = (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS)
+DTYPES = ("bool", "int4", "uint8", "int32", "float8_e4m3fn", "bfloat16", "float16", "float32", "float64", "complex64")
+ROWS = ScatterDimensionNumbers((1,), (0,), (0,))
+SCALARS = ScatterDimensionNumbers((), (0,), (0,))
+
+
+@pytest.fixture(autouse=True)
+def sixty_four_bits() -> Iterator[None]:
+    with weft.enable_x64(True):
+        yield
+
+
+def array(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
+    size = int(np.prod(shape))
+    return numbers(np.random.default_rng(seed), dtypes.as_dtype(dtype), size).reshape(shape)
+
+
+def scattered(name: str, numbers: ScatterDimensionNumbers, mode: Any, unique: bool = False) -> Callable[..., Any]:
+    params = scatter_params(numbers, mode, unique)
+    card: Any = lookup(name)
+    return lambda x, i, u: card(x, i, u, **params)
+
+
+def emissions_of(function: Callable[..., Any], *args: Any) -> list[Emission]:
+    found = [f.params for f in fusions(fused_program(function, *args))]
+    return [emit(p["kind"], p["jaxpr"], p["hero"], 64) for p in found if p["kind"] == "scatter"]
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_scatters_give_what_their_cards_say(name: str) -> None:
+    card: Any = lookup(name)
+    for sample in card.samples():
+        kinds = check(lambda *args, p=sample.params: card(*args, **p), *sample.args, compare=assert_same)
+        assert kinds == ["scatter"]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("name", FAMILY)
+def test_places_outside(name: str, mode: GatherScatterMode) -> None:
+    i = np.array([[3], [-1], [4], [5], [3], [2**31 - 1], [-(2**31)]], np.int32)
+    function = scattered(name, ROWS, mode)
+    assert check(function, array(5, 21), i, array(7, 21, seed=1), compare=assert_same) == ["scatter"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_dtype_is_scattered(name: str, dtype: str) -> None:
+    if dtypes.kind(dtypes.as_dtype(dtype)) not in lookup(name).kinds:  # type: ignore[attr-defined]
+        pytest.skip("there is no such scatter")
+    i = np.array([[3], [1], [3], [3]], np.int32)
+    function = scattered(name, ROWS, GatherScatterMode.CLIP)
+    x, u = array(5, 19, dtype=dtype), array(4, 19, dtype=dtype, seed=1)
+    assert check(function, x, i, u, compare=assert_same) == ["scatter"]
+
+
+def test_the_last_update_of_a_place_stays() -> None:
+    i = (np.arange(200, dtype=np.int32) * 7 % 13)[:, None]
+    u = np.arange(200, dtype=np.float32)
+    assert check(scattered("scatter", SCALARS, GatherScatterMode.CLIP), array(13), i, u) == ["scatter"]
+
+
+def test_short_floats_are_rounded_once() -> None:
+    # In bfloat16 256 + 1 is 256, so that sums rounded one by one would never grow.
+    x, i = np.full(4, 256, dtypes.bfloat16), np.zeros((64, 1), np.int32)
+    function = scattered("scatter-add", SCALARS, GatherScatterMode.CLIP)
+    assert check(function, x, i, np.ones(64, dtypes.bfloat16), compare=assert_same) == ["scatter"]
+    assert not emissions_of(function, x, i, np.ones(64, dtypes.bfloat16))[0].updated
+
+
+def test_indices_that_are_unique_need_no_wider_copy() -> None:
+    x, i = array(9, dtype="bfloat16"), np.array([[3], [0], [8]], np.int32)
+    function = scattered("scatter-add", SCALARS, GatherScatterMode.CLIP, unique=True)
+    u = array(3, dtype="bfloat16", seed=1)
+    assert check(function, x, i, u, compare=assert_same) == ["scatter"]
+    (emission,) = emissions_of(function, x, i, u)
+    assert not emission.scratch and len(emission.launches) == 1
+
+
+def test_sums_are_those_of_the_order_of_indices() -> None:
+    rng = np.random.default_rng(0)
+    x, u = rng.normal(size=(30, 40)).astype(np.float32), rng.normal(size=(100, 40)).astype(np.float32)
+    i = rng.integers(0, 30, (100, 1)).astype(np.int32)
+    function = scattered("scatter-add", ROWS, GatherScatterMode.FILL_OR_DROP)
+    assert check(function, x, i, u, compare=assert_same) == ["scatter"]
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "rows": (lambda x, i, u: x.at[i].set(u), (array(9, 70), np.array([3, 0, 3]), array(3, 70, seed=1))),
+    "columns": (lambda x, i, u: x.at[:, i].add(u), (array(9, 70), np.array([3, 0, 3]), array(9, 3, seed=1))),
+    "scalars": (lambda x, i, u: x.at[i].max(u), (array(9), np.arange(20) % 7, array(20, seed=1))),
+    "pairs": (lambda x, i, j: x.at[i, j].add(2.0), (array(5, 6), np.arange(20) % 5, np.arange(20) % 6)),
+    "work before": (
+        lambda x, i, u: x.at[i + 1].add(u.T * 2.0),
+        (array(9, 33), np.array([3, 0, 5]), array(33, 3, seed=1)),
+    ),
+    "of zeros": (lambda i, u: (u[0] * 0.0).at[i].add(u[1]), (np.array([3, 0, 3]), array(2, 3, seed=1))),
+    "wide rows": (lambda x, i, u: x.at[i].add(u), (array(4, 700), np.array([3, 0, 3]), array(3, 700, seed=1))),
+    "batches": (
+        lambda x, i, u: weft.vmap(lambda a, b, c: a.at[b].add(c))(x, i, u),
+        (array(6, 9), np.arange(24).reshape(6, 4) * 5 % 9, array(6, 4, seed=1)),
+    ),
+    "slices in batches": (
+        lambda x, i, u: weft.vmap(lambda a, b, c: weft.lax.dynamic_update_slice(a, c, (b, 1)))(x, i, u),
+        (array(6, 9, 5), np.arange(6) * 3, array(6, 2, 3, seed=1)),
+    ),
+    "nothing": (lambda x, i, u: x.at[i].add(u), (array(9, 4), np.zeros(0, np.int32), array(0, 4))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scatters(name: str) -> None:
+    function, args = CASES[name]
+    assert "scatter" in check(function, *args, compare=close(1e-6))
+
+
+def test_threads_take_batches_or_parts_of_windows() -> None:
+    def parallel(name: str) -> list[int]:
+        function, args = CASES[name]
+        loops = [launch.kernel.parallel for e in emissions_of(function, *args) for launch in e.launches]
+        return [loop.count for loop in loops if loop is not None]
+
+    assert parallel("batches") == [6]
+    assert parallel("wide rows") == [6]  # 700 columns by 128
+    assert parallel("scalars") == []
+
+
+def test_large_scatters() -> None:
+    rng = np.random.default_rng(0)
+    i = rng.integers(0, 5000, (3000, 1)).astype(np.int32)
+    function = scattered("scatter-add", ROWS, GatherScatterMode.FILL_OR_DROP)
+    args = array(5000, 64), i, array(3000, 64, seed=1)
+    assert check(function, *args, interpret=False, compare=assert_same) == ["scatter"]

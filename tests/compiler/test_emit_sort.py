@@ -1,0 +1,188 @@
+"""Sorts and the k largest: their kernels give what `eval` gives, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from tests.compiler.emitting import check
+from tests.compiler.running import assert_same
+from weft import lax
+from weft.base import dtypes
+from weft.compiler.emit import sort as emitter
+from weft.ops.sort import sort, top_k
+
+SHORT_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e8m0fnu")
+KEYS = ("bool", "int8", "uint8", "int4", "uint2", "int16", "int32", "uint32", "float32", *SHORT_FLOATS)
+WIDE = ("int64", "uint64", "float64")
+
+
+def elements(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers with ties, zeros of both signs, infinities and nans, where the dtype has them."""
+    rng = np.random.default_rng(seed)
+    kind, made = dtypes.kind(dtypes.as_dtype(dtype)), dtypes.as_dtype(dtype)
+    if kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind in "iu":
+        info = dtypes.iinfo(made)
+        whole = rng.integers(info.min, int(info.max) + 1, shape, dtype=np.uint64 if kind == "u" else np.int64, endpoint=False) if info.bits < 64 else rng.integers(0, 2**63, shape).astype(np.uint64) * np.uint64(2)
+        few = rng.integers(0, 2, shape)
+        return np.where(rng.random(shape) < 0.3, few.astype(whole.dtype), whole).astype(made)
+    if kind == "c":
+        part = "float32" if made == np.complex64 else "float64"
+        whole = np.empty(shape, made)
+        whole.real, whole.imag = elements(part, *shape, seed=seed), elements(part, *shape, seed=seed + 1)
+        return whole
+    x = rng.normal(size=shape) * 10.0 ** rng.integers(-3, 2, shape)
+    special = rng.choice([0.0, -0.0, 0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
+    with np.errstate(all="ignore"):
+        return np.where(rng.random(shape) < 0.4, special, x).astype(made)
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+    assert_same(got, want)
+
+
+def check_sort(*operands: np.ndarray, dimension: int = 0, num_keys: int = 1, **options: Any) -> None:
+    with weft.enable_x64(True):
+        kinds = check(
+            lambda *xs: sort(*xs, dimension=dimension, is_stable=True, num_keys=num_keys),
+            *operands,
+            compare=same,
+            **options,
+        )
+    assert kinds == ["sort"]
+
+
+def check_top_k(operand: np.ndarray, k: int, axis: int = 0, **options: Any) -> None:
+    with weft.enable_x64(True):
+        kinds = check(lambda x: top_k(x, k=k, axis=axis), operand, compare=same, **options)
+    assert kinds == ["sort"]
+
+
+@pytest.mark.parametrize("dtype", KEYS + WIDE + ("complex64", "complex128"))
+def test_short_rows_of_every_dtype(dtype: str) -> None:
+    check_sort(elements(dtype, 3, 21), dimension=1)
+
+
+@pytest.mark.parametrize("dtype", KEYS + WIDE + ("complex64", "complex128"))
+def test_long_rows_of_every_dtype(dtype: str) -> None:
+    x = elements(dtype, 2, 300)
+    check_sort(x, dimension=1, machines=("host",), interpret=dtype in ("float32", "int8", "complex128"))
+    order = np.arange(600, dtype=np.int32).reshape(2, 300)
+    check_sort(x, order, dimension=1, machines=("avx2",), interpret=False)
+
+
+@pytest.mark.parametrize("shape, dimension", [((17, 40), 0), ((3, 9, 21), 1), ((2, 5, 3), 1), ((1, 7, 1), 1), ((1,), 0)])
+def test_every_dimension_of_short_rows(shape: tuple[int, ...], dimension: int) -> None:
+    x = elements("float32", *shape)
+    check_sort(x, dimension=dimension)
+    check_sort(x, x[..., ::-1].copy(), dimension=dimension)
+
+
+@pytest.mark.parametrize("shape, dimension", [((150, 3), 0), ((2, 140, 5), 1), ((19, 131), 1), ((1, 129), 1)])
+def test_every_dimension_of_long_rows(shape: tuple[int, ...], dimension: int) -> None:
+    x = elements("float32", *shape)
+    check_sort(x, dimension=dimension, machines=("host",), interpret=False)
+    check_sort(x, x[..., ::-1].copy(), x, dimension=dimension, machines=("host",), interpret=False)
+
+
+@pytest.mark.parametrize("size", [20, 200])
+def test_several_keys(size: int) -> None:
+    few = np.random.default_rng(0).integers(0, 3, size).astype(np.int8)
+    x, y, z = elements("float32", size), elements("float64", size, seed=1), elements("complex64", size, seed=2)
+    options: dict[str, Any] = {"interpret": size < 100}
+    check_sort(few, np.sign(x), y, num_keys=2, **options)
+    check_sort(few, np.sign(y), x, z, num_keys=3, **options)
+    check_sort(few, np.sign(z.real).astype(np.complex128), y, num_keys=3, **options)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int4", "float16", "float8_e5m2", "float64", "complex128", "uint16"])
+def test_what_goes_with_the_keys_is_moved_exactly(dtype: str) -> None:
+    key = np.random.default_rng(0).integers(0, 5, 160).astype(np.int32)
+    check_sort(key, elements(dtype, 160), interpret=False)
+    check_sort(key[:30], elements(dtype, 30))
+
+
+def test_random_keys_are_moved() -> None:
+    order = np.array([3, 1, 2, 0], np.int32)
+    words = np.arange(8, dtype=np.uint32).reshape(4, 2)
+
+    def shuffled(x: Any, data: Any) -> Any:
+        _, keys = sort(x, weft.random.wrap_key_data(data), dimension=0, is_stable=True, num_keys=1)
+        return weft.random.key_data(keys)
+
+    assert "sort" in check(shuffled, order, words)
+
+
+def test_many_rows_are_shared_out() -> None:
+    check_sort(elements("float32", 37, 150), dimension=1, interpret=False)
+    check_sort(elements("float32", 37, 12), dimension=1, interpret=False)
+
+
+def test_digits_that_are_all_equal_are_skipped() -> None:
+    rng = np.random.default_rng(0)
+    check_sort(rng.integers(0, 50, 400).astype(np.int32))
+    check_sort(np.full(400, 7, np.int32), np.arange(400, dtype=np.int32))
+    check_sort((rng.integers(0, 2, 300) << 20).astype(np.int64))
+
+
+def test_long_arrays() -> None:
+    x = np.random.default_rng(0).normal(size=40_000).astype(np.float32)
+    x[::100], x[50::100], x[7] = 0.0, -0.0, np.nan
+    check_sort(x, interpret=False)
+    check_sort(x, np.arange(x.size, dtype=np.int32), interpret=False, machines=("host",))
+    check_sort(x.astype(np.float64), x, x, interpret=False, machines=("host",))
+
+
+def test_only_the_order_is_wanted() -> None:
+    x = elements("float32", 4, 200)
+    assert check(lambda v: weft.numpy.argsort(v, axis=1), x, compare=same, interpret=False)[-1] == "sort"
+
+
+@pytest.mark.parametrize("shape, dimension", [((0,), 0), ((0, 3), 0), ((3, 0), 0), ((2, 0, 300), 2)])
+def test_no_elements(shape: tuple[int, ...], dimension: int) -> None:
+    check_sort(np.zeros(shape, np.float32), dimension=dimension)
+
+
+def test_samples_of_the_cards() -> None:
+    for card in (sort, top_k):
+        for sample in card.samples():
+            check(lambda *xs, p=sample.params, card=card: card(*xs, **p), *sample.args, compare=same)
+
+
+# ---------------------------------------------------------------------------------------------------------- k largest
+
+
+@pytest.mark.parametrize("dtype", KEYS + WIDE)
+def test_largest_of_every_dtype(dtype: str) -> None:
+    check_top_k(elements(dtype, 2, 30), 5, axis=1, machines=("host",))
+    check_top_k(elements(dtype, 2, 200), 5, axis=1, interpret=dtype == "float32")
+
+
+@pytest.mark.parametrize("k", [1, 2, 8, 16, 17, 150, 200])
+def test_largest_of_long_rows(k: int) -> None:
+    check_top_k(elements("float32", 3, 200), k, axis=1, interpret=False)
+
+
+@pytest.mark.parametrize("shape, axis", [((140, 37), 0), ((2, 150, 3), 1), ((30, 37), 0), ((2, 10, 3), 1), ((200,), 0)])
+def test_largest_along_every_axis(shape: tuple[int, ...], axis: int) -> None:
+    check_top_k(elements("float32", *shape), 4, axis=axis, interpret=len(shape) > 1 and shape[0] < 100)
+
+
+def test_largest_of_nothing() -> None:
+    check_top_k(np.zeros((3, 5), np.float32), 0, axis=1)
+    check_top_k(np.zeros((0, 5), np.float32), 2, axis=1)
+
+
+def test_which_way_is_taken_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = elements("float32", 3, 60)
+    for ranked, selected in ((128, 16), (0, 16), (0, 0)):
+        monkeypatch.setattr(emitter, "RANKED", ranked)
+        monkeypatch.setattr(emitter, "SELECTED", selected)
+        check_top_k(x, 7, axis=1)
+        check_sort(x, dimension=1)

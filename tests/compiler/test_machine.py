@@ -1,0 +1,437 @@
+"""The step machine: each instruction, loops and branches of them, status, threads, and the mode of floats."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.native_kernels import FLUSHING, address, chunk_sums, kernels, set_mode, this_thread
+from tests.compiler.test_pool import in_child, in_thread, until
+from weft.base.errors import InternalError
+from weft.base.settings import num_threads
+from weft.compiler.target.cpu import machine
+from weft.compiler.target.cpu.features import aarch64
+from weft.compiler.target.cpu.machine import Assembler, Label, Op, Place
+
+ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3)
+# Registers that hold the addresses of the arrays given to `run`, and the first free one.
+FIRST_FREE = 8
+
+
+def run(program: Assembler, *arrays: np.ndarray[Any, Any], registers: Sequence[int] = ()) -> list[int]:
+    """The registers after a program: arrays are in 0, 1, ..., and `registers` from FIRST_FREE on."""
+    status, held = run_status(program, *arrays, registers=registers)
+    assert status == 0
+    return held
+
+
+def run_status(
+    program: Assembler, *arrays: np.ndarray[Any, Any], registers: Sequence[int] = ()
+) -> tuple[int, list[int]]:
+    """As `run`, for a program that may fail: the status too."""
+    code = program.finish()
+    addresses = [array.ctypes.data for array in arrays]
+    held = (ctypes.c_int64 * 16)(*addresses, *[0] * (FIRST_FREE - len(addresses)), *registers)
+    assert program.registers <= len(held)
+    status = machine.run(code.ctypes.data, held)
+    return status, list(held)
+
+
+def routine(function: Callable[[Any, Any, Any], int]) -> Any:
+    """A routine in Python, and its address as `.address`; keep it while it may be called."""
+    made = ROUTINE(function)
+    made.address = ctypes.cast(made, ctypes.c_void_p).value
+    return made
+
+
+# -- instructions ------------------------------------------------------------------------------------------------------
+
+
+def test_end() -> None:
+    program = Assembler()
+    program.end()
+    assert program.finish().tolist() == [0, Op.END]
+    assert run(program, registers=[1, 2, 3])[8:11] == [1, 2, 3]
+
+
+def test_launch_gives_the_addresses_of_places() -> None:
+    x = np.arange(10, dtype=np.float32)
+    program = Assembler()
+    program.launch(address("add_one"), 3, [Place(0, 8)])
+    program.launch(address("add_one"), 0, [Place(0)])
+    program.launch(address("empty"), 5, [])
+    program.end()
+    run(program, x)
+    assert x.tolist() == [0, 1, 3, 4, 5, 5, 6, 7, 8, 9]
+    assert program.finish()[0] == 1
+
+
+def test_launch_with_many_places() -> None:
+    data, sums = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    program = Assembler()
+    program.launch(address("sum"), 100, [Place(0), Place(1, 4 * 7), *[Place(0, n) for n in range(40)]])
+    program.launch(address("sum"), 10, [Place(0, 40), Place(1)])
+    program.end()
+    assert program.finish()[0] == 42
+    run(program, data, sums)
+    assert (sums[7], sums[0]) == (4950, 145)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_parallel_gives_the_same_sums_with_any_number_of_threads(threads: int, rng: np.random.Generator) -> None:
+    for count in (1, 2, 17, 1000, 4096):
+        for grain in (1, 16, 100, 5000):
+            data, sums = rng.standard_normal(count).astype(np.float32), np.zeros(count, np.float32)
+            program = Assembler()
+            program.parallel(address("sum"), count, grain, [Place(0), Place(1)])
+            program.end()
+            with num_threads(threads):
+                run(program, data, sums)
+            assert sums.tobytes() == chunk_sums(data, grain).tobytes()
+
+
+def test_parallel_uses_as_many_threads_as_the_setting_says() -> None:
+    names = np.zeros(40, np.int64)
+    program = Assembler()
+    program.parallel(address("who"), 40, 1, [Place(0)])
+    program.end()
+
+    def threads() -> set[int]:
+        run(program, names)
+        return set(names.tolist())
+
+    for _ in range(2):
+        with num_threads(2):
+            assert until(lambda: len(threads()) == 2)
+        with num_threads(1):
+            assert threads() == {this_thread()}
+
+
+def test_call_hands_on_table_numbers_and_registers() -> None:
+    seen = []
+
+    def f(table: Any, numbers: Any, registers: Any) -> int:
+        seen.append((table[0], table[1], numbers[0], numbers[1], numbers[2], registers[8]))
+        registers[9] = 77
+        return 0
+
+    called = routine(f)
+    x = np.zeros(4)
+    program = Assembler()
+    program.call(called.address, [Place(0), Place(0, 24)], [5, -6, 1 << 60])
+    program.call(called.address, [Place(0, 8), Place(8, -1)], [1, 2, 3])
+    program.end()
+    held = run(program, x, registers=[12])
+    start = x.ctypes.data
+    assert seen == [(start, start + 24, 5, -6, 1 << 60, 12), (start + 8, 11, 1, 2, 3, 12)]
+    assert held[9] == 77
+
+
+@pytest.mark.parametrize("status", [1, -1, 1 << 40, -(1 << 63)])
+def test_a_status_ends_the_program(status: int) -> None:
+    failing, fine = routine(lambda *_: status), routine(lambda *_: 0)
+    program = Assembler()
+    program.set(8, 1)
+    program.call(fine.address, [])
+    program.call(failing.address, [])
+    program.set(8, 2)
+    program.end()
+    got, held = run_status(program)
+    assert (got, held[8]) == (status, 1)
+
+
+def test_copy_and_fill() -> None:
+    x, y = np.arange(1, 9, dtype=np.int32), np.zeros(8, np.int32)
+    program = Assembler()
+    program.copy(Place(1, 4), Place(0, 8), 12)
+    program.copy(Place(0, 4), Place(0), 24)  # they overlap
+    program.fill(Place(0, 28), 4)
+    program.fill(Place(0), 0)
+    program.copy(Place(1), Place(0), 0)
+    program.end()
+    run(program, x, y)
+    assert x.tolist() == [1, 1, 2, 3, 4, 5, 6, 0] and y.tolist() == [0, 3, 4, 5, 0, 0, 0, 0]
+
+
+def test_registers() -> None:
+    program = Assembler()
+    program.set(8, -5)
+    program.add(8, 1 << 40)
+    program.move(9, 8)
+    program.set(10, 3)
+    program.add(10, -10)
+    program.swap(8, 10)
+    program.swap(9, 9)
+    program.end()
+    assert run(program)[8:11] == [-7, (1 << 40) - 5, (1 << 40) - 5]
+
+
+def test_point_is_an_address_that_a_counter_moves() -> None:
+    x = np.arange(10, dtype=np.float32)
+    program = Assembler()
+    program.point(9, Place(0, 8), 8, 12)
+    program.launch(address("add_one"), 1, [Place(9, 4)])
+    program.point(9, Place(0, 36), 8, -4)
+    program.launch(address("add_one"), 1, [Place(9)])
+    program.end()
+    held = run(program, x, registers=[2])
+    assert held[9] == x.ctypes.data + 36 - 8
+    assert x.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 8, 10]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
+def test_read_every_integer(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    values = [0, 1] if kind.kind == "b" else [np.iinfo(kind).min, np.iinfo(kind).max, 1]
+    x = np.array(values, kind)
+    for position, value in enumerate(x):
+        program = Assembler()
+        program.set(8, -1)
+        program.read(8, Place(0, position * kind.itemsize), -kind.itemsize if kind.kind == "i" else kind.itemsize)
+        program.end()
+        assert run(program, x)[8] == int(np.array(value).astype(np.int64))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_write_leaves_what_is_beside(size: int) -> None:
+    x = np.full(16, 0xAB, np.uint8)
+    program = Assembler()
+    program.write(Place(0, 4), 8, size)
+    program.end()
+    run(program, x, registers=[-2])
+    expected = b"\xab" * 4 + (-2).to_bytes(size, "little", signed=True) + b"\xab" * (12 - size)
+    assert x.tobytes() == expected
+
+
+def test_jumps_are_signed_and_strict() -> None:
+    for a, b in ((1, 2), (2, 1), (-1, 1), (1, -1), (3, 3), (-(1 << 63), (1 << 63) - 1), (0, 0)):
+        program = Assembler()
+        less, zero = program.label(), program.label()
+        program.jump_less(8, 9, less)
+        program.set(10, 1)
+        program.here(less)
+        program.jump_zero(8, zero)
+        program.set(11, 1)
+        program.here(zero)
+        program.end()
+        held = run(program, registers=[a, b, 0, 0])
+        assert held[10:12] == [int(a >= b), int(a != 0)]
+
+
+@pytest.mark.parametrize("index, chosen", [(-(1 << 63), 0), (-1, 0), (0, 0), (1, 1), (2, 2), (3, 2), (1 << 62, 2)])
+def test_switch_takes_the_nearest_target(index: int, chosen: int) -> None:
+    program = Assembler()
+    targets, after = [program.label() for _ in range(3)], program.label()
+    program.switch(8, targets)
+    for number, target in enumerate(targets):
+        program.here(target)
+        program.set(9, number)
+        program.jump(after)
+    program.here(after)
+    program.end()
+    assert run(program, registers=[index, -1])[9] == chosen
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def loop(program: Assembler, counter: int, count: int, body: Callable[[], None]) -> None:
+    """`for counter in range(count)`, with the limit in the register after the counter."""
+    after, test = program.label(), program.label()
+    program.set(counter, 0)
+    program.set(counter + 1, count)
+    program.jump(test)
+    top = program.here()
+    body()
+    program.add(counter, 1)
+    program.here(test)
+    program.jump_less(counter, counter + 1, top)
+    program.jump(after)
+    program.here(after)
+
+
+@pytest.mark.parametrize("rows, columns", [(0, 3), (3, 0), (1, 1), (4, 6)])
+def test_nested_loops(rows: int, columns: int) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    expected = x.copy()
+    expected[:rows, :columns] += 1
+    program = Assembler()
+
+    def column() -> None:
+        program.point(13, Place(12), 10, 4)
+        program.launch(address("add_one"), 1, [Place(13)])
+
+    def row() -> None:
+        program.point(12, Place(0), 8, 24)
+        loop(program, 10, columns, column)
+
+    loop(program, 8, rows, row)
+    program.end()
+    held = run(program, x)
+    np.testing.assert_array_equal(x, expected)
+    assert held[8] == rows
+
+
+def test_a_loop_that_runs_while_memory_says_so() -> None:
+    # Fibonacci numbers in two registers; a routine says when to stop.
+    flag, out = np.ones(1, np.bool_), np.zeros(1, np.int64)
+
+    def judge(table: Any, numbers: Any, registers: Any) -> int:
+        flag[0] = registers[9] < numbers[0]
+        return 0
+
+    judged = routine(judge)
+    program = Assembler()
+    top, after = program.label(), program.label()
+    program.set(8, 0)
+    program.set(9, 1)
+    program.here(top)
+    program.call(judged.address, [], [1000])
+    program.read(10, Place(0), 1)
+    program.jump_zero(10, after)
+    program.point(11, Place(8), 9, 1)  # the sum of two registers
+    program.move(8, 9)
+    program.move(9, 11)
+    program.jump(top)
+    program.here(after)
+    program.write(Place(1), 9, 8)
+    program.end()
+    run(program, flag, out)
+    assert out[0] == 1597
+
+
+def test_many_parallel_launches_in_one_program() -> None:
+    x = np.zeros(256, np.float32)
+    program = Assembler()
+    loop(program, 8, 20_000, lambda: program.parallel(address("add_one"), 256, 32, [Place(0)]))
+    program.end()
+    for threads in (1, 2):
+        with num_threads(threads):
+            run(program, x)
+    assert (x == 40_000).all()
+
+
+def test_python_threads_run_programs_at_once() -> None:
+    barrier = threading.Barrier(3)
+
+    def work() -> bool:
+        x = np.zeros(512, np.float32)
+        program = Assembler()
+        loop(program, 8, 2000, lambda: program.parallel(address("add_one"), 512, 16, [Place(0)]))
+        program.end()
+        barrier.wait()
+        with num_threads(2):
+            for _ in range(5):
+                run(program, x)
+        return bool((x == 10_000).all())
+
+    waits = [in_thread(work) for _ in range(2)]
+    assert work() and all(wait() for wait in waits)
+
+
+def test_a_program_runs_in_a_forked_process() -> None:
+    def work() -> bool:
+        x = np.zeros(512, np.float32)
+        program = Assembler()
+        program.parallel(address("add_one"), 512, 16, [Place(0)])
+        program.end()
+        with num_threads(2):
+            run(program, x)
+        return bool((x == 1).all())
+
+    assert work() and in_child(work) and work()
+
+
+def test_a_routine_may_run_a_program() -> None:
+    x = np.zeros(4, np.float32)
+    inner = Assembler()
+    inner.launch(address("add_one"), 4, [Place(0)])
+    inner.end()
+    again = routine(lambda *_: run_status(inner, x)[0])
+    outer = Assembler()
+    loop(outer, 8, 3, lambda: outer.call(again.address, []))
+    outer.end()
+    run(outer, x)
+    assert x.tolist() == [3] * 4
+
+
+# -- floats ------------------------------------------------------------------------------------------------------------
+
+
+def test_denormals_are_kept_whatever_the_mode_of_the_thread() -> None:
+    x = np.full(1000, np.finfo(np.float32).tiny, np.float32)
+    program = Assembler()
+    program.launch(address("half"), 1000, [Place(0)])
+    program.parallel(address("half"), 1000, 10, [Place(0)])
+    program.end()
+    code, held = program.finish(), (ctypes.c_int64 * 2)(x.ctypes.data)
+    with num_threads(2):
+        before = set_mode(FLUSHING)
+        try:
+            direct = np.full(1, np.finfo(np.float32).tiny, np.float32)
+            kernels().run("half", [direct.ctypes.data])
+            status = machine.run(code.ctypes.data, held)
+        finally:
+            after = set_mode(before)
+    assert direct[0] == 0  # the mode is one that flushes
+    assert status == 0 and (x == np.finfo(np.float32).tiny / 4).all()
+    assert after & ~0x3F == FLUSHING & ~0x3F
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_instruction_ends_the_program() -> None:
+    for word in (len(Op), -1, 1 << 40):
+        code = np.array([0, word], np.int64)
+        assert machine.run(code.ctypes.data, None) == machine.NOT_AN_INSTRUCTION
+
+
+def nowhere(program: Assembler) -> None:
+    program.jump(Label())
+    program.finish()
+
+
+def twice(program: Assembler) -> None:
+    program.here(program.here())
+
+
+WRONG: dict[str, Callable[[Assembler], object]] = {
+    "does not end": lambda p: p.finish(),
+    "nowhere": nowhere,
+    "already": twice,
+    "no register -1": lambda p: p.set(-1, 0),
+    "no register -2": lambda p: p.launch(0, 1, [Place(-2)]),
+    "kind 3": lambda p: p.read(0, Place(0), 3),
+    "of 3 bytes": lambda p: p.write(Place(0), 0, 3),
+    "-4 bytes": lambda p: p.copy(Place(0), Place(1), -4),
+    "-8 bytes": lambda p: p.fill(Place(0), -8),
+    "needs a target": lambda p: p.switch(0, []),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_the_assembler_refuses_mistakes(message: str) -> None:
+    program = Assembler()
+    program.set(0, 1)
+    with pytest.raises(InternalError, match=message):
+        WRONG[message](program)
+
+
+def test_a_program_may_not_run_off_its_end() -> None:
+    program = Assembler()
+    after = program.label()
+    program.jump(after)
+    program.here(after)
+    with pytest.raises(InternalError, match="does not end"):
+        program.finish()
+
+
+def test_other_machines_have_the_machine() -> None:
+    made = machine.machine_object(aarch64())
+    assert made.exports == ("weft_machine",) and "weft_parallel" in made.imports

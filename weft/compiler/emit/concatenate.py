@@ -1,0 +1,44 @@
+"""The emitter of joined arrays: each operand is visited by loops of its own, so that no element asks where it is from.
+
+Hero: `concatenate`. What follows it, element by element, is computed before an element is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.in_place import pointwise_pairs
+from weft.compiler.emit.pieces import Piece, emit_pieces
+from weft.compiler.emit.values import Place, expanded, space_of
+
+
+def emit_concatenate(fusion: Fusion) -> Emission:
+    """Kernels that compute the results operand by operand of the hero."""
+    hero = fusion.hero
+    assert hero is not None
+    dimension = hero.params["dimension"]
+    shared = sum(1 for d in hero.outvars[0].aval.shape[:dimension] if d != 1)  # type: ignore[attr-defined]
+    pieces, before = [], 0
+    for operand in hero.invars:
+        pieces.append(Piece(space_of(operand), shared, _storing(fusion, operand, dimension, before)))
+        before += operand.aval.shape[dimension]  # type: ignore[attr-defined]
+    emit_pieces(fusion, "concatenate", pieces, shared)
+    return fusion.finish(in_place=pointwise_pairs(fusion.program))
+
+
+def _storing(fusion: Fusion, operand: Any, dimension: int, before: int) -> Any:
+    """What to do at an index of an operand: work on its element and store it where it comes to stand."""
+    hero: Any = fusion.hero
+    made = hero.outvars[0]
+    joined = made.aval.shape
+
+    def store(writer: Writer, index: Place) -> None:
+        full = expanded(operand, index)
+        values = writer.values
+        values.overrides[made] = values.at(operand, full)
+        moved = tuple(i + before if axis == dimension else i for axis, i in enumerate(full))
+        writer.store_results(tuple(i for i, d in zip(moved, joined, strict=True) if d != 1))
+        del values.overrides[made]
+
+    return store

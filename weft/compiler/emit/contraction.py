@@ -1,0 +1,52 @@
+"""The contraction emitter: products summed over shared dimensions. Hero: `dot_general`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.microkernel import emit_products
+from weft.compiler.emit.products import Axis, Factor, Products, Spot, as_factor
+from weft.compiler.kernel.ir import Index, Value
+from weft.ops.contract import dot_general, free_axes
+
+
+def emit_contraction(fusion: Fusion) -> Emission:
+    """Kernels for a program with one contraction; its operands are values at an index, and so is what follows."""
+    hero = fusion.hero
+    assert hero is not None
+    lhs, rhs = hero.invars
+    left: Any = lhs.aval
+    right: Any = rhs.aval
+    form = dot_general.canonical(left, right, **hero.params)  # type: ignore[attr-defined]
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = hero.params["dimension_numbers"]
+    lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), hero.params["dimension_numbers"])
+    batch = [Axis(f"b{n}", left.shape[i]) for n, i in enumerate(lhs_batch)]
+    rows = [Axis(f"m{n}", left.shape[i]) for n, i in enumerate(lhs_free)]
+    columns = [Axis(f"n{n}", right.shape[i]) for n, i in enumerate(rhs_free)]
+    depth = [Axis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
+
+    def factor(operand: Any, axes: dict[int, Axis]) -> Factor:
+        ordered = [axes[i] for i in range(len(axes))]
+
+        def at(writer: Writer, spot: Spot) -> Value:
+            index = tuple(spot.places.get(axis, Index()) for axis in ordered)
+            return as_factor(writer, writer.values.at(operand, index), form.compute)
+
+        return at
+
+    lhs_axes = dict(zip((*lhs_batch, *lhs_free, *lhs_contract), (*batch, *rows, *depth), strict=True))
+    rhs_axes = dict(zip((*rhs_batch, *rhs_free, *rhs_contract), (*batch, *columns, *depth), strict=True))
+    free = (*batch, *rows, *columns)
+    products = Products(
+        free=tuple(a for a in free if a.size != 1),
+        depth=tuple(a for a in depth if a.size != 1),
+        left=factor(lhs, lhs_axes),
+        right=factor(rhs, rhs_axes),
+        place=lambda places: tuple(places.get(axis, Index()) for axis in free),
+        compute=form.compute,
+        exact=form.result,
+        shape=form.shape,
+    )
+    emit_products(fusion, products)
+    return fusion.finish()

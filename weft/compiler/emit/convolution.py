@@ -1,0 +1,218 @@
+"""The convolution emitter: windows contracted with a kernel. Hero: `conv_general_dilated`.
+
+A convolution is a sum of products whose left factor is read at `place * stride + window element * dilation`. Where
+windows reach beyond the operand they read a padded copy of it. An operand that is spread out by a dilation is not: the
+results whose windows meet the same elements of the kernel, every `dilation`th one, are a sum of products of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.microkernel import emit_products
+from weft.compiler.emit.products import Axis, Factor, Products, Spot, as_factor, product_of, sum_dtype
+from weft.compiler.emit.values import row_major
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.ops.convolution import Convolution, conv_general_dilated
+from weft.ops.convolution_shapes import Window, dilated_size
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Results along one dimension that meet the same elements of the window.
+
+    The result `first + i * apart`, for i below `count`, sums over j below `taps` the window's element
+    `first_tap + j * apart` times the operand's at `i * stride + j * dilation + offset`.
+    """
+
+    count: int
+    taps: int
+    apart: int
+    first: int
+    first_tap: int
+    stride: int
+    dilation: int
+    offset: int
+
+    @property
+    def last(self) -> int:
+        """The last place of the operand that is asked for."""
+        return (self.count - 1) * self.stride + (self.taps - 1) * self.dilation + self.offset
+
+
+@dataclass(frozen=True)
+class Border:
+    """One dimension of the copy of an operand: zeros before it, elements apart by `spread`, zeros after it."""
+
+    size: int
+    before: int
+    after: int
+    spread: int
+
+    @property
+    def padded(self) -> int:
+        return self.before + dilated_size(self.size, self.spread) + self.after  # type: ignore[return-value]
+
+    @property
+    def plain(self) -> bool:
+        return not self.before and not self.after and self.spread == 1
+
+
+def phases_of(window: Window) -> tuple[list[Phase], int]:
+    """The phases of a dimension, and how far apart elements of the operand must be put for them."""
+    w: Any = window
+    step = w.lhs_dilation
+    if step == 1 or w.stride != 1 or w.rhs_dilation != 1 or w.size == 0:
+        return [Phase(w.count, w.window, 1, 0, 0, w.stride, w.rhs_dilation, -w.low)], step
+    made = []
+    for first in range(min(step, w.count)):
+        tap = (w.low - first) % step
+        count, taps = -(-(w.count - first) // step), max(0, -(-(w.window - tap) // step))
+        made.append(Phase(count, taps, step, first, tap, 1, 1, (first + tap - w.low) // step))
+    return made, 1
+
+
+def border_of(window: Window, phases: Sequence[Phase], spread: int) -> Border:
+    """What of a dimension must be in the copy."""
+    asked = [p for p in phases if p.count and p.taps]
+    before = max(0, *(-p.offset for p in asked), 0)
+    end = dilated_size(window.size, spread) - 1  # type: ignore[operator]
+    after = max(0, *(p.last - end for p in asked), 0)
+    return Border(window.size, before, after, spread)  # type: ignore[arg-type]
+
+
+def emit_convolution(fusion: Fusion) -> Emission:
+    """Kernels for a program with one convolution, whose operands are in memory, and pointwise work after it."""
+    hero = fusion.hero
+    assert hero is not None
+    lhs, rhs = hero.invars
+    form: Convolution = conv_general_dilated.canonical(lhs.aval, rhs.aval, **hero.params)  # type: ignore[attr-defined]
+    if not product_of(form.shape):  # type: ignore[arg-type]
+        return fusion.finish()
+    found = [phases_of(w) for w in form.windows]
+    borders = [border_of(w, phases, spread) for w, (phases, spread) in zip(form.windows, found, strict=True)]
+    read = _operand(fusion, form, lhs, borders)
+    for phases in itertools.product(*(phases for phases, _ in found)):
+        emit_products(fusion, _products(form, phases, borders, read, rhs))
+    return fusion.finish()
+
+
+def _products(
+    form: Convolution, phases: Sequence[Phase], borders: Sequence[Border], read: Any, rhs: Any
+) -> Products:
+    """The sum of products of one phase in each dimension."""
+    group, batch = Axis("group", form.groups), Axis("batch", form.batch)  # type: ignore[arg-type]
+    inside, outside = Axis("in", form.in_features), Axis("out", form.out_features)  # type: ignore[arg-type]
+    places = [Axis(f"place{n}", p.count) for n, p in enumerate(phases)]
+    taps = [Axis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
+
+    def features(spot: Spot) -> Index:
+        return at(spot.places, group) * int(form.out_features) + at(spot.places, outside)  # type: ignore[call-overload]
+
+    def left(writer: Writer, spot: Spot) -> Value:
+        batched, featured = at(spot.places, batch), at(spot.places, inside)
+        if form.batch_groups:
+            batched = at(spot.places, group) * int(form.batch) + batched  # type: ignore[call-overload]
+        else:
+            featured = at(spot.places, group) * int(form.in_features) + featured  # type: ignore[call-overload]
+        spatial = [
+            at(spot.places, place) * p.stride + at(spot.places, tap) * p.dilation + (p.offset + border.before)
+            for place, tap, p, border in zip(places, taps, phases, borders, strict=True)
+        ]
+        return read(writer, _placed((batched, featured, *spatial), form.lhs_axes))  # type: ignore[no-any-return]
+
+    def right(writer: Writer, spot: Spot) -> Value:
+        spatial = [at(spot.places, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
+        index = _placed((features(spot), at(spot.places, inside), *spatial), form.rhs_axes)
+        return as_factor(writer, writer.values.at(rhs, index), form.compute)
+
+    def place(where: dict[Axis, Index]) -> tuple[Index, ...]:
+        spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(places, phases, strict=True)]
+        return _placed((at(where, batch), features(Spot(where)), *spatial), form.out_axes)
+
+    factors: tuple[Factor, Factor] = (left, right)
+    return Products(
+        free=tuple(a for a in (group, batch, *places, outside) if a.size != 1),
+        depth=tuple(a for a in (*taps, inside) if a.size != 1),
+        left=factors[0],
+        right=factors[1],
+        place=place,
+        compute=form.compute,
+        exact=form.result,
+        shape=form.shape,  # type: ignore[arg-type]
+        whole=all(p.apart == 1 for p in phases),
+    )
+
+
+def at(places: dict[Axis, Index], axis: Axis) -> Index:
+    """The place along an axis; along one of size 1 there is only the first."""
+    return places.get(axis, Index())
+
+
+def _placed(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
+    made = [Index()] * len(axes)
+    for i, axis in zip(index, axes, strict=True):
+        made[axis] = i
+    return tuple(made)
+
+
+# ------------------------------------------------------------------------------------------------------ the operand
+
+
+def _operand(fusion: Fusion, form: Convolution, lhs: Any, borders: Sequence[Border]) -> Any:
+    """The left operand at an index of its copy, or at its own where it needs no copy."""
+    dtype = sum_dtype(form.compute)
+    plain = all(border.plain for border in borders) and storage(lhs) == dtype
+    if plain or not product_of(lhs.aval.shape):
+        return lambda writer, index: writer.values.at(lhs, index)
+    shape = list(lhs.aval.shape)
+    by_axis = dict(zip(form.lhs_axes[2:], borders, strict=True))
+    for axis, border in by_axis.items():
+        shape[axis] = border.padded
+    number = fusion.new_scratch(dtype, product_of(shape))
+    writer = fusion.writer("pad")
+    k = writer.k
+
+    def body(index: tuple[Index, ...]) -> None:
+        source, conditions = list(index), []
+        for axis, border in by_axis.items():
+            if border.plain:
+                continue
+            place = index[axis] - border.before
+            number_of = k.position(place)
+            low, high = k.constant(0, "int64"), k.constant(dilated_size(border.size, border.spread), "int64")
+            conditions += [k.compute("ge", number_of, low), k.compute("lt", number_of, high)]
+            if border.spread > 1:
+                step = k.constant(border.spread, "int64")
+                conditions.append(k.compute("eq", k.compute("rem", number_of, step), low))
+                place = Index.of(k.compute("div", number_of, step))
+            source[axis] = place
+        holds = None
+        for condition in conditions:
+            holds = condition if holds is None else k.compute("and", holds, condition)
+        value = as_factor(writer, writer.values.at(lhs, tuple(source), holds), form.compute)
+        k.store(writer.scratch(number), row_major(shape, index), value)
+
+    _loops(writer, shape, body)
+    return lambda reader, index: reader.k.load(reader.scratch_input(number), row_major(shape, index))
+
+
+def _loops(writer: Writer, shape: Sequence[int], body: Any) -> None:
+    """Loops over a shape of which no dimension is left out; the last one that is longer than 1 has the lanes."""
+    k = writer.k
+    long = [axis for axis, size in enumerate(shape) if size > 1]
+
+    def inner(left: list[int], index: tuple[Index, ...]) -> None:
+        if not left:
+            body(index)
+            return
+        axis, *rest = left
+        kind = Kind.LANES if not rest else Kind.THREADS if axis == long[0] else Kind.SERIAL
+        with k.loop(shape[axis], kind=kind, width=writer.lanes if not rest else 1) as i:
+            inner(rest, (*index[:axis], Index.of(i), *index[axis + 1 :]))
+
+    inner(long, (Index(),) * len(shape))

@@ -1,0 +1,285 @@
+"""Running folds along an axis. Hero: a `Cumulative`.
+
+If vectors go along the axis, the lanes of each are scanned in steps of 1, 2, 4, ... lanes, and what came before is
+combined with them. Else they go along another axis, and the fold is a loop. Long ones that are few are cut into blocks:
+the totals of the blocks, what comes before each of them, and then each on its own. Long columns side by side are read
+as they lie in memory, with an array of accumulators.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.folding import (
+    ENOUGH_TURNS,
+    SPLIT_WORK,
+    STREAMED_WORK,
+    Axis,
+    Places,
+    Schedule,
+    collapsed,
+    kept_nest,
+    kept_turns,
+    register_lanes,
+    schedule,
+    size_of_axes,
+    split_block,
+)
+from weft.compiler.emit.loop import nest
+from weft.compiler.emit.row import Passes
+from weft.compiler.emit.values import Place, expanded, space_of
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.ops.cumulative import Cumulative, cumlogsumexp, cummax, cummin, cumprod, cumsum
+from weft.ops.reduce_extrema import highest, lowest
+
+# The columns that are worked on together where accumulators are an array.
+TILE = 1024
+
+
+class Running:
+    """The hero of a fusion, its space, and one step of its fold."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        hero = fusion.hero
+        assert hero is not None
+        if not isinstance(hero.primitive, Cumulative):
+            raise InternalError(f"`{hero.primitive.name}` is no running fold.", stage="emit")
+        self.fusion, self.hero, self.card = fusion, hero, hero.primitive
+        (self.operand,) = hero.invars
+        self.exact = storage(self.operand)
+        self.wide = dtypes.accumulation_dtype(self.exact)
+        shape: Any = self.operand.aval.shape  # type: ignore[attr-defined]
+        axis = hero.params["axis"]
+        self.reverse: bool = hero.params["reverse"]
+        self.full = space_of(self.operand)
+        folded = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
+        self.space = collapsed(fusion, self.full, folded, self._ask)
+        self.axis = next(iter(self.space.folded), None)
+        self.lanes = register_lanes(fusion)
+        self.rows = size_of_axes(self.space.kept)
+        # Products and logarithms of complex numbers have nothing that they could start from without changing a number.
+        self.no_neutral = dtypes.kind(self.wide) == "c" and self.card in (cumprod, cumlogsumexp)
+
+    def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
+        writer.values.at(self.operand, expanded(self.operand, full))
+        writer.values.overrides[self.hero.outvars[0]] = writer.k.constant(0, self.exact)
+        writer.store_results(full)
+
+    # -- one element -----------------------------------------------------------------------------------------------
+
+    def neutral(self, writer: Writer) -> Value:
+        """What leaves every number as it is: for sums the negative zero, which keeps the sign of the other."""
+        dtype = self.wide
+        number: Any = {cumsum: 0, cumprod: 1, cumlogsumexp: -np.inf}.get(self.card)
+        if self.card is cummax or self.card is cummin:
+            number = (lowest if self.card is cummax else highest)(dtype)
+        elif self.card is cumsum and dtypes.kind(dtype) in "fc":
+            number = -np.zeros((), dtype)
+        return writer.k.constant(number, dtype)
+
+    def combine(self, writer: Writer, left: Value, right: Value) -> Value:
+        s = writer.k.scalars
+        if self.card is cumlogsumexp:
+            return log_add_exp(s, left, right)
+        name = {cumsum: "add", cumprod: "mul", cummax: "max", cummin: "min"}[self.card]
+        return getattr(s, name)(left, right)
+
+    def index(self, places: Places) -> Place:
+        """The index of an element, of which the place along the axis is counted in the order of the fold."""
+        assert self.axis is not None
+        if self.reverse:
+            places = {**places, self.axis: Index(self.axis.size - 1) - places[self.axis]}
+        return self.space.full_index(places)
+
+    def element(self, writer: Writer, index: Place) -> Value:
+        value = writer.values.at(self.operand, expanded(self.operand, index))
+        return writer.k.scalars.convert(value, self.wide)
+
+    def store(self, writer: Writer, index: Place, total: Value) -> None:
+        result = self.hero.outvars[0]
+        writer.values.overrides[result] = writer.k.scalars.convert(total, self.exact)
+        writer.store_results(index)
+        del writer.values.overrides[result]
+
+    # -- one row ---------------------------------------------------------------------------------------------------
+
+    def serial(
+        self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None, store: bool = True
+    ) -> Value:
+        """The fold as a loop along the axis or a block of it; gives the total."""
+        k, axis = writer.k, self.axis
+        assert axis is not None
+        first, size = cut or (Index(), axis.size)
+        limit = None if axis.size % size == 0 else Index(axis.size) - first
+        with k.loop(size, carries=[start], limit=limit) as (i, (before,)):
+            place = first + i
+            index = self.index({**places, axis: place})
+            value = self.element(writer, index)
+            total = self.combine(writer, before, value)
+            if self.no_neutral:
+                begins = k.scalars.eq(k.position(place), k.constant(0, dtypes.int64))
+                total = k.scalars.select_n(begins, total, value)
+            if store:
+                self.store(writer, index, total)
+            (result,) = k.carry(total)
+        return result
+
+    def scanned(
+        self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None, store: bool = True
+    ) -> Value:
+        """The fold with vectors along the axis or a block of it; gives the total (of whole vectors), in all lanes."""
+        k, axis = writer.k, self.axis
+        assert axis is not None
+        first, size = cut or (Index(), axis.size)
+        limit = None if axis.size % size == 0 or not store else Index(axis.size) - first
+        neutral = self.neutral(writer)
+        with k.loop(size, kind=Kind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
+            index = self.index({**places, axis: first + i})
+            lanes = self.element(writer, index)
+            step = 1
+            while step < self.lanes:
+                lanes = self.combine(writer, k.shift(lanes, step, neutral), lanes)
+                step *= 2
+            if store:
+                self.store(writer, index, self.combine(writer, before, lanes))
+            (result,) = k.carry(self.combine(writer, before, k.last(lanes)))
+        return result
+
+
+def log_add_exp(s: Any, x: Value, y: Value) -> Value:
+    """log(exp(x) + exp(y)), without overflow."""
+    if dtypes.kind(x.dtype) == "c":
+        largest = s.max(s.real(x), s.real(y))
+        zero = s.constant(0, largest.dtype)
+        largest = s.select_n(s.is_finite(largest), zero, largest)
+        shift = s.complex(largest, zero)
+        return s.add(shift, s.log(s.add(s.exp(s.sub(x, shift)), s.exp(s.sub(y, shift)))))
+    difference = s.sub(x, y)
+    sum_of_both = s.add(s.max(x, y), s.log1p(s.exp(s.neg(s.abs(difference)))))
+    # The difference of equal infinities is not a number; their sum is the result.
+    return s.select_n(s.ne(difference, difference), sum_of_both, s.add(x, y))
+
+
+# -------------------------------------------------------------------------------------------------------- the kernels
+
+
+def emit_cumulative(fusion: Fusion) -> Emission:
+    """The kernels of a fusion with a running fold, whose results have one space."""
+    running = Running(fusion)
+    space, axis = running.space, running.axis
+    passes = Passes(fusion.program, [running.hero], running.full)
+    if axis is None or 0 in running.full:
+        _emit_copy(running)
+        return fusion.finish(in_place=passes.in_place())
+    plan = schedule(space, running.lanes)
+    if running.no_neutral and plan.lanes is axis:
+        last = next(iter(reversed(space.kept)), None)
+        plan = Schedule(last, 1 if last is None else running.lanes)
+    work = running.rows * axis.size
+    turns = kept_turns(space, plan, axis.size)
+    if _streams(running, plan, work):
+        _emit_streamed(running, plan)
+    elif work >= SPLIT_WORK and turns < ENOUGH_TURNS and not running.no_neutral:
+        _emit_split(running, plan)
+    else:
+        writer = fusion.writer("running")
+        with kept_nest(writer.k, space, plan, axis.size) as places:
+            start = running.neutral(writer)
+            (running.scanned if plan.lanes is axis else running.serial)(writer, places, start)
+    return fusion.finish(in_place=passes.in_place())
+
+
+def _emit_copy(running: Running) -> None:
+    """Along an axis of one element every fold is the element; of none there is nothing to do."""
+    writer = running.fusion.writer("running")
+
+    def body(index: Place) -> None:
+        running.store(writer, index, running.element(writer, index))
+
+    nest(writer.k, running.full, writer.lanes, body)
+
+
+def _emit_split(running: Running, plan: Schedule) -> None:
+    """Three kernels: the totals of all blocks but the last, what comes before each block, and the blocks."""
+    fusion, space, axis, rows = running.fusion, running.space, running.axis, running.rows
+    assert axis is not None
+    along = plan.lanes is axis
+    # Vectors are one register wide along the axis.
+    block = split_block(axis, Schedule(plan.lanes, running.lanes if along else plan.width), rows)
+    blocks = -(-axis.size // block)
+    before = fusion.new_scratch(running.wide, blocks * rows)
+    fold = running.scanned if along else running.serial
+
+    def position(b: Any, places: Places) -> Index:
+        return Index.of(b) * rows + space.kept_position(places)
+
+    writer = fusion.writer("totals_of_blocks")
+    k = writer.k
+    with k.loop(blocks - 1, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+        cut = (Index.of(b) * block, block)
+        total = fold(writer, places, running.neutral(writer), cut, store=False)
+        if along:
+            total = k.fold("max", total, running.lanes)  # all lanes are equal
+        k.store(writer.scratch(before), position(b, places) + rows, total)
+    writer = fusion.writer("before_blocks")
+    k = writer.k
+    other = plan if not along else Schedule(None, 1)
+    with kept_nest(k, space, other, blocks) as places:
+        with k.loop(blocks - 1, start=0, carries=[running.neutral(writer)]) as (b, (so_far,)):
+            place = position(b, places) + rows
+            total = running.combine(writer, so_far, k.load(writer.scratch(before), place))
+            k.store(writer.scratch(before), place, total)
+            k.carry(total)
+        k.store(writer.scratch(before), position(0, places), running.neutral(writer))
+    writer = fusion.writer("blocks")
+    k = writer.k
+    with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+        start = k.load(writer.scratch_input(before), position(b, places))
+        fold(writer, places, start, (Index.of(b) * block, block))
+
+
+def _streams(running: Running, plan: Schedule, work: int) -> bool:
+    """Whether accumulators should be an array: long columns side by side."""
+    lanes, axis = plan.lanes, running.axis
+    if lanes is None or lanes is axis or axis is None or lanes is not running.space.axes[-1] or running.no_neutral:
+        return False
+    return work >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
+
+
+def _emit_streamed(running: Running, plan: Schedule) -> None:
+    """Row after row as they lie in memory; the accumulators of a tile of columns stay in cache."""
+    fusion, space, axis, lanes = running.fusion, running.space, running.axis, plan.lanes
+    assert axis is not None and lanes is not None
+    others = [a for a in space.kept if a is not lanes]
+    tile = min(TILE, lanes.size)
+    scratch = fusion.new_scratch(running.wide, running.rows)
+    writer = fusion.writer("running_columns")
+    k = writer.k
+    sizes: list[tuple[Axis | None, int]] = [(None, -(-lanes.size // tile)), *((a, a.size) for a in others)]
+    sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
+    with ExitStack() as stack:
+        at: dict[Any, Index] = {}
+        for number, (what, size) in enumerate(sizes):
+            kind = Kind.SERIAL if number else Kind.THREADS
+            at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
+        first = at.pop(None) * tile
+        columns = None if lanes.size % tile == 0 else Index(lanes.size) - first
+        with k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i:
+            place = space.kept_position({**at, lanes: first + i})
+            k.store(writer.scratch(scratch), place, running.neutral(writer))
+        with (
+            k.loop(axis.size) as row,
+            k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i,
+        ):
+            places = {**at, lanes: first + i, axis: Index.of(row)}
+            place, index = space.kept_position(places), running.index(places)
+            before = k.load(writer.scratch(scratch), place)
+            total = running.combine(writer, before, running.element(writer, index))
+            k.store(writer.scratch(scratch), place, total)
+            running.store(writer, index, total)

@@ -1,0 +1,234 @@
+"""What the emitters of folds share: the space that is folded as loops see it, and the nest of loops over it.
+
+Dimensions that every access runs through together are one axis of loops: so a sum over an image is one long loop. They
+are found by writing a trial kernel with a loop for each dimension and looking at the indices in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.emit.emission import Fusion, Writer, storage
+from weft.compiler.emit.values import Place
+from weft.compiler.fuse.cost import WEIGHTS
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Compute, If, Index, Kind, Load, Loop, Position, Statement, Store, Variable
+
+# Elements that one turn of a loop over threads should work on at least.
+THREAD_WORK = 16384
+# Turns of a loop over threads that are enough to share out.
+ENOUGH_TURNS = 16
+# Elements of a full space from which on partial results pay, and from which on columns are read row by row.
+SPLIT_WORK, STREAMED_WORK = 131072, 262144
+# Partial results of one fold: enough to share out, few enough to fold again.
+MOST_BLOCKS = 128
+# Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
+LIGHT_WORK, MEDIUM_WORK = 6, 14
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A run of dimensions `first` to `last` of the full space that loops see as one, of `size` elements."""
+
+    first: int
+    last: int
+    size: int
+    folded: bool
+
+
+Places = Mapping[Axis, Index]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The axes of a full space, in the order of memory; `weight` is the work for one element."""
+
+    axes: tuple[Axis, ...]
+    weight: float
+
+    @property
+    def kept(self) -> tuple[Axis, ...]:
+        """The axes that results of folds have."""
+        return tuple(a for a in self.axes if not a.folded)
+
+    @property
+    def folded(self) -> tuple[Axis, ...]:
+        """The axes that are folded."""
+        return tuple(a for a in self.axes if a.folded)
+
+    def full_index(self, places: Places) -> Place:
+        """An index of the full space. The last dimension of an axis runs over all of it, the others stand at 0."""
+        return _index(self.axes, places)
+
+    def kept_index(self, places: Places) -> Place:
+        """An index of the space that is kept."""
+        return _index(self.kept, places)
+
+    def kept_position(self, places: Places) -> Index:
+        """The position in a flat array of the kept space."""
+        total = Index()
+        for axis in self.kept:
+            total = total * axis.size + places[axis]
+        return total
+
+
+def _index(axes: Sequence[Axis], places: Places) -> Place:
+    made: list[Index] = []
+    for axis in axes:
+        made += [Index()] * (axis.last - axis.first) + [places[axis]]
+    return tuple(made)
+
+
+def size_of_axes(axes: Sequence[Axis]) -> int:
+    """The number of indices of some axes."""
+    return int(np.prod([a.size for a in axes], dtype=np.int64))
+
+
+def collapsed(
+    fusion: Fusion, full: Sequence[int], folded: Sequence[int], ask: Callable[[Writer, Place, Place], None]
+) -> Space:
+    """The axes of a full space of which the dimensions `folded` go. `ask` asks a writer for all values that the kernels
+    compute, given an index of the full space and one of the kept space."""
+    writer = Writer(fusion, "trial")
+    with ExitStack() as stack:
+        variables = [stack.enter_context(writer.k.loop(d)) for d in full]
+        places = [Index.of(v) for v in variables]
+        ask(writer, tuple(places), tuple(p for d, p in enumerate(places) if d not in folded))
+    kernel = writer.k.finish()
+    indices = list(_indices(kernel.body))
+    axes: list[Axis] = []
+    for dimension, size in enumerate(full):
+        here = Axis(dimension, dimension, size, dimension in folded)
+        before = axes[-1] if axes else None
+        joined = before is not None and before.folded == here.folded
+        if joined and _together(indices, variables[dimension - 1], variables[dimension], size):
+            axes[-1] = Axis(axes[-1].first, dimension, axes[-1].size * size, here.folded)
+        else:
+            axes.append(here)
+    return Space(tuple(axes), _weight(kernel.body))
+
+
+def _together(indices: Sequence[Index], outer: Variable, inner: Variable, size: int) -> bool:
+    """Whether two loops are one: a step of the outer one is `size` steps of the inner one everywhere."""
+    return all(i.coefficient(outer) == i.coefficient(inner) * size for i in indices)
+
+
+def _indices(body: Sequence[Statement]) -> Iterator[Index]:
+    for statement in body:
+        match statement:
+            case Load() | Store() | Position():
+                yield statement.index
+            case Loop() | If():
+                yield from _indices(statement.body)
+
+
+def _weight(body: Sequence[Statement]) -> float:
+    """The work in the innermost loop."""
+    inner = next((s for s in body if isinstance(s, Loop)), None)
+    if inner is not None:
+        return _weight(inner.body)
+    return sum(WEIGHTS.get(s.op, 1) for s in body if isinstance(s, Compute))
+
+
+# ---------------------------------------------------------------------------------------------------------- widths
+
+
+def register_lanes(fusion: Fusion, besides: Any = None) -> int:
+    """How many elements fit a register in the widest type that is computed with, results of one equation aside."""
+    sizes = [storage(v).itemsize for e in fusion.program.eqns if e is not besides for v in e.outvars]
+    sizes += [storage(v).itemsize for v in fusion.program.invars if v.aval.shape]  # type: ignore[attr-defined]
+    return max(1, fusion.vector_bytes // max(4, min(max(sizes, default=4), 8)))
+
+
+def width_for(size: int, lanes: int, weight: float) -> int:
+    """How many lanes go together along an axis: several registers where the work is light, so that sums do not wait for
+    each other, but not many more than there are elements."""
+    most = 4 if weight <= LIGHT_WORK else 2 if weight <= MEDIUM_WORK else 1
+    width = lanes * most
+    # A vector that is not whole takes as long as one that is.
+    while width > lanes and size < 8 * width and -(-size // width) * width > -(-size // (width // 2)) * (width // 2):
+        width //= 2
+    while width > lanes and size <= width // 2:
+        width //= 2
+    return width
+
+
+# ----------------------------------------------------------------------------------------------------------- nests
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How loops over a space are bound: `lanes` is the axis along which vectors of `width` elements go."""
+
+    lanes: Axis | None
+    width: int
+
+
+def schedule(space: Space, lanes: int) -> Schedule:
+    """Vectors go along the last axis, unless it is shorter than half a register and another one is longer."""
+    if not space.axes:
+        return Schedule(None, 1)
+    last = space.axes[-1]
+    others = [a for a in space.axes if a.folded != last.folded]
+    if last.size < lanes // 2 and others and others[-1].size > last.size:
+        last = others[-1]
+    return Schedule(last, width_for(last.size, lanes, space.weight))
+
+
+@contextmanager
+def kept_nest(
+    k: KernelBuilder, space: Space, plan: Schedule, work: int, threads: bool = True
+) -> Iterator[dict[Axis, Index]]:
+    """Loops over the kept axes; gives the places. One of them is over threads (unless a loop over them is open),
+    outermost: the first that has enough turns, or the longest. If vectors go along a kept axis it is innermost, and if
+    no other can be shared out, cut into blocks over threads. `work` is what there is to do for one kept index."""
+    lanes = plan.lanes if plan.lanes is not None and not plan.lanes.folded else None
+    others = [a for a in space.kept if a is not lanes]
+    shared: Axis | None = None
+    if threads:
+        longest = max(others, key=lambda a: a.size, default=None)
+        shared = next((a for a in others if a.size >= ENOUGH_TURNS), longest)
+    first, limit, length = Index(), None, 0 if lanes is None else lanes.size
+    places: dict[Axis, Index] = {}
+    with ExitStack() as stack:
+        if lanes is not None and threads:
+            block = thread_block(plan.width, work)
+            blocks = -(-length // block)
+            if blocks > 1 and (shared is None or (shared.size < ENOUGH_TURNS and blocks > shared.size)):
+                shared = None
+                first = Index.of(stack.enter_context(k.loop(blocks, kind=Kind.THREADS))) * block
+                limit = None if length % block == 0 else Index(length) - first
+                length = block
+        for axis in ([] if shared is None else [shared]) + [a for a in others if a is not shared]:
+            kind = Kind.THREADS if axis is shared else Kind.SERIAL
+            places[axis] = Index.of(stack.enter_context(k.loop(axis.size, kind=kind)))
+        if lanes is not None:
+            place = stack.enter_context(k.loop(length, kind=Kind.LANES, width=plan.width, limit=limit))
+            places[lanes] = first + place
+        yield places
+
+
+def thread_block(width: int, work: int) -> int:
+    """How many elements of a vectorised axis make enough work for a turn of a loop over threads, in whole vectors."""
+    return max(1, -(-THREAD_WORK // (max(1, work) * width))) * width
+
+
+def kept_turns(space: Space, plan: Schedule, length: int) -> int:
+    """How many turns the loop over threads of `kept_nest` has, where a kept index has `length` elements to fold."""
+    kept = [a.size for a in space.kept if a is not plan.lanes]
+    if plan.lanes is not None and not plan.lanes.folded:
+        kept.append(-(-plan.lanes.size // thread_block(plan.width, length)))
+    return max(kept, default=1)
+
+
+def split_block(axis: Axis, plan: Schedule, work: int) -> int:
+    """The size of the blocks into which a folded axis is cut for partial results; `work` is what there is to do for one
+    place on it. In whole vectors if they go along it."""
+    step = plan.width if axis is plan.lanes else 1
+    least = -(-2 * THREAD_WORK // max(1, work))
+    return -(-max(least, -(-axis.size // MOST_BLOCKS)) // step) * step

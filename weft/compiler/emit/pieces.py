@@ -1,0 +1,136 @@
+"""Kernels of several pieces: each has a space of its own and is stored by loops of its own.
+
+Pieces share a kernel, because a kernel costs more to compile than a loop. What they have in common are leading
+dimensions, over which threads run; without such dimensions a long piece has a kernel to itself, so that it can be cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft.compiler.emit.emission import Fusion, Writer, storage
+from weft.compiler.emit.values import Place
+from weft.compiler.kernel.ir import Index, Kind
+from weft.compiler.kernel.threads import BLOCK
+from weft.ops.elementwise import Elementwise
+
+# Fewer turns of a loop over threads than this are not worth sharing out.
+FEW = 8
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A space, how many of its leading dimensions are not part of one run of memory, and what to do at each index."""
+
+    space: tuple[int, ...]
+    apart: int
+    store: Callable[[Writer, Place], None]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.space)
+
+
+def copy_lanes(fusion: Fusion) -> int:
+    """How many elements go together: a register of the widest results. What is computed takes at least four bytes in a
+    register, but programs that only move elements do not. Indices do not count, since they are the same along a row."""
+    computed = any(isinstance(e.primitive, Elementwise) for e in fusion.program.eqns)
+    widest = max((storage(v).itemsize for v in fusion.program.outvars), default=4)
+    return max(1, min(fusion.vector_bytes // max(widest, 4 if computed else 1), 64))
+
+
+def lane_axis(space: Sequence[int], apart: int, width: int) -> int:
+    """The dimension along which lanes run: the last, or the longest if a run of memory does not fill half a register."""
+    last = len(space) - 1
+    if math.prod(space[apart:]) * 2 >= width:
+        return last
+    return max(range(len(space)), key=lambda axis: (space[axis] * (1 if axis < last else 2), axis))
+
+
+def visit(
+    writer: Writer, space: Sequence[int], axis: int | None, width: int, body: Callable[[Place], None], threads: bool
+) -> None:
+    """Loops over a space, that of the lanes (`axis`) innermost and the first of the others over threads."""
+    order = [a for a in range(len(space)) if a != axis]
+    if axis is not None:
+        order.append(axis)
+
+    def inner(position: int, places: dict[int, Index]) -> None:
+        if position == len(order):
+            body(tuple(places[a] for a in range(len(space))))
+            return
+        lanes = order[position] == axis
+        kind = Kind.LANES if lanes else Kind.THREADS if threads and position == 0 else Kind.SERIAL
+        with writer.k.loop(space[order[position]], kind=kind, width=width if lanes else 1) as i:
+            inner(position + 1, {**places, order[position]: Index.of(i)})
+
+    inner(0, {})
+
+
+def emit_pieces(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
+    """The kernels of all pieces, whose first `shared` dimensions are the same."""
+    pieces = [piece for piece in pieces if piece.size]
+    rows = math.prod(pieces[0].space[:shared]) if pieces else 0
+    if shared and rows >= FEW and len(pieces) > 1:
+        _emit_rows(fusion, name, pieces, shared)
+        return
+    small = [piece for piece in pieces if piece.size < 2 * BLOCK]
+    for piece in pieces:
+        if piece not in small:
+            _emit_alone(fusion, name, [piece])
+    if small:
+        _emit_alone(fusion, name, small)
+
+
+def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
+    """One kernel: loops over what is shared, and in each turn over the rest of every piece."""
+    writer = fusion.writer(name)
+    width = copy_lanes(fusion)
+    common = pieces[0].space[:shared]
+    short = [math.prod(p.space[shared:]) * 2 < width for p in pieces]
+    if all(short) and common[-1] >= width:
+        # Lanes run along the rows that all pieces have, since each is short.
+        def whole(index: Place) -> None:
+            with writer.k.loop(common[-1], kind=Kind.LANES, width=width) as lane:
+                for piece in pieces:
+                    rest = piece.space[shared:]
+                    for number in range(math.prod(rest)):
+                        piece.store(writer, (*index, Index.of(lane), *_unraveled(number, rest)))
+
+        visit(writer, common[:-1], None, 1, whole, threads=True)
+        return
+
+    def row(index: Place) -> None:
+        for piece in pieces:
+            rest = piece.space[shared:]
+            axis = len(rest) - 1 if rest else None
+
+            def store(inner: Place, piece: Piece = piece) -> None:
+                piece.store(writer, (*index, *inner))
+
+            visit(writer, rest, axis, width, store, threads=False)
+
+    visit(writer, common, None, 1, row, threads=True)
+
+
+def _unraveled(number: int, shape: Sequence[int]) -> Place:
+    places = []
+    for size in reversed(shape):
+        number, place = divmod(number, size)
+        places.append(Index(place))
+    return tuple(reversed(places))
+
+
+def _emit_alone(fusion: Fusion, name: str, pieces: Sequence[Piece]) -> None:
+    """One kernel with a nest of loops for each piece, over threads if there is one only."""
+    writer = fusion.writer(name)
+    width = copy_lanes(fusion)
+    for piece in pieces:
+        axis = lane_axis(piece.space, piece.apart, width) if piece.space else None
+
+        def store(index: Place, piece: Piece = piece) -> None:
+            piece.store(writer, index)
+
+        visit(writer, piece.space, axis, width, store, threads=len(pieces) == 1)

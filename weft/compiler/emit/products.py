@@ -1,0 +1,221 @@
+"""Sums of products: the one shape that contractions and convolutions have for the emitters.
+
+    result[free axes] = sum over depth axes of left[...] * right[...]
+
+Each factor is "its element at places along the axes". How a factor meets memory is found out by asking for one element
+in a kernel that is thrown away: which axes it depends on, how far apart its loads are along each, what it costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.values import row_major
+from weft.compiler.kernel.ir import Compute, Index, Load, Loop, Position, Statement, Value, Variable
+
+# The stride of an access whose index is not affine in a loop variable.
+IRREGULAR = 1 << 40
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """A dimension of the loops, at least 2 long (or 0)."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an element is asked for. The place along the axis of lanes is also known as panel and lane in it."""
+
+    places: dict[Axis, Index]
+    panel: Index = field(default_factory=Index)
+    lane: Index = field(default_factory=Index)
+
+    def at(self, axis: Axis, index: Index) -> Spot:
+        """The same with another place along one axis."""
+        return Spot({**self.places, axis: index}, self.panel, self.lane)
+
+
+Factor = Callable[[Writer, Spot], Value]
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a factor meets memory: the axes it depends on, the greatest stride of its loads along each, operations."""
+
+    strides: dict[Axis, int]
+    work: int
+
+    def stride(self, axis: Axis) -> int:
+        """How far elements are apart along an axis; 0 when it does not matter."""
+        return self.strides.get(axis, 0)
+
+    def elements(self, axes: Sequence[Axis]) -> int:
+        """How many different elements there are."""
+        return product_of(a.size for a in axes if a in self.strides)
+
+
+def product_of(sizes: Iterable[int]) -> int:
+    """The product of sizes."""
+    return math.prod(sizes)
+
+
+@dataclass(frozen=True)
+class Products:
+    """A sum of products. `place` is the index of the hero's result from places along the free axes; `exact` is the
+    dtype that the sum has in the end, `compute` that of the factors and of the sum before it is rounded. `whole` says
+    that the free axes reach every element of the result."""
+
+    free: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+    left: Factor
+    right: Factor
+    place: Callable[[dict[Axis, Index]], tuple[Index, ...]]
+    compute: np.dtype[Any]
+    exact: np.dtype[Any]
+    shape: tuple[int, ...]
+    whole: bool = True
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.free, *self.depth)
+
+    @property
+    def multiplications(self) -> int:
+        return product_of(a.size for a in self.axes)
+
+    def position(self, places: dict[Axis, Index]) -> Index:
+        """Where an element of the result stands in a flat array of its shape."""
+        return row_major(self.shape, self.place(places))
+
+    def result_strides(self) -> dict[Axis, int]:
+        """How far elements of the result are apart along each free axis."""
+        variables = {axis: Variable(axis.name) for axis in self.free}
+        index = self.position({axis: Index.of(v) for axis, v in variables.items()})
+        return {axis: index.coefficient(v) for axis, v in variables.items()}
+
+
+# ------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
+    """What sums are kept as: truth values as bytes, which the machine has vectors of."""
+    return np.dtype(np.uint8) if compute == dtypes.bool_ else compute
+
+
+def rounded(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
+    """A number in another dtype; of a complex one that must be real, the real part."""
+    if dtypes.kind(value.dtype) == "c" and dtypes.kind(dtype) != "c":
+        value = writer.k.compute("real", value)
+    return writer.k.scalars.convert(value, dtype)
+
+
+def as_factor(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
+    """An element of an operand as it is multiplied."""
+    return rounded(writer, rounded(writer, value, compute), sum_dtype(compute))
+
+
+def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.dtype[Any]) -> Value:
+    """total + a * b: fused for float32 and float64; of truth values `or` and `and`."""
+    k = writer.k
+    if compute == dtypes.bool_:
+        return k.compute("or", total, k.compute("and", a, b))
+    if compute in (dtypes.float32, dtypes.float64):
+        return k.compute("fma", a, b, total)
+    return k.compute("add", total, k.compute("mul", a, b))
+
+
+def joined(writer: Writer, a: Value, b: Value, compute: np.dtype[Any]) -> Value:
+    """The sum of two sums."""
+    return writer.k.compute(fold_of(compute), a, b)
+
+
+def fold_of(compute: np.dtype[Any]) -> str:
+    """The operation by which sums are joined."""
+    return "or" if compute == dtypes.bool_ else "add"
+
+
+def finish(writer: Writer, products: Products, places: dict[Axis, Index], total: Value) -> None:
+    """Write every result of the fusion where a sum is known."""
+    store_at(writer, products, products.place(places), total)
+
+
+def store_at(writer: Writer, products: Products, index: tuple[Index, ...], total: Value) -> None:
+    """Write every result of the fusion at an index of the hero's result."""
+    hero = writer.fusion.hero
+    assert hero is not None
+    total = rounded(writer, total, products.compute) if total.dtype != products.compute else total
+    writer.values.overrides[hero.outvars[0]] = rounded(writer, total, products.exact)
+    writer.store_results(tuple(i for i, d in zip(index, products.shape, strict=True) if d != 1))
+    del writer.values.overrides[hero.outvars[0]]
+
+
+# ---------------------------------------------------------------------------------------------------------- probing
+
+
+def access(fusion: Fusion, factor: Factor, axes: Sequence[Axis]) -> Access:
+    """Find out how a factor meets memory."""
+    writer = Writer(fusion, "probe")
+    places: dict[Axis, Index] = {}
+    variables: dict[Any, Axis] = {}
+    with ExitStack() as stack:
+        for axis in axes:
+            variable = stack.enter_context(writer.k.loop(axis.size))
+            places[axis], variables[variable] = Index.of(variable), axis
+        factor(writer, Spot(places))
+    return _Probe(variables).result(writer.k.finish().body)
+
+
+class _Probe:
+    """Reads the statements that make one element."""
+
+    def __init__(self, variables: dict[Any, Axis]) -> None:
+        self.variables = variables
+        self.depends: dict[Value, frozenset[Axis]] = {}
+        self.strides: dict[Axis, int] = {}
+        self.work = 0
+
+    def result(self, body: Sequence[Statement]) -> Access:
+        self.block(body)
+        return Access(self.strides, self.work)
+
+    def block(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            match statement:
+                case Loop(body=inner):
+                    self.block(inner)
+                case Load(result=result, index=index, condition=condition):
+                    self.index(result, index, moves=True)
+                    if condition is not None:
+                        self.work += 1
+                case Position(result=result, index=index):
+                    self.index(result, index, moves=False)
+                    for axis in self.depends[result]:
+                        self.strides.setdefault(axis, 1)
+                case Compute(result=result, operands=operands):
+                    self.depends[result] = frozenset().union(*(self.depends.get(v, frozenset()) for v in operands))
+                    self.work += bool(self.depends[result])
+
+    def index(self, result: Value, index: Index, moves: bool) -> None:
+        found: set[Axis] = set()
+        for term, coefficient in index.terms:
+            if isinstance(term, Variable):
+                axis = self.variables[term]
+                found.add(axis)
+                if moves:
+                    self.strides[axis] = max(self.strides.get(axis, 0), abs(coefficient))
+            else:
+                for axis in self.depends.get(term, frozenset()):
+                    found.add(axis)
+                    self.strides[axis] = IRREGULAR
+        self.depends[result] = frozenset(found)

@@ -1,0 +1,169 @@
+"""Passes over a row: which reduction and which result can be computed in which pass, and what is kept between passes.
+
+A reduction whose operand needs no other reduction is folded in the first pass; one that needs those of the first pass,
+in the second; and so on: softmax takes three passes, of which the last only stores. Values are computed again in each
+pass that needs them, but for dear ones (the exponential of softmax): these are stored where a result will stand that is
+only written later, and read from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.fuse.cost import weight_of
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ops.elementwise import Elementwise
+from weft.ops.shape import broadcast_in_dim, reshape, squeeze
+
+# From this weight on a value that several passes need is kept.
+DEAR = 8
+
+
+class Passes:
+    """The passes of a fusion whose reductions `heroes` fold the space `full`."""
+
+    def __init__(self, program: Jaxpr, heroes: Sequence[Equation], full: tuple[int, ...]) -> None:
+        self.program, self.heroes, self.full = program, heroes, full
+        self.defined: dict[Any, Equation] = {v: e for e in program.eqns for v in e.outvars}
+        self.levels: dict[Any, int] = {}
+        for equation in program.eqns:
+            level = max((self.level(a) for a in equation.invars), default=0)
+            for v in equation.outvars:
+                self.levels[v] = level + self._is_hero(equation)
+        self.results = [v for v in program.outvars if self.is_full(v)]
+        last = [self.level(e.invars[0]) for e in heroes] + [self.level(v) for v in self.results]
+        self.count = 1 + max(last, default=0)
+        # Values that are kept: the result in whose place they stand, and the pass that puts them there.
+        self.places: dict[Any, tuple[Any, int]] = {}
+        self._needed: dict[int, set[Any]] = {}
+        if self.count > 1:
+            self._choose_places()
+
+    def level(self, atom: Any) -> int:
+        """The first pass in which a value can be computed."""
+        return self.levels.get(atom, 0)
+
+    def is_full(self, v: Any) -> bool:
+        """Whether a value has an element for each that is folded."""
+        return space_of(v) == self.full
+
+    def weight(self, number: int) -> float:
+        """The work of a pass for one element."""
+        made = [self.defined[v] for v in self.needed(number) if v in self.defined and not self._is_kept(v, number)]
+        return sum(weight_of(e) for e in made if self.is_full(e.outvars[0])) + sum(
+            self.level(e.invars[0]) == number for e in self.heroes
+        )
+
+    def needed(self, number: int) -> set[Any]:
+        """All values that a pass computes or reads."""
+        found = self._needed.get(number)
+        if found is None:
+            found = self._needed[number] = set()
+            stack = [e.invars[0] for e in self.heroes if self.level(e.invars[0]) == number]
+            stack += [v for v in self.results if self.level(v) == number]
+            while stack:
+                v = stack.pop()
+                if not isinstance(v, Var) or v in found:
+                    continue
+                found.add(v)
+                equation = self.defined.get(v)
+                if equation is not None and not self._is_hero(equation) and not self._is_kept(v, number):
+                    stack.extend(equation.invars)
+        return found
+
+    # -- kept values -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def kept_values(self, writer: Writer, number: int, index: Place) -> Iterator[None]:
+        """Let values that an earlier pass kept be read, at an index of the full space."""
+        kept = [v for v in self.places if self._is_kept(v, number) and v in self.needed(number)]
+        for v in kept:
+            result = self.places[v][0]
+            place = row_major(result.aval.shape, expanded(result, index))
+            writer.values.overrides[v] = writer.k.load(writer.result(result), place)
+        yield
+        for v in kept:
+            del writer.values.overrides[v]
+
+    def store(self, writer: Writer, number: int, index: Place) -> None:
+        """Write the full results that are known in a pass, and what is kept for later ones. All values are computed
+        before the first is written, so that an argument may share its memory with a result."""
+        pairs = [(v, v) for v in self.results if self.level(v) == number]
+        pairs += [(v, result) for v, (result, first) in self.places.items() if first == number and result is not v]
+        made = [(result, writer.values.at(v, expanded(v, index))) for v, result in pairs]
+        for result, value in made:
+            writer.store(result, index, value)
+
+    def _is_kept(self, v: Any, number: int) -> bool:
+        return v in self.places and self.places[v][1] < number
+
+    def _is_hero(self, equation: Equation) -> bool:
+        return any(equation is e for e in self.heroes)
+
+    def _choose_places(self) -> None:
+        """Keep dear values, the last first: what they are made from is then not needed again."""
+        taken: set[Any] = set()
+        for equation in reversed(self.program.eqns):
+            v = equation.outvars[0]
+            if not self.is_full(v) or self._is_hero(equation) or self._cost(v) < DEAR or not self._stays(v):
+                continue
+            passes = [n for n in range(self.count) if v in self.needed(n)]
+            if len(passes) < 2:
+                continue
+            for result in self.results:
+                own = result is v
+                later = self.level(result) > passes[0] and self.level(result) >= passes[-1]
+                if (own or later) and result not in taken and storage(result) == storage(v):
+                    self.places[v] = (result, passes[0])
+                    taken.add(result)
+                    self._needed.clear()
+                    break
+
+    def _cost(self, v: Any) -> float:
+        equation = self.defined.get(v)
+        if equation is None or not self.is_full(v) or self._is_hero(equation):
+            return 0
+        return weight_of(equation) + sum(self._cost(a) for a in equation.invars)
+
+    def _stays(self, v: Any) -> bool:
+        """Whether a value is only read at the index at which a pass stands."""
+        readers = [e for e in self.program.eqns if any(a is v for a in e.invars)]
+        return all(self._is_hero(e) or self._reads_in_place(e) for e in readers)
+
+    def _reads_in_place(self, equation: Equation) -> bool:
+        """Whether an equation of the full space reads its operands at the index of its result."""
+        if not self.is_full(equation.outvars[0]):
+            return False
+        if isinstance(equation.primitive, Elementwise):
+            return True
+        same = all(self.is_full(a) for a in equation.invars)
+        return same and equation.primitive in (reshape, broadcast_in_dim, squeeze)
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def in_place(self) -> list[tuple[int, int]]:
+        """Pairs (argument, result) that may share memory: the argument is read at the index of the result only, and not
+        in passes after the one that first writes there."""
+        elsewhere: set[Any] = set()
+        for equation in reversed(self.program.eqns):
+            if self._is_hero(equation):
+                continue
+            moved = not self._reads_in_place(equation) or any(v in elsewhere for v in equation.outvars)
+            if moved:
+                elsewhere.update(a for a in equation.invars if isinstance(a, Var))
+        pairs = []
+        for number, argument in enumerate(self.program.invars):
+            if not self.is_full(argument) or argument in elsewhere:
+                continue
+            read = max((n for n in range(self.count) if argument in self.needed(n)), default=0)
+            for position, result in enumerate(self.program.outvars):
+                if not self.is_full(result) or storage(result).itemsize != storage(argument).itemsize:
+                    continue
+                first = min([n for r, n in self.places.values() if r is result] + [self.level(result)])
+                if read <= first:
+                    pairs.append((number, position))
+        return pairs

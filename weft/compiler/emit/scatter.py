@@ -1,0 +1,202 @@
+"""The emitter of scatters: windows of updates are brought into an array in place, in the order of their indices.
+
+Hero: one of the `Scatter` family. Of two updates of one place the later comes later, so the loop over indices is
+serial; lanes run along a window. Threads take batches, or parts of a window that is covered whole, because what they
+write is apart.
+Sums and products of short floats are kept wider until the last update: in memory of their own, which is rounded at the
+end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.loop import nest
+from weft.compiler.emit.pieces import copy_lanes
+from weft.compiler.emit.update import begin_update
+from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.emit.windows import first_of_window, window_place
+from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
+from weft.ops.families import kept_axes
+from weft.ops.gather import GatherScatterMode
+from weft.ops.scatter import window_dims, window_sizes
+
+# How an update meets what is there; None: it replaces it. Of bools, sums are `or` and products are `and`.
+MEETS: dict[str, str | None] = {
+    "scatter": None,
+    "scatter-add": "add",
+    "scatter-sub": "sub",
+    "scatter-mul": "mul",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
+MEETS_OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
+# The widest part of a window that lanes take at a time, in registers.
+REGISTERS = 4
+
+
+def emit_scatter(fusion: Fusion) -> Emission:
+    """A kernel that changes the hero's first operand; with short floats, two more that widen and round."""
+    hero: Any = fusion.hero
+    operand, _, updates = hero.invars
+    (made,) = hero.outvars
+    exact = storage(made)
+    wide = dtypes.accumulation_dtype(exact)
+    nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
+    # What is updated once only is rounded once only, wherever it is kept.
+    widened = hero.primitive.widens and dtypes.kind(exact) == "f" and wide != exact
+    if nothing or not widened or hero.params["unique_indices"]:
+        updated = begin_update(fusion)
+        if not nothing:
+            writer = fusion.writer("scatter")
+            _Scatter(fusion, writer, writer.result(made), wide if widened else exact).emit()
+        return fusion.finish(updated=updated)
+    kept = fusion.new_scratch(wide, math.prod(operand.aval.shape))
+    writer = fusion.writer("widen")
+
+    def widen(index: Place) -> None:
+        value = writer.values.at(operand, expanded(operand, index))
+        place = row_major(operand.aval.shape, expanded(operand, index))
+        writer.k.store(writer.scratch(kept), place, writer.k.scalars.convert(value, wide))
+
+    nest(writer.k, space_of(operand), writer.lanes, widen)
+    middle = fusion.writer("scatter")
+    _Scatter(fusion, middle, middle.scratch(kept), wide).emit()
+    last = fusion.writer("round")
+
+    def rounded(index: Place) -> None:
+        place = row_major(operand.aval.shape, expanded(operand, index))
+        last.store(made, index, last.k.scalars.convert(last.k.load(last.scratch_input(kept), place), exact))
+
+    nest(last.k, space_of(made), last.lanes, rounded)
+    return fusion.finish()
+
+
+class _Scatter:
+    """One kernel: loops over batches, indices and windows that store into `buffer`, computing in `wide`."""
+
+    def __init__(self, fusion: Fusion, writer: Writer, buffer: Buffer, wide: Any) -> None:
+        self.writer, self.k, self.buffer, self.wide = writer, writer.k, buffer, wide
+        hero: Any = fusion.hero
+        self.hero = hero
+        operand, self.indices, self.updates = hero.invars
+        self.shape: tuple[int, ...] = operand.aval.shape
+        self.numbers = hero.params["dimension_numbers"]
+        self.sizes = window_sizes(len(self.shape), self.updates.aval.shape, self.numbers)
+        self.window_dims = window_dims(len(self.shape), self.numbers)
+        self.many = self.indices.aval.shape[:-1]
+        self.pairs = list(
+            zip(self.numbers.operand_batching_dims, self.numbers.scatter_indices_batching_dims, strict=True)
+        )
+        self.width = copy_lanes(fusion)
+        self.clip = hero.params["mode"] is GatherScatterMode.CLIP
+        self.op = MEETS[hero.primitive.name]
+        if self.op is not None and wide == dtypes.bool_:
+            self.op = MEETS_OF_BOOLS[self.op]
+
+    def emit(self) -> None:
+        """The loop over threads, if there is one, then batches, indices in order, and the window."""
+        batched = [e for _, e in self.pairs if self.many[e] != 1]
+        first = max(batched, key=lambda e: self.many[e], default=None)
+        order = [] if first is None else [first]
+        order += [e for e in batched if e != first]
+        order += [e for e in range(len(self.many)) if e not in order]
+        blocks = None if batched else self._blocks()
+        if blocks is None:
+            self._over_indices(order, {}, bool(batched), None)
+            return
+        axis, block = blocks
+        with self.k.loop(-(-self.sizes[axis] // block), kind=Kind.THREADS) as part:
+            self._over_indices(order, {}, False, (axis, block, part * block))
+
+    def _blocks(self) -> tuple[int, int] | None:
+        """A window dimension that may be cut for threads, and the length of a part: what it covers whole is apart for
+        all indices if it is cut at the same places."""
+        width = REGISTERS * self.width
+        for d in self.window_dims:
+            covered = d not in self.numbers.scatter_dims_to_operand_dims
+            last = d == self._lane_dim()
+            if covered and self.sizes[d] >= (4 * width if last else 4):
+                return d, 2 * width if last else 1
+        return None
+
+    def _lane_dim(self) -> int | None:
+        """The last dimension in which a window is more than one element."""
+        return next((d for d in reversed(self.window_dims) if self.sizes[d] != 1), None)
+
+    def _over_indices(self, order: Sequence[int], places: dict[int, Index], threads: bool, part: Any) -> None:
+        if not order:
+            self._window(tuple(places[e] for e in range(len(self.many))), part)
+            return
+        dimension, *rest = order
+        if self.many[dimension] == 1:
+            self._over_indices(rest, {**places, dimension: Index()}, threads, part)
+            return
+        with self.k.loop(self.many[dimension], kind=Kind.THREADS if threads else Kind.SERIAL) as i:
+            self._over_indices(rest, {**places, dimension: Index.of(i)}, False, part)
+
+    def _window(self, many: Place, part: Any) -> None:
+        """One window: where it starts, and loops over its elements."""
+        k, values = self.k, self.writer.values
+        starts = self.numbers.scatter_dims_to_operand_dims
+        vector = [values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
+        limits = [self.shape[d] - self.sizes[d] for d in starts]
+        first, inside = first_of_window(k, vector, limits, self.clip)
+        begin = dict(zip(starts, first, strict=True))
+        dims = [d for d in self.window_dims if self.sizes[d] != 1]
+
+        def store(inner: dict[int, Index]) -> None:
+            self._element(many, {d: inner.get(d, Index()) for d in self.window_dims}, begin)
+
+        if inside is None:
+            self._over_window(dims, {}, part, store)
+            return
+        with k.when(inside):
+            self._over_window(dims, {}, part, store)
+
+    def _over_window(
+        self, dims: Sequence[int], inner: dict[int, Index], part: Any, store: Callable[[dict[int, Index]], None]
+    ) -> None:
+        if not dims:
+            store(inner)
+            return
+        d, *rest = dims
+        size, offset, limit = self.sizes[d], Index(), None
+        if part is not None and part[0] == d:
+            size, offset = part[1], Index.of(part[2])
+            limit = None if self.sizes[d] % size == 0 else Index(self.sizes[d]) - offset
+        lanes = not rest
+        width = self._row_width(size) if lanes else 1
+        with self.k.loop(size, kind=Kind.LANES if lanes else Kind.SERIAL, width=width, limit=limit) as i:
+            self._over_window(rest, {**inner, d: offset + i}, part, store)
+
+    def _row_width(self, size: int) -> int:
+        width = self.width
+        while width * 2 <= min(size, REGISTERS * self.width):
+            width *= 2
+        return width
+
+    def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> None:
+        """One element of a window: what is there and the update meet."""
+        k = self.k
+        place = row_major(self.shape, window_place(self.shape, many, inner, begin, self.pairs))
+        update = self.writer.values.at(self.updates, self._update_index(many, inner))
+        self.k.store(self.buffer, place, self._met(place, update))
+
+    def _update_index(self, many: Place, inner: dict[int, Index]) -> Place:
+        rank = len(self.updates.aval.shape)
+        window = self.numbers.update_window_dims
+        found = dict(zip(kept_axes(rank, window), many, strict=True))
+        found.update(zip(window, (inner[d] for d in self.window_dims), strict=True))
+        return tuple(found[axis] for axis in range(rank))
+
+    def _met(self, place: Index, update: Value) -> Value:
+        if self.op is None:
+            return update
+        k = self.k
+        there = k.scalars.convert(k.load(self.buffer, place), self.wide)
+        return k.scalars.convert(k.compute(self.op, there, k.scalars.convert(update, self.wide)), self.buffer.dtype)

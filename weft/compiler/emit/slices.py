@@ -1,0 +1,39 @@
+"""The emitter of pieces cut out of one array: each result is visited by loops of its own. Hero: `slice` or `split`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.pieces import Piece, emit_pieces
+from weft.compiler.emit.values import Place, expanded, space_of
+from weft.ir.jaxpr import Equation
+
+
+def emit_slices(fusion: Fusion) -> Emission:
+    """Kernels that store every result."""
+    results = fusion.program.outvars
+    made = {v: e for e in fusion.program.eqns for v in e.outvars}
+    spaces = [space_of(v) for v in results]
+    shared = 0
+    while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):
+        shared += 1
+    pieces = [Piece(space_of(v), _apart(made[v], v), _storing(v)) for v in results]
+    # Where the results have all dimensions in common, the last one is for lanes.
+    emit_pieces(fusion, "slices", pieces, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
+    return fusion.finish()
+
+
+def _apart(equation: Equation, v: Any) -> int:
+    """How many leading dimensions of a result, those of size 1 aside, are not one run of the operand's memory with
+    those behind them."""
+    shape = equation.invars[0].aval.shape  # type: ignore[attr-defined]
+    cut = [axis for axis, (a, b) in enumerate(zip(shape, v.aval.shape, strict=True)) if a != b]
+    return sum(1 for d in v.aval.shape[: cut[-1] if cut else 0] if d != 1)
+
+
+def _storing(v: Any) -> Any:
+    def store(writer: Writer, index: Place) -> None:
+        writer.store(v, index, writer.values.at(v, expanded(v, index)))
+
+    return store

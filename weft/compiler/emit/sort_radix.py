@@ -1,0 +1,295 @@
+"""Radix sort of rows: from the last digit to the first, each pass keeps the order of elements whose digit is equal.
+
+What is moved are words and, with them, the place that an element comes from or, if there is just one other operand of at
+most 32 bits, its element itself. A word of 32 bits and what goes with it are one number of 64. Each pass moves from one
+half of the scratch to the other; a digit that is the same in all elements needs no pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.sort_rows import Row, Task
+from weft.compiler.emit.sort_words import (
+    Order,
+    Part,
+    fits_word,
+    moved,
+    moved_back,
+    number,
+    stage_bits,
+    stage_dtype,
+)
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
+
+COUNT = dtypes.uint32
+INT64 = dtypes.int64
+# Rows at least so long are worth more buckets and thereby fewer passes.
+LONG = 1 << 15
+
+
+@dataclass(frozen=True)
+class Radix:
+    """How rows are sorted. `beside`: what goes with the words ("" for nothing, "place", "element"); `joined`: it
+    stands in the lower half of the words themselves."""
+
+    task: Task
+    writer: Writer
+    beside: str
+    joined: bool
+    digit: int
+    words: tuple[int, ...]
+    counts: int
+
+    @property
+    def k(self) -> KernelBuilder:
+        return self.writer.k
+
+    @property
+    def length(self) -> int:
+        return self.task.rows.length
+
+    @property
+    def buckets(self) -> int:
+        return 1 << self.digit
+
+    @property
+    def other(self) -> Any:
+        """The operand that goes with the words."""
+        return next((source for _, source in self.task.results if source is not self.task.keys[0]), None)
+
+    def buffers(self) -> list[Buffer]:
+        return [self.writer.scratch(n) for n in self.words]
+
+    def passes(self, stage: Sequence[Part]) -> int:
+        return -(-stage_bits(stage) // self.digit)
+
+
+def emit_radix(task: Task) -> None:
+    """A kernel that sorts rows of any length."""
+    writer = task.fusion.writer("sort_radix")
+    stages, length = task.stages, task.rows.length
+    if length >= 2**32:
+        raise NotImplementedError("rows of 2**32 elements")
+    beside = _beside(task)
+    joined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32
+    word = dtypes.uint64 if joined or len(stages) > 1 else stage_dtype(stages[0])
+    moving: list[np.dtype[Any]] = [word] if joined or not beside else [word, dtypes.uint32]
+    digit = 11 if length >= LONG else 8
+    most = max(-(-stage_bits(stage) // digit) for stage in stages)
+    radix = Radix(
+        task,
+        writer,
+        beside,
+        joined,
+        digit,
+        tuple(task.fusion.new_scratch(dtype, task.rows.blocks * 2 * length) for dtype in moving),
+        task.fusion.new_scratch(COUNT, task.rows.blocks * most << digit),
+    )
+    with task.rows.each(writer.k) as (block, row):
+        _sort_row(radix, block, row, most)
+
+
+def _beside(task: Task) -> str:
+    """What goes with the words."""
+    if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
+        return "place"
+    others = [source for _, source in task.results if source is not task.keys[0]]
+    if not others:
+        return ""
+    return "element" if len(others) == 1 and fits_word(storage(others[0])) else "place"
+
+
+def _sort_row(radix: Radix, block: Index, row: Row, most: int) -> None:
+    k, task = radix.k, radix.task
+    place = block * (2 * radix.length)
+    counts = block * (most << radix.digit)
+    half = k.constant(0, INT64)
+    specials: list[Value] = []
+    for number_of_stage, stage in enumerate(reversed(task.stages)):
+        if number_of_stage == 0:
+            specials = _fill(radix, stage, row, place)
+        else:
+            _fill_again(radix, stage, row, place, half)
+        _count(radix, stage, place, half, counts)
+        half = _passes(radix, stage, place, half, counts)
+    _deliver(radix, row, place, half, specials)
+
+
+# --------------------------------------------------------------------------------------------------- words of elements
+
+
+def _fill(radix: Radix, stage: list[Part], row: Row, place: Index) -> list[Value]:
+    """Write the words. Where elements are later made of words alone, gives how many have a word below that of zero,
+    how many are nan, and how many are nan or -0, which cannot be made of words."""
+    k, task, s = radix.k, radix.task, radix.k.scalars
+    width = radix.writer.lanes
+    dtype = storage(task.keys[0])
+    counting = radix.beside != "place" and dtypes.kind(dtype) == "f"
+    zero = k.constant(0, COUNT)
+    counts: tuple[Value, ...] = ()
+    loop = k.loop(radix.length, kind=Kind.LANES, width=width, carries=[zero] * 3 if counting else ())
+    with loop as opened:
+        i, inside = opened if counting else (opened, ())
+        word = task.word(radix.writer, stage, row, i)
+        _store(radix, place + i, word, _goes_with(radix, row, i))
+        if counting:
+            x = task.element(radix.writer, task.keys[0], row, i)
+            nought = s.constant(0, dtype)
+            negative, nan = s.lt(x, nought), s.ne(x, x)
+            special = getattr(s, "or")(nan, _negative_zero(radix, x))
+            made = [s.add(a, s.convert(b, COUNT)) for a, b in zip(inside, (negative, nan, special), strict=True)]
+            counts = k.carry(*made)
+    return [k.fold("add", count, width) for count in counts]
+
+
+def _negative_zero(radix: Radix, x: Value) -> Value:
+    s = radix.k.scalars
+    if x.dtype.itemsize < 4:
+        x = s.convert(x, dtypes.float32)
+    signed = dtypes.int32 if x.dtype.itemsize == 4 else dtypes.int64
+    return s.eq(s.bitcast(x, signed), s.constant(np.iinfo(signed).min, signed))
+
+
+def _goes_with(radix: Radix, row: Row, i: Any) -> Value | None:
+    """What goes with the word of an element, in 32 bits."""
+    k = radix.k
+    match radix.beside:
+        case "place":
+            return k.scalars.bitcast(k.position(i, dtypes.int32), dtypes.uint32)
+        case "element":
+            return moved(k.scalars, radix.task.element(radix.writer, radix.other, row, i))
+    return None
+
+
+def _store(radix: Radix, at: Index, word: Value, other: Value | None) -> None:
+    k, s, buffers = radix.k, radix.k.scalars, radix.buffers()
+    word = s.convert(word, buffers[0].dtype)
+    if other is not None and radix.joined:
+        shifted = s.shift_left(word, s.constant(32, word.dtype))
+        word = getattr(s, "or")(shifted, s.convert(other, word.dtype))
+    k.store(buffers[0], at, word)
+    if other is not None and not radix.joined:
+        k.store(buffers[1], at, other)
+
+
+def _fill_again(radix: Radix, stage: list[Part], row: Row, place: Index, half: Value) -> None:
+    """Write the words of the next stage, in the order that the stages before have brought about."""
+    k = radix.k
+    words, places = radix.buffers()
+    with k.loop(radix.length, kind=Kind.LANES, width=radix.writer.lanes) as i:
+        origin = k.load(places, place + half + i)
+        word = radix.task.word(radix.writer, stage, row, origin)
+        k.store(words, place + half + i, k.scalars.convert(word, words.dtype))
+
+
+# ---------------------------------------------------------------------------------------------------------- the passes
+
+
+def _digit(radix: Radix, word: Value, shift: Value) -> Value:
+    """A digit of a word, as an index."""
+    s = radix.k.scalars
+    mask = s.constant(radix.buckets - 1, word.dtype)
+    return getattr(s, "and")(s.shift_right_logical(word, shift), mask)
+
+
+def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
+    """How far the digit of a pass is from the end of its word. That of no pass leaves the word, which shifts rely on."""
+    k, dtype = radix.k, radix.buffers()[0].dtype
+    shift = Index.of(number_of_pass) * radix.digit + (32 if radix.joined else 0)
+    if isinstance(number_of_pass, int):
+        return k.constant(shift.constant, dtype)
+    return k.scalars.convert(k.position(shift), dtype)
+
+
+def _count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> None:
+    """How often each digit has each number, for all passes at once."""
+    k, passes = radix.k, radix.passes(stage)
+    table, (words, *_) = radix.writer.scratch(radix.counts), radix.buffers()
+    with k.loop(passes << radix.digit, kind=Kind.LANES, width=radix.writer.lanes) as i:
+        k.store(table, counts + i, k.constant(0, COUNT))
+    one = k.constant(1, COUNT)
+    with k.loop(radix.length) as i:
+        word = k.load(words, place + half + i)
+        for p in range(passes):
+            bucket = counts + (p << radix.digit) + _digit(radix, word, _shift(radix, stage, p))
+            k.store(table, bucket, k.compute("add", k.load(table, bucket), one))
+
+
+def _passes(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> Value:
+    """Move the words, digit by digit; gives in which half they are then."""
+    k, length = radix.k, radix.length
+    table, buffers = radix.writer.scratch(radix.counts), radix.buffers()
+    one = k.constant(1, COUNT)
+    with k.loop(radix.passes(stage), carries=[half]) as (p, (source,)):
+        own = counts + p * radix.buckets
+        shift = _shift(radix, stage, p)
+        target = k.compute("sub", k.constant(length, INT64), source)
+        # All elements are in the bucket of the first one if that has as many as there are.
+        first = _digit(radix, k.load(buffers[0], place + source), shift)
+        moves = k.compute("ne", k.load(table, own + first), k.constant(length, COUNT))
+        with k.when(moves):
+            with k.loop(radix.buckets, carries=[k.constant(0, COUNT)]) as (b, (total,)):
+                held = k.load(table, own + b)
+                k.store(table, own + b, total)
+                k.carry(k.compute("add", total, held))
+            with k.loop(length) as i:
+                numbers = [k.load(buffer, place + source + i) for buffer in buffers]
+                bucket = own + _digit(radix, numbers[0], shift)
+                at = k.load(table, bucket)
+                for buffer, moving in zip(buffers, numbers, strict=True):
+                    k.store(buffer, place + target + at, moving)
+                k.store(table, bucket, k.compute("add", at, one))
+        (half,) = k.carry(k.compute("select_n", moves, source, target))
+    return half
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def _deliver(radix: Radix, row: Row, place: Index, half: Value, specials: list[Value]) -> None:
+    """Write the results from what has been moved."""
+    k, task, s = radix.k, radix.task, radix.k.scalars
+    with k.loop(task.taken, kind=Kind.LANES, width=radix.writer.lanes) as i:
+        numbers = [k.load(buffer, place + half + i) for buffer in radix.buffers()]
+        word, other = numbers[0], numbers[-1]
+        if radix.joined:
+            other = s.convert(word, dtypes.uint32)
+            word = s.shift_right_logical(word, s.constant(32, word.dtype))
+        if radix.beside == "place":
+            task.deliver(radix.writer, row, i, other)
+            return
+        for v, source in task.results:
+            dtype = storage(v)
+            if source is task.keys[0]:
+                made = number(s, s.convert(word, stage_dtype(task.stages[0])), dtype)
+            else:
+                made = moved_back(s, other, dtype)
+            task.store(radix.writer, v, row, i, made)
+    wanted = [v for v, source in task.results if source is task.keys[0]]
+    if specials and wanted:
+        _put_back(radix, row, specials, wanted)
+
+
+def _put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
+    """Write zeros and nans once more as they are, in the order in which they stand: words do not tell -0 from 0."""
+    k, task, s = radix.k, radix.task, radix.k.scalars
+    zeros, nans, special = specials
+    one = k.constant(1, COUNT)
+    with k.when(s.ne(special, k.constant(0, COUNT))):
+        starts = [zeros, s.sub(k.constant(radix.length, COUNT), nans)]
+        with k.loop(radix.length, carries=starts) as (i, places):
+            x = task.element(radix.writer, task.keys[0], row, i)
+            following = []
+            for at, holds in zip(places, (s.eq(x, s.constant(0, x.dtype)), s.ne(x, x)), strict=True):
+                for v in wanted:
+                    task.store(radix.writer, v, row, at, x, holds)
+                following.append(s.select_n(holds, at, s.add(at, one)))
+            k.carry(*following)

@@ -1,0 +1,203 @@
+"""Elements as unsigned words whose order is the order that a sort wants.
+
+Floats: the bits, with all of them flipped for negative numbers and the sign flipped for others. Short floats are widened
+to float32 first, whose low bits are then zero and left out. Signed integers: moved up by their smallest number. A
+complex number is two words. Words are in uint32 where they fit, else in uint64; several of them are packed into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.kernel.builder import Scalars
+from weft.compiler.kernel.ir import Value
+
+_UINT = {4: dtypes.uint32, 8: dtypes.uint64}
+_SIGNED = {4: dtypes.int32, 8: dtypes.int64}
+# Bits of the mantissa of float32 that a widened float16 leaves zero; of all other short floats there are more.
+_HALF_ZEROS, _SHORT_ZEROS = 13, 16
+
+
+class Order(Enum):
+    """`ASCENDING`: nan last and equal to one another, -0 equal to 0. `DESCENDING`: the total order turned round, with
+    -0 below 0 and every nan above all numbers."""
+
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One word of an element: of which key, which half of a complex number ("" for others), and how many bits."""
+
+    key: int
+    half: str
+    bits: int
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    """How many bits the word of a real number needs."""
+    match dtypes.kind(dtype):
+        case "b":
+            return 1
+        case "f" if dtype == dtypes.float16:
+            return 32 - _HALF_ZEROS
+        case "f" if dtype.itemsize < 4:
+            return 32 - _SHORT_ZEROS
+    return dtypes.itemsize_bits(dtype)
+
+
+def stages_of(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
+    """The words of several keys, the most significant first, in groups that fit 64 bits."""
+    parts: list[Part] = []
+    for number, dtype in enumerate(keys):
+        if dtypes.kind(dtype) == "c":
+            half = dtypes.itemsize_bits(dtype) // 2
+            parts += [Part(number, "real", half), Part(number, "imag", half)]
+        else:
+            parts.append(Part(number, "", bits_of(dtype)))
+    stages: list[list[Part]] = []
+    for part in reversed(parts):
+        if stages and sum(p.bits for p in stages[0]) + part.bits <= 64:
+            stages[0].insert(0, part)
+        else:
+            stages.insert(0, [part])
+    return stages
+
+
+def stage_bits(stage: Sequence[Part]) -> int:
+    """How many bits a group of words has."""
+    return sum(part.bits for part in stage)
+
+
+def stage_dtype(stage: Sequence[Part]) -> np.dtype[Any]:
+    """The dtype of a group of words."""
+    return dtypes.uint32 if stage_bits(stage) <= 32 else dtypes.uint64
+
+
+def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], order: Order) -> Value:
+    """A group of words as one; `element` gives the element of a key."""
+    dtype = stage_dtype(stage)
+    total: Value | None = None
+    for part in stage:
+        value = element(part.key)
+        if part.half:
+            value = s.real(value) if part.half == "real" else s.imag(value)
+        one = s.convert(word(s, value, order), dtype)
+        if total is not None:
+            one = getattr(s, "or")(s.shift_left(total, s.constant(part.bits, dtype)), one)
+        total = one
+    assert total is not None
+    return total
+
+
+def word(s: Scalars, x: Value, order: Order) -> Value:
+    """A real number as a word."""
+    bits = bits_of(x.dtype)
+    match dtypes.kind(x.dtype):
+        case "b" | "u":
+            made = s.convert(x, _UINT[max(4, x.dtype.itemsize)])
+        case "i":
+            size = max(4, x.dtype.itemsize)
+            wide = s.convert(x, _SIGNED[size])
+            if bits < 8 * size:
+                wide = s.add(wide, s.constant(1 << (bits - 1), wide.dtype))
+                made = s.bitcast(wide, _UINT[size])
+            else:
+                made = s.bitcast(wide, _UINT[size])
+                made = s.xor(made, s.constant(1 << (bits - 1), made.dtype))
+        case "f":
+            made = _float_word(s, x, order)
+        case kind:
+            raise InternalError(f"There is no order of elements of kind {kind}.")
+    if order is Order.DESCENDING:
+        made = s.xor(made, s.constant((1 << bits) - 1, made.dtype))
+    return made
+
+
+def _float_word(s: Scalars, x: Value, order: Order) -> Value:
+    zeros = 0 if x.dtype.itemsize >= 4 else _HALF_ZEROS if x.dtype == dtypes.float16 else _SHORT_ZEROS
+    wide = s.convert(x, dtypes.float32) if zeros else x
+    size = wide.dtype.itemsize
+    unsigned, sign = _UINT[size], 1 << (8 * size - 1)
+    nan = s.ne(wide, wide)
+    if order is Order.ASCENDING:
+        zero = s.constant(0, wide.dtype)
+        code = s.bitcast(s.select_n(s.eq(wide, zero), wide, zero), unsigned)
+        made = s.select_n(nan, _flipped(s, code), s.constant(2 * sign - 1, unsigned))
+    else:
+        code = s.bitcast(wide, unsigned)
+        positive = getattr(s, "and")(code, s.constant(sign - 1, unsigned))
+        made = _flipped(s, s.select_n(nan, code, positive))
+    return s.shift_right_logical(made, s.constant(zeros, unsigned)) if zeros else made
+
+
+def _flipped(s: Scalars, code: Value) -> Value:
+    """All bits of a negative number flipped, the sign of others."""
+    size = code.dtype.itemsize
+    signed = s.bitcast(code, _SIGNED[size])
+    ones = s.bitcast(s.shift_right_arithmetic(signed, s.constant(8 * size - 1, signed.dtype)), code.dtype)
+    return s.xor(code, getattr(s, "or")(ones, s.constant(1 << (8 * size - 1), code.dtype)))
+
+
+def number(s: Scalars, made: Value, dtype: np.dtype[Any]) -> Value:
+    """The number of a word in ascending order: the way back. A nan comes back as some nan, -0 as 0."""
+    bits = bits_of(dtype)
+    match dtypes.kind(dtype):
+        case "b" | "u":
+            return s.convert(made, dtype)
+        case "i":
+            size = made.dtype.itemsize
+            if bits < 8 * size:
+                signed = s.bitcast(made, _SIGNED[size])
+                return s.convert(s.sub(signed, s.constant(1 << (bits - 1), signed.dtype)), dtype)
+            return s.bitcast(s.xor(made, s.constant(1 << (bits - 1), made.dtype)), dtype)
+    size = made.dtype.itemsize
+    if bits < 8 * size:
+        made = s.shift_left(made, s.constant(8 * size - bits, made.dtype))
+    signed = s.bitcast(made, _SIGNED[size])
+    ones = s.bitcast(s.shift_right_arithmetic(signed, s.constant(8 * size - 1, signed.dtype)), made.dtype)
+    flips = getattr(s, "or")(getattr(s, "not")(ones), s.constant(1 << (8 * size - 1), made.dtype))
+    code = s.xor(made, flips)
+    if bits < 8 * size:
+        # What was left out of a word is zero in every number.
+        code = getattr(s, "and")(code, s.constant((1 << 8 * size) - (1 << (8 * size - bits)), code.dtype))
+    return s.convert(s.bitcast(code, _FLOAT[size]), dtype)
+
+
+_FLOAT = {4: dtypes.float32, 8: dtypes.float64}
+
+
+# ------------------------------------------------------------------------------------------- elements that are moved
+
+
+def fits_word(dtype: np.dtype[Any]) -> bool:
+    """Whether an element can be moved as 32 bits."""
+    return dtypes.kind(dtype) in ("b", "i", "u", "f") and dtype.itemsize <= 4
+
+
+def moved(s: Scalars, x: Value) -> Value:
+    """An element as 32 bits."""
+    match dtypes.kind(x.dtype):
+        case "f":
+            return s.bitcast(s.convert(x, dtypes.float32), dtypes.uint32)
+        case "i":
+            return s.bitcast(s.convert(x, dtypes.int32), dtypes.uint32)
+    return s.convert(x, dtypes.uint32)
+
+
+def moved_back(s: Scalars, bits: Value, dtype: np.dtype[Any]) -> Value:
+    """The element of 32 bits."""
+    match dtypes.kind(dtype):
+        case "f":
+            return s.convert(s.bitcast(bits, dtypes.float32), dtype)
+        case "i":
+            return s.convert(s.bitcast(bits, dtypes.int32), dtype)
+    return s.convert(bits, dtype)

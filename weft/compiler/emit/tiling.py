@@ -1,0 +1,258 @@
+"""Which loops a sum of products gets: the axis of lanes, the tile that is kept in registers, what is copied before.
+
+A plan is chosen by a count of cycles from shapes and strides alone, so that equal programs have equal code:
+
+- lanes along a free axis: a tile of `height` places along a second free axis by `width` lanes is summed in registers;
+- lanes along a depth axis: a tile of places along up to two free axes, each sum folded from lanes in the end.
+
+A factor that would be gathered, or computed, again and again is first copied to scratch memory in the order in which
+it is read. Where few results have long sums, the depth is cut: into parts, which threads sum on their own, and into
+chunks of which the factors stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_dtype
+
+# Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
+GATHER_LANE = 1.2
+SCATTER_LANE = 2.0
+LOAD = 0.1  # that much of a load is not hidden behind sums
+STREAM = 0.5  # more for a vector that comes from the second cache
+FIRST_CACHE = 32 << 10
+# Elements: rows of a tile that are near share pages; those that are far apart meet in few places of a cache.
+NEAR, FAR = 1 << 9, 1 << 12
+SECOND_CACHE = 256 << 10
+# Loops over threads should have about as many turns, and work to share (in multiplications) is at least so much.
+TURNS = 16
+SHARED_WORK = 1 << 20
+HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+# Vectors of other lengths are widened to powers of two by LLVM, with lanes that nobody needs.
+VECTORS = (1, 2, 4, 8, 16)
+# Depth loops at least this many times a register long can have lanes along them.
+DOT_DEPTH = 1
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the depth is cut. Parts are `length` long along the first depth axis; chunks run over the axes before
+    `axis` one by one, and over `axis` by `chunk` places."""
+
+    parts: int
+    length: int
+    axis: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The loops of a sum of products. `lanes` is None for sums of scalars."""
+
+    lanes: Axis | None
+    width: int
+    tiles: tuple[tuple[Axis, int], ...]
+    packed: tuple[bool, bool]
+    depth: tuple[Axis, ...]
+    folded: bool = False
+    cut: Cut | None = None
+    cycles: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What tiles are made for."""
+
+    vector_bytes: int
+
+    @property
+    def masks(self) -> bool:
+        """Whether some lanes of any vector can be left out for nothing."""
+        return self.vector_bytes >= 64
+
+    def lanes(self, dtype: np.dtype[object]) -> int:
+        """How many numbers one register holds."""
+        size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
+        return max(1, self.vector_bytes // size)
+
+    def accumulators(self, dtype: np.dtype[object]) -> int:
+        """How many registers there are for sums, with some left for factors."""
+        most = 24 if self.vector_bytes >= 64 else 12
+        return most // 2 if dtypes.kind(dtype) == "c" else most
+
+
+def plan(products: Products, left: Access, right: Access, vector_bytes: int) -> Plan:
+    """The best plan."""
+    machine = Machine(vector_bytes)
+    depth = tuple(sorted(products.depth, key=lambda a: -(left.stride(a) + right.stride(a))))
+    chooser = _Chooser(products, (left, right), machine, depth)
+    best = min(chooser.candidates(), key=lambda p: p.cycles)
+    return replace(best, cut=chooser.cut(best))
+
+
+class _Chooser:
+    """Counts the cycles of plans."""
+
+    def __init__(
+        self, products: Products, factors: tuple[Access, Access], machine: Machine, depth: tuple[Axis, ...]
+    ) -> None:
+        self.products, self.factors, self.machine, self.depth = products, factors, machine, depth
+        self.dtype = sum_dtype(products.compute)
+        self.lanes = machine.lanes(self.dtype)
+        self.result = products.result_strides()
+        self.terms = product_of(a.size for a in depth)
+        self.sums = product_of(a.size for a in products.free)
+
+    def candidates(self) -> Iterator[Plan]:
+        """Plans for every axis that lanes could run along."""
+        yield self.scalar()
+        for axis in self.products.free:
+            if axis.size > 1:
+                yield from self.along_free(axis)
+        for axis in self.depth:
+            if axis.size >= DOT_DEPTH * self.lanes:
+                yield self.along_depth(axis)
+
+    def scalar(self) -> Plan:
+        """One number at a time: for what is too small for anything else."""
+        cycles = self.sums * (self.terms * 4.0 + 4.0)
+        return Plan(None, 1, (), (False, False), self.depth, cycles=cycles)
+
+    # -- factors ---------------------------------------------------------------------------------------------------
+
+    def copying(self, factor: Access, repeats: float, vector: bool, strided: bool) -> tuple[bool, float]:
+        """Whether to copy a factor first, and the cycles of that and of reading it otherwise than from a vector.
+
+        `repeats` is how often each element is asked for in the loops.
+        """
+        elements = factor.elements(self.products.axes)
+        lanes = self.lanes if vector else 1
+        again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
+        once = (factor.work + 2) / self.lanes + (GATHER_LANE if strided or not vector else 0.0)
+        direct, copied = again * elements * repeats, once * elements + 200.0
+        return (True, copied) if copied < direct else (False, direct)
+
+    # -- lanes along a free axis -------------------------------------------------------------------------------------
+
+    def along_free(self, axis: Axis) -> Iterator[Plan]:
+        others = [a for a in self.products.free if a is not axis and a.size > 1]
+        for tile in others or [None]:
+            yield self.tiled(axis, tile)
+
+    def tiled(self, axis: Axis, tile: Axis | None) -> Plan:
+        """The best tile for two axes."""
+        best: Plan | None = None
+        budget = self.machine.accumulators(self.dtype)
+        needed = -(-axis.size // self.lanes)
+        rest = self.sums // (axis.size * (tile.size if tile else 1))
+        wide = [f.stride(axis) != 0 for f in self.factors]
+        per_row = [tile is not None and f.stride(tile) != 0 for f in self.factors]
+        apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
+        spread = 1.1 if apart > FAR else 1.02 if apart > NEAR else 1.0
+        store = 1.0 if self.result[axis] == 1 else SCATTER_LANE * self.lanes
+        for height in HEIGHTS if tile else (1,):
+            if tile and height > tile.size:
+                break
+            for vectors in VECTORS:
+                if height * vectors > budget or vectors >= 2 * needed > 1:
+                    break
+                step = self.step(height, vectors, wide, per_row)
+                streams = self.terms * vectors * self.machine.vector_bytes > FIRST_CACHE
+                step += STREAM * vectors if streams else 0.0
+                whole, left_over = divmod(tile.size if tile else 1, height)
+                ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
+                one = whole * step + ends
+                panels = -(-needed // vectors)
+                cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * 10.0)
+                cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
+                cycles *= (1.05 if left_over else 1.0) * spread
+                cycles *= 1.1 if needed % vectors else 1.0
+                packed = []
+                for factor, vector, row in zip(self.factors, wide, per_row, strict=True):
+                    asked = product_of(a.size for a in self.products.free if not factor.stride(a))
+                    asked /= (1 if row else height) * (1 if vector else vectors * self.lanes)
+                    copy, extra = self.copying(factor, max(asked, 1.0), vector, factor.stride(axis) > 1)
+                    packed.append(copy)
+                    cycles += extra
+                if best is None or cycles < best.cycles:
+                    tiles = ((tile, height),) if tile is not None else ()
+                    width = vectors * self.lanes
+                    width = width if self.machine.masks else min(width, axis.size)
+                    best = Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
+        assert best is not None
+        return best
+
+    def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
+        """Cycles of one turn of the innermost loop: fused sums, loads, or all instructions together."""
+        loads = sum((vectors if w else 1) * (height if r else 1) for w, r in zip(wide, per_row, strict=True))
+        sums = height * vectors
+        scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
+        return max(scale * max(sums, 8) / 2, (scale * sums + loads + 3) / 4.5) + loads * LOAD
+
+    # -- lanes along the depth ---------------------------------------------------------------------------------------
+
+    def along_depth(self, axis: Axis) -> Plan:
+        """Sums of lanes, for a tile of places along an axis of the left factor and one of the right."""
+        tiles: list[tuple[Axis, int]] = []
+        heights = []
+        for mine, other in (self.factors, self.factors[::-1]):
+            own = [a for a in self.products.free if mine.stride(a) and not other.stride(a) and a.size > 1]
+            best = max(own, key=lambda a: a.size, default=None)
+            height = next(h for h in (4, 3, 2, 1) if best is None or best.size % h == 0) if best else 1
+            heights.append(height)
+            if best is not None and height > 1:
+                tiles.append((best, height))
+        sums = product_of(heights)
+        registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= 16 and r * self.lanes <= axis.size))
+        turns = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
+        scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
+        step = max(scale * max(sums * registers, 8) / 2, sum(heights) * registers / 2)
+        fold = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
+        cycles = self.sums / sums * (turns * step + fold + 10.0)
+        packed = []
+        for factor, height in zip(self.factors, heights[::-1], strict=True):
+            asked = product_of(a.size for a in self.products.free if not factor.stride(a)) / height
+            copy, extra = self.copying(factor, max(asked, 1.0), True, factor.stride(axis) > 1)
+            packed.append(copy)
+            cycles += extra
+        width = 1 << int(np.log2(registers * self.lanes))
+        depth = (*(a for a in self.depth if a is not axis), axis)
+        return Plan(axis, width, tuple(tiles), (packed[0], packed[1]), depth, folded=True, cycles=cycles)
+
+    # -- cutting the depth -------------------------------------------------------------------------------------------
+
+    def cut(self, best: Plan) -> Cut | None:
+        """Cut the depth where threads would have too little to share, or where factors leave the cache."""
+        if not best.depth or self.terms * self.sums < SHARED_WORK or best.lanes is None or not self.products.whole:
+            return None
+        size = self.dtype.itemsize
+        turns = self.sums / product_of(h for _, h in best.tiles)
+        turns = turns if best.folded else turns / best.width
+        first = best.depth[0]
+        few = turns < 4
+        far = not best.folded and self.terms * best.width * size > SECOND_CACHE and turns > 1
+        if not few and not far:
+            return None
+        parts = 1
+        if turns < TURNS or (far and self.sums * size <= SECOND_CACHE):
+            least = best.width * 4 if best.folded and best.lanes is first else 1
+            parts = max(1, min(TURNS // 2, first.size // least))
+        length = -(-first.size // parts)
+        if best.folded and best.lanes is first:
+            length = -(-length // best.width) * best.width
+        parts = -(-first.size // length)
+        if not far:
+            return Cut(parts, length, 0, length) if parts > 1 else None
+        inside, position = 1, len(best.depth) - 1
+        while position > 0 and inside * best.depth[position].size * best.width * size <= FIRST_CACHE:
+            inside *= best.depth[position].size
+            position -= 1
+        whole = length if position == 0 else best.depth[position].size
+        chunk = max(1, min(whole, FIRST_CACHE // (inside * best.width * size)))
+        chunk = -(-whole // -(-whole // chunk))
+        return Cut(parts, length, position, chunk)

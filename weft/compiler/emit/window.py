@@ -1,0 +1,240 @@
+"""The window emitter. Heroes: folds over sliding windows, and choosing an element of each window.
+
+A fold visits every window and its taps. Choosing goes through the taps with the element chosen so far. What adds to the
+chosen elements is done in two kernels: the first writes which element each window has chosen, the second visits every
+element and adds what the windows that chose it bring, in the order of the windows. So no two threads or lanes write to
+one place, and sums have one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.scalar_program import run_on_scalars
+from weft.compiler.emit.values import row_major
+from weft.compiler.emit.window_loops import At, fold_taps, visit
+from weft.compiler.emit.window_taps import transposed
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Value
+from weft.ir.jaxpr import Literal
+from weft.ops.convolution_shapes import Window
+from weft.ops.window import (
+    WINDOW_PARAMETERS,
+    WindowFold,
+    geometry,
+    reduce_window_max,
+    reduce_window_min,
+    reduce_window_sum,
+    select_and_gather_add,
+    select_and_scatter,
+    select_and_scatter_add,
+)
+
+BOOL, NUMBER = dtypes.bool_, dtypes.int32
+FOLDS = {reduce_window_sum: "add", reduce_window_max: "max", reduce_window_min: "min"}
+# Whether the element chosen so far stays, given it and the next one.
+Keeps = Callable[[Value, Value], Value]
+
+
+def emit_window(fusion: Fusion) -> Emission:
+    """The kernels of a program with one fold over windows, or one choice in windows, and pointwise work after it."""
+    hero = fusion.hero
+    assert hero is not None
+    card = hero.primitive
+    if any(0 in v.aval.shape for v in fusion.program.outvars):  # type: ignore[attr-defined]
+        return fusion.finish()
+    if isinstance(card, WindowFold):
+        _emit_fold(fusion, windows_of(hero, hero.invars[0]))
+    elif card is select_and_gather_add:
+        _emit_chosen(fusion, windows_of(hero, hero.invars[1]))
+    elif card is select_and_scatter_add:
+        _emit_scattered(fusion, windows_of(hero, hero.invars[1]), *hero.invars)
+    elif card is select_and_scatter:
+        operand, source, initial = hero.invars
+        _emit_scattered(fusion, windows_of(hero, operand), source, operand, initial)
+    else:
+        raise InternalError(f"`{card.name}` is no window.")
+    return fusion.finish()
+
+
+def windows_of(hero: Any, operand: Any) -> list[Window]:
+    """The windows over an operand of the hero."""
+    params = {key: hero.params[key] for key in WINDOW_PARAMETERS if key in hero.params}
+    return geometry(operand.aval.shape, **params)
+
+
+def element(writer: Writer, atom: Any, place: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
+    """An element of an operand of the hero; `otherwise` where the condition does not hold."""
+    if isinstance(atom, Literal):
+        return writer.literal(atom)
+    k, dtype = writer.k, storage(atom)
+    rest = None if taken is None else k.constant(otherwise, dtype)
+    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(place)), taken, rest)  # type: ignore[attr-defined]
+
+
+def store_at(writer: Writer, at: At, value: Value) -> None:
+    """Write the results at a window (an element) for which the hero gives a value."""
+    hero = writer.fusion.hero
+    assert hero is not None
+    (result,) = hero.outvars
+    index = tuple(i for i, d in zip(at.index, result.aval.shape, strict=True) if d != 1)  # type: ignore[attr-defined]
+    writer.values.overrides[result] = value
+    writer.store_results(index)
+    del writer.values.overrides[result]
+
+
+# --------------------------------------------------------------------------------------------------------------- folds
+
+
+def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
+    hero = fusion.hero
+    assert hero is not None
+    card: Any = hero.primitive
+    (operand,) = hero.invars
+    writer = fusion.writer("window")
+    k, exact = writer.k, storage(operand)
+    wide, neutral = dtypes.accumulation_dtype(exact), card.initial(exact)
+    start = k.constant(card.initial(wide), wide)
+    elements = prod(int(w.window) for w in windows)  # type: ignore[arg-type]
+    if FOLDS[card] == "add" and dtypes.kind(wide) in "fc":
+        # Nothing changes by adding -0; by adding 0, -0 does.
+        negative = k.constant(-np.zeros((), wide), wide)
+    else:
+        negative = start
+
+    def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
+        value = element(writer, operand, at.place(tap), at.taken(k, tap), neutral)
+        value = k.scalars.convert(value, wide)
+        # A window that begins with an element is that element so far.
+        return [value if now[0] is negative else k.compute(FOLDS[card], now[0], value)]
+
+    def body(at: At) -> None:
+        # What lies between the elements of a spread operand adds 0.
+        begin = negative if at.count == elements else start
+        (total,) = fold_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
+        store_at(writer, at, k.scalars.convert(total, exact))
+
+    visit(k, windows, writer.lanes, body)
+
+
+# -------------------------------------------------------------------------------------------------------------- choice
+
+
+def keeps_of(k: KernelBuilder, hero: Any) -> Keeps:
+    """How the hero chooses."""
+    if hero.primitive is select_and_scatter:
+        program = hero.params["select_jaxpr"]
+        return lambda a, b: run_on_scalars(k, program, [a, b])[0]
+    return lambda a, b: k.compute(hero.params["select_prim"].name, a, b)
+
+
+def choose(
+    writer: Writer, at: At, operand: Any, keeps: Keeps, brings: Callable[[Sequence[Index], Value | None], Value], none: Value
+) -> tuple[Value, Value]:
+    """Go through a window: whether it has an element, and what the chosen one brings (`none` if there is none)."""
+    k = writer.k
+    dtype = storage(operand)
+    no, yes = k.constant(False, BOOL), k.constant(True, BOOL)
+
+    def step(now: Sequence[Value], tap: Sequence[Index]) -> list[Value]:
+        found, best, brought = now
+        taken = at.taken(k, tap)
+        value, bringing = element(writer, operand, at.place(tap), taken, np.zeros((), dtype)), brings(tap, taken)
+        if found is no:
+            # The first one is chosen if it is there; if not, it does not matter what stands for it.
+            return [yes if taken is None else taken, value, bringing]
+        moves = k.compute("not", keeps(best, value))
+        if found is not yes:
+            moves = k.compute("or", moves, k.compute("not", found))
+        if taken is not None:
+            moves = k.compute("and", moves, taken)
+        chosen = [k.compute("select_n", moves, a, b) for a, b in ((best, value), (brought, bringing))]
+        if found is not yes:
+            found = yes if taken is None else k.compute("or", found, taken)
+        return [found, *chosen]
+
+    start = [no, k.constant(0, dtype), none]
+    found, _, brought = fold_taps(k, at, start, step)
+    return found, brought if found is yes else k.compute("select_n", found, none, brought)
+
+
+def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
+    """What stands in one operand where the element chosen in the other is."""
+    hero = fusion.hero
+    assert hero is not None
+    tangents, operand = hero.invars
+    writer = fusion.writer("window_choice")
+    k = writer.k
+    zero = np.zeros((), storage(tangents))
+
+    def body(at: At) -> None:
+        def brings(tap: Sequence[Index], taken: Value | None) -> Value:
+            return element(writer, tangents, at.place(tap), taken, zero)
+
+        _, brought = choose(writer, at, operand, keeps_of(k, hero), brings, k.constant(zero, zero.dtype))
+        store_at(writer, at, brought)
+
+    visit(k, windows, writer.lanes, body)
+
+
+# ------------------------------------------------------------------------------------------------ adding to the chosen
+
+
+def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand: Any, initial: Any = None) -> None:
+    """Bring each source element to the place of the element that its window chose."""
+    hero = fusion.hero
+    assert hero is not None
+    sizes = [int(w.window) for w in windows]  # type: ignore[arg-type]
+    counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    # Which element of its window each window chose: -1 for none.
+    kept = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else NUMBER
+    scratch = fusion.new_scratch(kept, prod(counts))
+    if prod(counts):
+        _write_choices(fusion, windows, operand, scratch, kept)
+
+    writer = fusion.writer("window_scatter")
+    k, exact = writer.k, storage(source)
+    wide = exact if initial is not None else dtypes.accumulation_dtype(exact)
+    none = k.constant(-1, kept)
+
+    def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
+        taken, place = at.taken(k, tap), at.place(tap)
+        choices = writer.scratch_input(scratch)
+        choice = k.load(choices, row_major(counts, place), taken, None if taken is None else none)
+        own = [Index(size - 1) - i for size, i in zip(sizes, at.elements(tap), strict=True)]
+        hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), NUMBER), kept))
+        value = k.scalars.convert(element(writer, source, place, hit, np.zeros((), exact)), wide)
+        if initial is None:
+            return [k.compute("add", now[0], value)]
+        (changed,) = run_on_scalars(k, hero.params["scatter_jaxpr"], [now[0], value])
+        return [k.compute("select_n", hit, now[0], changed)]
+
+    def body(at: At) -> None:
+        start = k.constant(0, wide) if initial is None else writer.values.at(initial, ())
+        (total,) = fold_taps(k, at, [start], lambda now, tap: step(now, tap, at))
+        store_at(writer, at, k.scalars.convert(total, exact))
+
+    visit(k, [transposed(w) for w in windows], writer.lanes, body)
+
+
+def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch: int, kept: Any) -> None:
+    sizes = [int(w.window) for w in windows]  # type: ignore[arg-type]
+    counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    writer = fusion.writer("window_choices")
+    k = writer.k
+
+    def body(at: At) -> None:
+        def brings(tap: Sequence[Index], taken: Value | None) -> Value:
+            return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), NUMBER), kept)
+
+        _, number = choose(writer, at, operand, keeps_of(k, fusion.hero), brings, k.constant(-1, kept))
+        k.store(writer.scratch(scratch), row_major(counts, at.index), number)
+
+    visit(k, windows, writer.lanes, body)

@@ -1,0 +1,11 @@
+"""Equations that are calls of libraries: large products by BLAS, matrix factorisations by LAPACK, the rest by NumPy.
+
+`plan(equation)` says what to call, with which numbers and how much scratch memory; `address(name)` compiles a routine
+when it is first asked for and gives its address. `docs/design/library.md` tells how the parts work together.
+"""
+
+from weft.compiler.library.calls import Call
+from weft.compiler.library.planning import plan
+from weft.compiler.library.routines import address
+
+__all__ = ["Call", "address", "plan"]

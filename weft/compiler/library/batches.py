@@ -1,0 +1,99 @@
+"""Plans for routines over batches of matrices: their numbers, scratch memory and tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.library import capsules
+from weft.compiler.library.calls import Call, arrays_of
+from weft.compiler.library.writer import LETTERS, Family, symbol
+from weft.ir.jaxpr import Equation
+
+# A tile is worth its way to another thread from this many operations on, a hundred microseconds or so.
+LEAST_WORK = 1 << 19
+# More tiles than threads, so that none waits long for the last one.
+MOST_TILES = 64
+# Each tile has scratch memory of its own; all of it together is at most this large, if there are to be several tiles.
+MOST_SCRATCH = 1 << 28
+ALIGNMENT = 64
+# LAPACK counts with 32 bits.
+MOST = (1 << 31) - 1
+
+
+class TooLarge(Exception):
+    """A size that LAPACK cannot count; NumPy has another library, that can."""
+
+
+def batched(
+    family: Family,
+    equation: Equation,
+    fields: Mapping[str, int],
+    scratch: Mapping[str, int] | None = None,
+    *,
+    work: float,
+    core: int = 2,
+    parts: int = 1,
+    in_place: Sequence[tuple[int, int]] = (),
+    dtype: Any = None,
+) -> Call:
+    """A call for every matrix of a batch: `core` dimensions of the first operand are the matrix, those before it the
+    batch. `scratch` are bytes for one item, `work` are its operations; a matrix is worked on in `parts` items. The
+    routine is that for `dtype`, by default the first operand's."""
+    types = [*arrays_of(equation.invars), *arrays_of(equation.outvars)]
+    lead = len(types[0].shape) - core
+    matrices = math.prod(types[0].shape[:lead])
+    # Buffers are never empty, and each begins a line of its own.
+    sizes = [max(1, -(-(scratch or {})[name] // ALIGNMENT)) * ALIGNMENT for name in family.scratch]
+    check_sizes(*fields.values(), *(s for t in types for s in t.shape))
+    items = matrices * parts
+    wanted = min(items, MOST_TILES, int(items * work) // LEAST_WORK, MOST_SCRATCH // max(sum(sizes), 1))
+    per_tile = -(-items // max(wanted, 1))
+    tiles = -(-items // per_tile)
+    strides = [t.member(lead).bytes for t in types]
+    numbers = (matrices, tiles, per_tile, parts, *strides, *sizes, *(fields[name] for name in family.fields))
+    return Call(
+        routine=family.routine(dtype or types[0].dtype, tiles > 1),
+        numbers=numbers,
+        scratch=tuple(size * tiles for size in sizes),
+        in_place=tuple(in_place),
+        tiles=tiles if tiles > 1 else 0,
+    )
+
+
+def check_sizes(*sizes: int) -> None:
+    """Raise unless LAPACK can count so far."""
+    if max(sizes) > MOST:
+        raise TooLarge
+
+
+class Work:
+    """The work space that a function of LAPACK asks for, found out by calling it with a size of -1."""
+
+    def __init__(self, dtype: Any, name: str) -> None:
+        self.dtype = np.dtype(dtype)
+        self.real = np.dtype(np.float32 if self.dtype in (np.float32, np.complex64) else np.float64)
+        self.symbol = symbol("lapack", name, LETTERS[self.dtype])
+        self.some = np.zeros(4, self.dtype)
+
+    def ask(self, *arguments: str | int | np.ndarray | None, answers: Sequence[np.ndarray]) -> list[int]:
+        """The sizes that are left in `answers`, which are among the arguments; the status is not among them."""
+        check_sizes(*(a for a in arguments if isinstance(a, int)))
+        sizes = capsules.query(self.symbol, *arguments, np.zeros(1, np.int32), answers=answers)
+        check_sizes(*sizes)
+        return sizes
+
+    def numbers(self) -> np.ndarray:
+        """Room for an answer in the dtype."""
+        return np.zeros(1, self.dtype)
+
+    def reals(self) -> np.ndarray:
+        """Room for an answer in the dtype of the parts."""
+        return np.zeros(1, self.real)
+
+    def integers(self) -> np.ndarray:
+        """Room for an answer in 32 bits."""
+        return np.zeros(1, np.int32)

@@ -1,0 +1,184 @@
+"""Cholesky, LU and QR factorisations.
+
+Our matrices are stored by rows and LAPACK's by columns. What is read by columns is the transposed matrix: for Cholesky
+that is as good. For the others the matrix is transposed on the way in and its factors on the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.library.batches import Work, batched
+from weft.compiler.library.calls import Call, arrays_of
+from weft.compiler.library.writer import Writer, family
+from weft.compiler.target.llvm import Value, constant, i32, i64
+from weft.ir.jaxpr import Equation
+
+# ------------------------------------------------------------------------------------------------------------ Cholesky
+
+
+@family("cholesky", operands=1, results=1, fields=["size"])
+def cholesky(w: Writer) -> None:
+    """L of x = L Lᴴ. By columns x is its own conjugate, and U of Uᴴ U = conj(x) is, by rows, L."""
+    f, (x,), (out,) = w.f, w.operands, w.results
+    size = w["size"]
+    total = f.mul(size, size)
+    w.copy(out, x, total)
+    failed = w.lapack("potrf", "U", size, out, size)
+    with f.when(failed, unlikely=True):
+        w.fill_nan(out, total)
+    with f.loop(constant(0, i64), size) as row:
+        following = f.add(row, constant(1, i64))
+        w.clear(w.at(out, f.add(f.mul(row, size), following)), f.sub(size, following))
+
+
+def plan_cholesky(equation: Equation) -> Call:
+    size = arrays_of(equation.invars)[0].shape[-1]
+    return batched(cholesky, equation, {"size": size}, work=size**3 / 3, in_place=[(0, 0)])
+
+
+# ------------------------------------------------------------------------------------------------------------------ LU
+
+
+@family("lu", operands=1, results=3, scratch=["matrix"], fields=["rows", "columns", "smaller"])
+def lu(w: Writer) -> None:
+    """L and U in one matrix, the exchanges of rows, and the permutation that these amount to."""
+    (x,), (out, pivots, permutation) = w.operands, w.results
+    rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
+    w.transpose(matrix, rows, x, columns, rows, columns)
+    w.lapack("getrf", rows, columns, matrix, rows, pivots)  # a zero pivot is no failure
+    w.transpose(out, columns, matrix, rows, columns, rows)
+    w.count_from_zero(pivots, w["smaller"])
+    write_permutation(w, pivots, w["smaller"], permutation, rows)
+
+
+def plan_lu(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    rows, columns = x.shape[-2:]
+    fields = {"rows": rows, "columns": columns, "smaller": min(rows, columns)}
+    scratch = {"matrix": rows * columns * x.dtype.itemsize}
+    work = rows * columns * min(rows, columns)
+    return batched(lu, equation, fields, scratch, work=work, in_place=[(0, 0)])
+
+
+def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value, size: Value) -> None:
+    """The order of rows after exchanging row i with row pivots[i] for each i in turn.
+
+    Negative numbers count from the end; an exchange with a row that does not exist does nothing.
+    """
+    f = w.f
+    with f.loop(constant(0, i64), size) as n:
+        f.store(f.trunc(n, i32), f.offset(permutation, i32, n), 4)
+    with f.loop(constant(0, i64), count) as n:
+        given = f.sext(f.load(i32, f.offset(pivots, i32, n), 4), i64)
+        other = f.select(f.icmp("slt", given, constant(0, i64)), f.add(given, size), given)
+        with f.when(f.icmp("ult", other, size)):
+            here, there = f.offset(permutation, i32, n), f.offset(permutation, i32, other)
+            first, second = f.load(i32, here, 4), f.load(i32, there, 4)
+            f.store(second, here, 4)
+            f.store(first, there, 4)
+
+
+@family("permutation", operands=1, results=1, fields=["count", "size"])
+def permutation(w: Writer) -> None:
+    """The permutation that exchanges of rows amount to. There are no numbers in it, so any dtype will do."""
+    write_permutation(w, w.operands[0], w["count"], w.results[0], w["size"])
+
+
+def plan_permutation(equation: Equation) -> Call:
+    (pivots,), (order,) = arrays_of(equation.invars), arrays_of(equation.outvars)
+    count, size = pivots.shape[-1], order.shape[-1]
+    fields = {"count": count, "size": size}
+    return batched(permutation, equation, fields, work=2 * (count + size), core=1, dtype=np.dtype(np.float32))
+
+
+# ------------------------------------------------------------------------------------------------------------------ QR
+
+
+def write_qr(w: Writer, pivoting: bool) -> None:
+    """R first, as what is on and above the diagonal; then Q in its place."""
+    f, (x,), (q, r, *order) = w.f, w.operands, w.results
+    rows, columns, inner, smaller = w["rows"], w["columns"], w["inner"], w["smaller"]
+    matrix, factors, work = w.scratch["matrix"], w.scratch["factors"], w.scratch["work"]
+    w.transpose(matrix, rows, x, columns, rows, columns)
+    if pivoting:
+        w.clear(order[0], columns, size=4)  # no column has its place already
+        rest = [w.scratch["reals"]] if w.number.is_complex else []
+        w.lapack("geqp3", rows, columns, matrix, rows, order[0], factors, work, w["work size"], *rest)
+        w.count_from_zero(order[0], columns)
+    else:
+        w.lapack("geqrf", rows, columns, matrix, rows, factors, work, w["work size"])
+    w.transpose(r, columns, matrix, rows, columns, inner)
+    with f.loop(constant(0, i64), inner) as row:
+        w.clear(w.at(r, f.mul(row, columns)), f.smin(row, columns))
+    w.lapack("orgqr", rows, inner, smaller, matrix, rows, factors, work, w["work size"])
+    w.transpose(q, inner, matrix, rows, inner, rows)
+
+
+_QR: dict[str, Any] = {
+    "scratch": ["matrix", "factors", "work"],
+    "fields": ["rows", "columns", "inner", "smaller", "work size"],
+}
+_PIVOTED = {**_QR, "scratch": [*_QR["scratch"], "reals"]}
+
+
+@family("qr", operands=1, results=2, **_QR)
+def qr(w: Writer) -> None:
+    """Q with orthonormal columns and the triangular R, x = Q R."""
+    write_qr(w, pivoting=False)
+
+
+@family("qr_pivoted", operands=1, results=3, **_PIVOTED)
+def qr_pivoted(w: Writer) -> None:
+    """Q, R and the order of columns, x[:, order] = Q R."""
+    write_qr(w, pivoting=True)
+
+
+def plan_qr(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    results = arrays_of(equation.outvars)
+    pivoting = equation.params["pivoting"]
+    rows, columns = x.shape[-2:]
+    inner, smaller = results[0].shape[-1], min(rows, columns)
+    factor, multiply = Work(x.dtype, "geqp3" if pivoting else "geqrf"), Work(x.dtype, "orgqr")
+    answer = factor.numbers()
+    some = factor.some
+    order = [some] if pivoting else []
+    rest = [factor.reals()] if pivoting and x.dtype.kind == "c" else []
+    first = factor.ask(rows, columns, some, rows, *order, some, answer, -1, *rest, answers=[answer])
+    second = multiply.ask(rows, inner, smaller, some, rows, some, answer, -1, answers=[answer])
+    size, bytes = max(first[0], second[0]), x.dtype.itemsize
+    fields = {"rows": rows, "columns": columns, "inner": inner, "smaller": smaller, "work size": size}
+    scratch = {
+        "matrix": rows * max(columns, inner) * bytes,
+        "factors": smaller * bytes,
+        "work": size * bytes,
+        "reals": 2 * columns * bytes,
+    }
+    same = [(0, n) for n, t in enumerate(results[:2]) if t.shape == x.shape]
+    made = qr_pivoted if pivoting else qr
+    return batched(made, equation, fields, scratch, work=4 * rows * columns * smaller, in_place=same)
+
+
+@family("geqrf", operands=1, results=2, scratch=["matrix", "work"], fields=["rows", "columns", "work size"])
+def geqrf(w: Writer) -> None:
+    """R, with the reflectors below its diagonal, and the reflectors' factors."""
+    (x,), (out, factors) = w.operands, w.results
+    rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
+    w.transpose(matrix, rows, x, columns, rows, columns)
+    w.lapack("geqrf", rows, columns, matrix, rows, factors, w.scratch["work"], w["work size"])
+    w.transpose(out, columns, matrix, rows, columns, rows)
+
+
+def plan_geqrf(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    rows, columns = x.shape[-2:]
+    asked = Work(x.dtype, "geqrf")
+    answer = asked.numbers()
+    (size,) = asked.ask(rows, columns, asked.some, rows, asked.some, answer, -1, answers=[answer])
+    fields = {"rows": rows, "columns": columns, "work size": size}
+    scratch = {"matrix": rows * columns * x.dtype.itemsize, "work": size * x.dtype.itemsize}
+    work = 2 * rows * columns * min(rows, columns)
+    return batched(geqrf, equation, fields, scratch, work=work, in_place=[(0, 0)])

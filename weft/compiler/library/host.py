@@ -1,0 +1,47 @@
+"""Calls that are Python functions: transforms by NumPy's code for them, and whatever has no routine, by its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.library.calls import HOST, Call, arrays_of
+from weft.ir.interpreter import run_equation
+from weft.ir.jaxpr import Equation
+from weft.ops.fft import FftType
+
+_TRANSFORMS: dict[FftType, Callable[..., Any]] = {
+    FftType.FFT: np.fft.fftn,
+    FftType.IFFT: np.fft.ifftn,
+    FftType.RFFT: np.fft.rfftn,
+    FftType.IRFFT: np.fft.irfftn,
+}
+
+
+def plan_fft(equation: Equation) -> Call:
+    """A transform, written to where its result belongs."""
+    kind, lengths = FftType(equation.params["fft_type"]), equation.params["fft_lengths"]
+    axes = tuple(range(-len(lengths), 0))
+    transform = _TRANSFORMS[kind]
+
+    def host(x: np.ndarray, *, out: Sequence[np.ndarray]) -> None:
+        with np.errstate(all="ignore"):
+            transform(x, s=lengths, axes=axes, out=out[0])
+
+    (x,) = arrays_of(equation.invars)
+    if not x.size or 0 in lengths:
+        return plan_evaluation(equation)
+    return Call(routine=HOST, host=host)
+
+
+def plan_evaluation(equation: Equation) -> Call:
+    """The meaning of the operation on NumPy arrays; its errors name the line of the equation."""
+
+    def host(*operands: Any, out: Sequence[np.ndarray]) -> None:
+        with np.errstate(all="ignore"):
+            for target, result in zip(out, run_equation(equation, operands), strict=True):
+                target[...] = result
+
+    return Call(routine=HOST, host=host)

@@ -1,0 +1,103 @@
+"""Functions that routines share: transposing copies, and looking for numbers that are not finite.
+
+Each is a module of its own, compiled when a routine that calls it is first linked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.compiler.target import llvm
+from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.llvm import Function, Parameter, Type, Value, constant, i1, i32, i64, ptr, vector, void
+
+# Elements by their size in bytes: what they are moved as, how they are aligned, and the side of the square of them that
+# is transposed in registers.
+ELEMENTS: dict[int, tuple[Type, int, int]] = {4: (i32, 4, 8), 8: (i64, 4, 8), 16: (vector(i64, 2), 8, 1)}
+# Columns that are gone through for all rows before the next ones, so that the lines written stay in the cache.
+PANEL = 64
+
+
+def transpose_name(size: int) -> str:
+    """The function that transposes matrices with elements of so many bytes."""
+    return f"weft_transpose_{size}"
+
+
+def write_transpose(module: llvm.Module, size: int) -> None:
+    """void (target, target_stride, source, source_stride, rows, columns): target[c, r] = source[r, c].
+
+    The strides of rows are in elements.
+    """
+    names = {"target": ptr, "target_stride": i64, "source": ptr, "source_stride": i64, "rows": i64, "columns": i64}
+    f = module.function(transpose_name(size), void, [Parameter(n, t) for n, t in names.items()])
+    target, target_stride, source, source_stride, rows, columns = f.arguments
+    element, align, side = ELEMENTS[size]
+
+    def move(row: Value, column: Value) -> None:
+        read = f.offset(source, element, f.add(f.mul(row, source_stride), column))
+        written = f.offset(target, element, f.add(f.mul(column, target_stride), row))
+        f.store(f.load(element, read, align), written, align)
+
+    def move_square(row: Value, column: Value) -> None:
+        numbers = [constant(n, i64) for n in range(side)]
+        read = [f.offset(source, element, f.add(f.mul(f.add(row, n), source_stride), column)) for n in numbers]
+        square = [f.load(vector(element, side), pointer, align) for pointer in read]
+        for n, line in zip(numbers, _transposed(f, square), strict=True):
+            f.store(line, f.offset(target, element, f.add(f.mul(f.add(column, n), target_stride), row)), align)
+
+    whole_rows, whole_columns = (f.sub(n, f.urem(n, constant(side, i64))) for n in (rows, columns))
+    with f.loop(constant(0, i64), whole_columns, PANEL) as panel:
+        edge = f.smin(f.add(panel, constant(PANEL, i64)), whole_columns)
+        with f.loop(constant(0, i64), whole_rows, side) as row, f.loop(panel, edge, side) as column:
+            (move if side == 1 else move_square)(row, column)
+    with f.loop(whole_rows, rows) as row, f.loop(constant(0, i64), whole_columns) as column:
+        move(row, column)
+    with f.loop(constant(0, i64), rows) as row, f.loop(whole_columns, columns) as column:
+        move(row, column)
+    f.ret()
+
+
+def _transposed(f: Function, lines: list[Value]) -> list[Value]:
+    """A square of elements transposed: interleaving the lines of its halves does it, once for each doubling."""
+    count = len(lines)
+    order = [n // 2 + count * (n % 2) for n in range(2 * count)]
+    for _ in range(count.bit_length() - 1):
+        pairs = list(zip(lines[: count // 2], lines[count // 2 :], strict=True))
+        lines = [f.shuffle(a, b, half) for a, b in pairs for half in (order[:count], order[count:])]
+    return lines
+
+
+def finite_name(bits: int) -> str:
+    """The function that looks for infinities and nan among floats of so many bits."""
+    return f"weft_finite_{bits}"
+
+
+def write_finite(module: llvm.Module, bits: int) -> None:
+    """i64 (numbers, count): 1 if all are finite."""
+    f = module.function(finite_name(bits), i64, [Parameter("numbers", ptr), Parameter("count", i64)])
+    numbers, count = f.arguments
+    element, exponent = (i32, 0x7F800000) if bits == 32 else (i64, 0x7FF0000000000000)
+    all_set = constant(exponent, element)
+    with f.loop(constant(0, i64), count, carried=[constant(False, i1)]) as n:
+        number = f.load(element, f.offset(numbers, element, n), bits // 8)
+        n.give(f.or_(n.values[0], f.icmp("eq", f.and_(number, all_set), all_set)))
+    f.ret(f.zext(f.not_(n.results[0]), i64))
+
+
+def is_move(symbol: str) -> bool:
+    """Whether a name is that of a shared function. Their loops are worth being optimised; routines only call others."""
+    return symbol in _NAMES
+
+
+def write(symbol: str, features: Features) -> str:
+    """The text of the module of a shared function."""
+    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    function, size = _NAMES[symbol]
+    function(module, size)
+    return module.text()
+
+
+_NAMES: dict[str, tuple[Callable[[llvm.Module, int], None], int]] = {
+    **{transpose_name(size): (write_transpose, size) for size in ELEMENTS},
+    **{finite_name(bits): (write_finite, bits) for bits in (32, 64)},
+}

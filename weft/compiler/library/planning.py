@@ -1,0 +1,67 @@
+"""From an equation to the call that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base.errors import InternalError
+from weft.compiler.library import factors, singular, solves, spectra
+from weft.compiler.library.batches import TooLarge
+from weft.compiler.library.calls import Call, arrays_of
+from weft.compiler.library.host import plan_evaluation, plan_fft
+from weft.compiler.library.products import plan_product
+from weft.compiler.library.routines import ZEROS
+from weft.ir.jaxpr import Equation
+from weft.ops.contract import dot_general
+from weft.ops.fft import fft
+from weft.ops.linalg_cholesky import cholesky
+from weft.ops.linalg_eigen import eig, eigh
+from weft.ops.linalg_lu import linear_solve, lu, lu_pivots_to_permutation
+from weft.ops.linalg_qr import geqrf, qr
+from weft.ops.linalg_reduce import hessenberg, schur, tridiagonal
+from weft.ops.linalg_svd import svd
+from weft.ops.linalg_triangular import triangular_solve, tridiagonal_solve
+
+
+def _plan_schur(equation: Equation) -> Call:
+    """Eigenvalues are chosen by a Python function."""
+    return plan_evaluation(equation) if equation.params.get("sort_eig_vals") else spectra.plan_schur(equation)
+
+
+PLANS: dict[Any, Callable[[Equation], Call]] = {
+    cholesky: factors.plan_cholesky,
+    dot_general: plan_product,
+    eig: spectra.plan_eig,
+    eigh: spectra.plan_eigh,
+    fft: plan_fft,
+    geqrf: factors.plan_geqrf,
+    hessenberg: spectra.plan_hessenberg,
+    linear_solve: solves.plan_factored,
+    lu: factors.plan_lu,
+    lu_pivots_to_permutation: factors.plan_permutation,
+    qr: factors.plan_qr,
+    schur: _plan_schur,
+    svd: singular.plan_svd,
+    triangular_solve: solves.plan_triangular,
+    tridiagonal: spectra.plan_tridiagonal,
+    tridiagonal_solve: solves.plan_tridiagonal_solve,
+}
+
+
+def plan(equation: Equation) -> Call:
+    """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
+    if equation.primitive.higher_order:
+        raise InternalError(f"{equation.primitive.name} carries programs: no library can call them.", stage="library")
+    operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
+    if not any(r.size for r in results):
+        return Call(ZEROS, numbers=(len(operands), 0))
+    if equation.primitive is dot_general and not all(x.size for x in operands):
+        return Call(ZEROS, numbers=(len(operands), results[0].bytes))  # a sum of nothing
+    found = PLANS.get(equation.primitive)
+    if found is None or not all(x.size for x in operands):
+        return plan_evaluation(equation)
+    try:
+        return found(equation)
+    except TooLarge:
+        return plan_evaluation(equation)

@@ -1,0 +1,209 @@
+"""Systems of equations: triangular, factored, tridiagonal.
+
+A matrix stored by rows is, for BLAS, the transposed one stored by columns. So op(a) x = b is solved as the system xᵀ
+op(a)ᵀ = bᵀ, in the place of b, and nothing is moved.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.library.batches import batched
+from weft.compiler.library.calls import Call, arrays_of
+from weft.compiler.library.writer import Writer, family
+from weft.compiler.target.lanes import Lane, Lanes
+from weft.compiler.target.llvm import Value, constant, i32, i64
+from weft.ir.jaxpr import Equation
+
+# Right hand sides are solved for independently, so many at a time if there are more.
+WIDTH = 256
+
+
+class Block:
+    """The right hand sides of one part: `rows` times `columns` numbers, and how many numbers a whole row has."""
+
+    def __init__(self, w: Writer, left: bool) -> None:
+        f = w.f
+        first = f.mul(w.part, w["width"])
+        count = f.smin(f.sub(w["others"], first), w["width"])
+        self.left, self.count = left, count
+        if left:  # the sides are columns
+            self.rows, self.columns, self.stride, self.offset = w["size"], count, w["others"], first
+        else:
+            self.rows, self.columns, self.stride = count, w["size"], w["size"]
+            self.offset = f.mul(first, w["size"])
+
+    def row(self, w: Writer, pointer: Value, number: Value) -> Value:
+        """The address of a row of the block."""
+        return w.at(pointer, w.f.add(self.offset, w.f.mul(number, self.stride)))
+
+    def copy(self, w: Writer, target: Value, source: Value) -> None:
+        """Copy the block, unless it is there already."""
+        with w.f.when(w.f.icmp("ne", target, source)), w.f.loop(constant(0, i64), self.rows) as n:
+            w.copy(self.row(w, target, n), self.row(w, source, n), self.columns)
+
+    def conjugate(self, w: Writer, pointer: Value) -> None:
+        """Replace the block by its complex conjugate."""
+        f, float = w.f, w.number.float
+        align = float.bits // 8
+        with f.loop(constant(0, i64), self.rows) as n:
+            row = self.row(w, pointer, n)
+            with f.loop(constant(0, i64), self.columns) as m:
+                place = f.offset(w.at(row, m), float, 1)
+                f.store(f.fneg(f.load(float, place, align)), place, align)
+
+    def solve(self, w: Writer, a: Value, pointer: Value, *flags: Value | str) -> None:
+        """Solve with a triangular matrix, in place. Flags are BLAS's: which triangle, whether turned, whether unit."""
+        sizes = (self.count, w["size"]) if self.left else (w["size"], self.count)
+        one, start = w.scalar("one", 1.0), w.at(pointer, self.offset)
+        side = "R" if self.left else "L"
+        w.blas("trsm", side, *flags, *sizes, one, a, w["size"], start, self.stride)
+
+
+def write_triangular(w: Writer, left: bool) -> None:
+    """The x with op(a) x = b, or x op(a) = b; reads one triangle of a."""
+    (a, b), (out,) = w.operands, w.results
+    block = Block(w, left)
+    block.copy(w, out, b)
+    conjugated = w.f.icmp("ne", w["conjugated"], constant(0, i64))
+    if w.number.is_complex:  # conj(a) x = b is a conj(x) = conj(b)
+        with w.f.when(conjugated):
+            block.conjugate(w, out)
+    block.solve(w, a, out, *(w.character(w[name]) for name in ("triangle", "turn", "unit")))
+    if w.number.is_complex:
+        with w.f.when(conjugated):
+            block.conjugate(w, out)
+
+
+_FIELDS = ["size", "others", "width", "triangle", "turn", "unit", "conjugated"]
+
+
+@family("triangular_left", operands=2, results=1, fields=_FIELDS)
+def triangular_left(w: Writer) -> None:
+    """op(a) x = b."""
+    write_triangular(w, left=True)
+
+
+@family("triangular_right", operands=2, results=1, fields=_FIELDS)
+def triangular_right(w: Writer) -> None:
+    """x op(a) = b."""
+    write_triangular(w, left=False)
+
+
+def plan_triangular(equation: Equation) -> Call:
+    a, b = arrays_of(equation.invars)
+    left, lower, transposed, conjugated, unit = (
+        equation.params[name] for name in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
+    )
+    size, others = a.shape[-1], b.shape[-1 if left else -2]
+    conjugated = conjugated and a.dtype.kind == "c"
+    fields = {
+        "size": size,
+        "others": others,
+        "width": min(WIDTH, others),
+        "triangle": ord("U" if lower else "L"),
+        "turn": ord("N" if not transposed else "C" if conjugated else "T"),
+        "unit": ord("U" if unit else "N"),
+        "conjugated": int(conjugated and not transposed),
+    }
+    parts = -(-others // fields["width"])
+    made = triangular_left if left else triangular_right
+    work = size * size * fields["width"]
+    return batched(made, equation, fields, work=work, parts=parts, in_place=[(1, 0)])
+
+
+def _row_of(w: Writer, permutation: Value, number: Value) -> Value:
+    """A member of the permutation. Whatever is in there, it is a row of the matrix."""
+    f, size = w.f, w["size"]
+    given = f.sext(f.load(i32, f.offset(permutation, i32, number), 4), i64)
+    whole = f.select(f.icmp("slt", given, constant(0, i64)), f.add(given, size), given)
+    return f.smin(f.smax(whole, constant(0, i64)), f.sub(size, constant(1, i64)))
+
+
+@family("factored", operands=4, results=1, fields=["size", "others", "width"])
+def factored(w: Writer) -> None:
+    """The x with a x = b from the factors of a: rows in the order of the permutation, then L, then U."""
+    (_, factors, permutation, b), (out,) = w.operands, w.results
+    block = Block(w, left=True)
+    with w.f.loop(constant(0, i64), w["size"]) as n:
+        w.copy(block.row(w, out, n), block.row(w, b, _row_of(w, permutation, n)), block.columns)
+    block.solve(w, factors, out, "U", "N", "U")
+    block.solve(w, factors, out, "L", "N", "N")
+
+
+@family("factored_transposed", operands=4, results=1, scratch=["solution"], fields=["size", "others", "width"])
+def factored_transposed(w: Writer) -> None:
+    """The x with aᵀ x = b from the factors of a: Uᵀ, then Lᵀ, then rows back to where the permutation has them from."""
+    (_, factors, permutation, b), (out,) = w.operands, w.results
+    block, solution = Block(w, left=True), w.scratch["solution"]
+    block.copy(w, solution, b)
+    block.solve(w, factors, solution, "L", "T", "N")
+    block.solve(w, factors, solution, "U", "T", "U")
+    with w.f.loop(constant(0, i64), w["size"]) as n:
+        w.copy(block.row(w, out, _row_of(w, permutation, n)), block.row(w, solution, n), block.columns)
+
+
+def plan_factored(equation: Equation) -> Call:
+    a, _, _, b = arrays_of(equation.invars)
+    size, others = a.shape[-1], b.shape[-1]
+    width = min(WIDTH, others)
+    made = factored_transposed if equation.params["transposed"] else factored
+    fields = {"size": size, "others": others, "width": width}
+    scratch = {"solution": size * others * a.dtype.itemsize}
+    parts = -(-others // width)
+    return batched(made, equation, fields, scratch, work=2 * size * size * width, parts=parts)
+
+
+# --------------------------------------------------------------------------------------------------------- tridiagonal
+
+
+@family(
+    "tridiagonal_solve",
+    operands=4,
+    results=1,
+    scratch=["lower", "middle", "upper", "matrix"],
+    fields=["size", "columns"],
+)
+def tridiagonal_solve(w: Writer) -> None:
+    """The x with T x = b; nan if T is singular."""
+    f, (lower, middle, upper, b), (out,) = w.f, w.operands, w.results
+    size, columns, matrix = w["size"], w["columns"], w.scratch["matrix"]
+    fewer = f.sub(size, constant(1, i64))
+    w.copy(w.scratch["lower"], w.at(lower, 1), fewer)
+    w.copy(w.scratch["middle"], middle, size)
+    w.copy(w.scratch["upper"], upper, fewer)
+    w.transpose(matrix, size, b, columns, size, columns)
+    diagonals = [w.scratch[name] for name in ("lower", "middle", "upper")]
+    failed = w.lapack("gtsv", size, columns, *diagonals, matrix, size)
+    w.unless(
+        failed,
+        lambda: w.transpose(out, columns, matrix, size, columns, size),
+        lambda: w.fill_nan(out, f.mul(size, columns)),
+    )
+
+
+@family("tridiagonal_solve_one", operands=4, results=1, fields=["columns"])
+def tridiagonal_solve_one(w: Writer) -> None:
+    """The same for matrices of one element: quotients, which are infinite or nan if it is zero."""
+    f, (_, middle, _, b), (out,) = w.f, w.operands, w.results
+    lanes, align = Lanes(f, 1), w.number.float.bits // 8
+
+    def loaded(place: Value) -> Lane:
+        parts = [f.load(w.number.float, f.offset(place, w.number.float, n), align) for n in range(w.number.parts)]
+        return lanes.loaded(parts, w.number.dtype)
+
+    divisor = loaded(middle)
+    with f.loop(constant(0, i64), w["columns"]) as n:
+        quotient = lanes.apply("div", [loaded(w.at(b, n)), divisor], {})
+        for number, part in enumerate(lanes.stored(quotient)):
+            f.store(part, f.offset(w.at(out, n), w.number.float, number), align)
+
+
+def plan_tridiagonal_solve(equation: Equation) -> Call:
+    *_, b = arrays_of(equation.invars)
+    size, columns = b.shape[-2:]
+    if size == 1:
+        fields = {"columns": columns}
+        return batched(tridiagonal_solve_one, equation, fields, work=columns, core=1, in_place=[(3, 0)])
+    bytes = b.dtype.itemsize
+    scratch = {"lower": size * bytes, "middle": size * bytes, "upper": size * bytes, "matrix": size * columns * bytes}
+    fields = {"size": size, "columns": columns}
+    return batched(tridiagonal_solve, equation, fields, scratch, work=10 * size * columns, core=1, in_place=[(3, 0)])

@@ -1,0 +1,337 @@
+"""Eigenvalues, singular values, and the forms that lead to them: Schur, Hessenberg, tridiagonal.
+
+Matrices are transposed on the way to LAPACK and its results on the way back, so that signs and phases of vectors are
+those that NumPy and SciPy give, who do the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.library.batches import Work, batched
+from weft.compiler.library.calls import Call, arrays_of
+from weft.compiler.library.writer import Writer, family
+from weft.compiler.target.llvm import Value, constant, i64, zero
+from weft.compiler.target.llvm import ptr as pointer
+from weft.ir.jaxpr import Equation
+
+# ------------------------------------------------------------------------------------------------- Hermitian matrices
+
+
+@family(
+    "eigh",
+    operands=1,
+    results=2,
+    scratch=["matrix", "values", "work", "reals", "integers"],
+    fields=["size", "triangle", "start", "count", "work size", "real size", "integer size"],
+)
+def eigh(w: Writer) -> None:
+    """Vectors and values numbered `start` and following; nan if an element of the matrix is not finite."""
+    f, (x,), (vectors, values) = w.f, w.operands, w.results
+    size, start, count = w["size"], w["start"], w["count"]
+    total = f.mul(size, count)
+
+    def fail() -> None:
+        w.fill_nan(vectors, total)
+        w.fill_nan(values, count, w.number.real)
+
+    def work() -> None:
+        matrix, found = w.scratch["matrix"], w.scratch["values"]
+        w.transpose(matrix, size, x, size, size, size)
+        reals = [w.scratch["reals"], w["real size"]] if w.number.is_complex else []
+        failed = w.lapack(
+            "syevd", "V", w.character(w["triangle"]), size, matrix, size, found,
+            w.scratch["work"], w["work size"], *reals, w.scratch["integers"], w["integer size"],
+        )  # fmt: skip
+
+        def finish() -> None:
+            w.transpose(vectors, count, w.at(matrix, f.mul(start, size)), size, count, size)
+            real = w.number.real.bytes
+            w.copy(values, w.at(found, start, real), count, real)
+
+        w.unless(failed, finish, fail)
+
+    w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, fail)
+
+
+def plan_eigh(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    size = x.shape[-1]
+    start, end = equation.params["subset_by_index"] or (0, size)
+    triangle = "L" if equation.params["lower"] else "U"
+    asked = Work(x.dtype, "syevd")
+    some, work, reals, integers = asked.some, asked.numbers(), asked.reals(), asked.integers()
+    middle: list[Any] = [reals, -1] if x.dtype.kind == "c" else []
+    found = asked.ask(
+        "V", triangle, size, some, size, some, work, -1, *middle, integers, -1,
+        answers=[work, *middle[:1], integers],
+    )  # fmt: skip
+    work_size, real_size, integer_size = found[0], found[1] if middle else 1, found[-1]
+    fields = {
+        "size": size,
+        "triangle": ord(triangle),
+        "start": start,
+        "count": end - start,
+        "work size": work_size,
+        "real size": real_size,
+        "integer size": integer_size,
+    }
+    scratch = {
+        "matrix": size * size * x.dtype.itemsize,
+        "values": size * asked.real.itemsize,
+        "work": work_size * x.dtype.itemsize,
+        "reals": real_size * asked.real.itemsize,
+        "integers": integer_size * 4,
+    }
+    same = [(0, 0)] if end - start == size else []
+    return batched(eigh, equation, fields, scratch, work=9 * size**3, in_place=same)
+
+
+@family(
+    "tridiagonal",
+    operands=1,
+    results=4,
+    scratch=["matrix", "work"],
+    fields=["size", "triangle", "work size"],
+)
+def tridiagonal(w: Writer) -> None:
+    """Reflectors and form in one matrix, diagonal, off diagonal, and the reflectors' factors."""
+    (x,), (out, diagonal, beside, factors) = w.operands, w.results
+    size, matrix = w["size"], w.scratch["matrix"]
+    w.transpose(matrix, size, x, size, size, size)
+    triangle = w.character(w["triangle"])
+    w.lapack("sytrd", triangle, size, matrix, size, diagonal, beside, factors, w.scratch["work"], w["work size"])
+    w.transpose(out, size, matrix, size, size, size)
+
+
+def plan_tridiagonal(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    size = x.shape[-1]
+    triangle = "L" if equation.params["lower"] else "U"
+    asked = Work(x.dtype, "sytrd")
+    some, work = asked.some, asked.numbers()
+    (work_size,) = asked.ask(triangle, size, some, size, some, some, some, work, -1, answers=[work])
+    fields = {"size": size, "triangle": ord(triangle), "work size": work_size}
+    scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}
+    return batched(tridiagonal, equation, fields, scratch, work=4 * size**3 / 3, in_place=[(0, 0)])
+
+
+# --------------------------------------------------------------------------------------------------- general matrices
+
+
+def write_eig(w: Writer, left: bool, right: bool) -> None:
+    """Values, and the vectors asked for, as complex numbers; nan if an element of the matrix is not finite."""
+    f, (x,), (values, *vectors) = w.f, w.operands, w.results
+    size = w["size"]
+    total = f.mul(size, size)
+    number = w.number if w.number.is_complex else w.number.complex
+
+    def fail() -> None:
+        w.fill_nan(values, size, number)
+        for result in vectors:
+            w.fill_nan(result, total, number)
+
+    def work() -> None:
+        matrix = w.scratch["matrix"]
+        w.transpose(matrix, size, x, size, size, size)
+        found = [w.scratch["real parts"], w.scratch["imaginary parts"]]
+        sides = [w.scratch["left"], size, w.scratch["right"], size]
+        first = ("V" if left else "N", "V" if right else "N", size, matrix, size)
+        space = (w.scratch["work"], w["work size"])
+        if w.number.is_complex:
+            failed = w.lapack("geev", *first, values, *sides, *space, w.scratch["reals"])
+        else:
+            failed = w.lapack("geev", *first, *found, *sides, *space)
+        sources = [w.scratch["left"]] * left + [w.scratch["right"]] * right
+
+        def finish() -> None:
+            if w.number.is_complex:
+                for result, source in zip(vectors, sources, strict=True):
+                    w.transpose(result, size, source, size, size, size)
+                return
+            with f.loop(constant(0, i64), size) as n:
+                _store_pair(w, w.at(values, n, number.bytes), *(_real(w, part, n) for part in found))
+            for result, source in zip(vectors, sources, strict=True):
+                _write_pairs(w, result, source, found[1], size)
+
+        w.unless(failed, finish, fail)
+
+    w.unless(f.not_(w.is_finite(x, total)), work, fail)
+
+
+def _real(w: Writer, numbers: Value, index: Value) -> Value:
+    real = w.number.float
+    return w.f.load(real, w.f.offset(numbers, real, index), real.bits // 8)
+
+
+def _store_pair(w: Writer, place: Value, real: Value, imaginary: Value) -> None:
+    align = real.type.bits // 8
+    w.f.store(real, place, align)
+    w.f.store(imaginary, w.f.offset(place, real.type, 1), align)
+
+
+def _write_pairs(w: Writer, target: Value, source: Value, imaginary: Value, size: Value) -> None:
+    """Vectors as complex numbers. Of a pair of conjugate values, the first of which has the positive imaginary part,
+    LAPACK gives the real part of the first vector and then the imaginary part."""
+    f = w.f
+    nothing = constant(0.0, w.number.float)
+    with f.loop(constant(0, i64), size) as row, f.loop(constant(0, i64), size) as column:
+        sign = _real(w, imaginary, column)
+        first, second = f.fcmp("ogt", sign, nothing), f.fcmp("olt", sign, nothing)
+        real_column = f.sub(column, f.zext(second, i64))
+        real = _real(w, source, f.add(f.mul(real_column, size), row))
+        other = _real(w, source, f.add(f.mul(f.add(column, f.zext(first, i64)), size), row))
+        part = f.select(first, other, f.select(second, f.fneg(other), nothing))
+        place = f.add(f.mul(row, size), column)
+        _store_pair(w, w.at(target, place, 2 * w.number.bytes), real, part)
+
+
+_EIG: dict[str, Any] = {
+    "scratch": ["matrix", "real parts", "imaginary parts", "left", "right", "work", "reals"],
+    "fields": ["size", "work size"],
+}
+
+
+@family("eig", operands=1, results=1, **_EIG)
+def eig(w: Writer) -> None:
+    """Eigenvalues."""
+    write_eig(w, left=False, right=False)
+
+
+@family("eig_left", operands=1, results=2, **_EIG)
+def eig_left(w: Writer) -> None:
+    """Eigenvalues and left eigenvectors."""
+    write_eig(w, left=True, right=False)
+
+
+@family("eig_right", operands=1, results=2, **_EIG)
+def eig_right(w: Writer) -> None:
+    """Eigenvalues and right eigenvectors."""
+    write_eig(w, left=False, right=True)
+
+
+@family("eig_both", operands=1, results=3, **_EIG)
+def eig_both(w: Writer) -> None:
+    """Eigenvalues, left and right eigenvectors."""
+    write_eig(w, left=True, right=True)
+
+
+def plan_eig(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    size = x.shape[-1]
+    left, right = (equation.params[f"compute_{side}_eigenvectors"] for side in ("left", "right"))
+    asked = Work(x.dtype, "geev")
+    some, work = asked.some, asked.numbers()
+    jobs = ("V" if left else "N", "V" if right else "N")
+    values, rest = ([some], [asked.reals()]) if x.dtype.kind == "c" else ([some, some], [])
+    (work_size,) = asked.ask(
+        *jobs, size, some, size, *values, some, size, some, size, work, -1, *rest, answers=[work]
+    )  # fmt: skip
+    bytes, real = x.dtype.itemsize, asked.real.itemsize
+    scratch = {
+        "matrix": size * size * bytes,
+        "real parts": size * real,
+        "imaginary parts": size * real,
+        "left": left * size * size * bytes,
+        "right": right * size * size * bytes,
+        "work": work_size * bytes,
+        "reals": 2 * size * real,
+    }
+    made = {(False, False): eig, (True, False): eig_left, (False, True): eig_right, (True, True): eig_both}
+    same = [(0, n) for n in range(1, 1 + left + right)] if x.dtype.kind == "c" else []
+    chosen = made[bool(left), bool(right)]
+    fields = {"size": size, "work size": work_size}
+    return batched(chosen, equation, fields, scratch, work=(25 if left or right else 10) * size**3, in_place=same)
+
+
+def write_schur(w: Writer, vectors: bool) -> None:
+    """The Schur form, and the unitary matrix that leads to it; nan if an element of the matrix is not finite."""
+    f, (x,) = w.f, w.operands
+    size, matrix = w["size"], w.scratch["matrix"]
+    total = f.mul(size, size)
+
+    def fail() -> None:
+        for result in w.results:
+            w.fill_nan(result, total)
+
+    def work() -> None:
+        w.transpose(matrix, size, x, size, size, size)
+        values = w.scratch["values"]
+        parts = [values] if w.number.is_complex else [values, w.at(values, size)]
+        rest = [w.scratch["reals"]] if w.number.is_complex else []
+        # No eigenvalue is selected, so nothing is called, and none is counted or marked.
+        failed = w.lapack(
+            "gees", "V" if vectors else "N", "N", zero(pointer), size, matrix, size, 0, *parts,
+            w.scratch["vectors"], size, w.scratch["work"], w["work size"], *rest, zero(pointer),
+        )  # fmt: skip
+
+        def finish() -> None:
+            for result, source in zip(w.results, (matrix, w.scratch["vectors"]), strict=False):
+                w.transpose(result, size, source, size, size, size)
+
+        w.unless(failed, finish, fail)
+
+    w.unless(f.not_(w.is_finite(x, total)), work, fail)
+
+
+_SCHUR: dict[str, Any] = {
+    "scratch": ["matrix", "vectors", "values", "work", "reals"],
+    "fields": ["size", "work size"],
+}
+
+
+@family("schur", operands=1, results=1, **_SCHUR)
+def schur(w: Writer) -> None:
+    """The Schur form alone."""
+    write_schur(w, vectors=False)
+
+
+@family("schur_vectors", operands=1, results=2, **_SCHUR)
+def schur_vectors(w: Writer) -> None:
+    """The Schur form and its vectors."""
+    write_schur(w, vectors=True)
+
+
+def plan_schur(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    size, vectors = x.shape[-1], equation.params["compute_schur_vectors"]
+    asked = Work(x.dtype, "gees")
+    some, work = asked.some, asked.numbers()
+    values, rest = ([some], [asked.reals()]) if x.dtype.kind == "c" else ([some, some], [])
+    (work_size,) = asked.ask(
+        "V" if vectors else "N", "N", None, size, some, size, 0, *values, some, size, work, -1, *rest, None,
+        answers=[work],
+    )  # fmt: skip
+    bytes = x.dtype.itemsize
+    scratch = {
+        "matrix": size * size * bytes,
+        "vectors": vectors * size * size * bytes,
+        "values": 2 * size * bytes,
+        "work": work_size * bytes,
+        "reals": size * asked.real.itemsize,
+    }
+    chosen = schur_vectors if vectors else schur
+    same = [(0, n) for n in range(1 + vectors)]
+    fields = {"size": size, "work size": work_size}
+    return batched(chosen, equation, fields, scratch, work=(25 if vectors else 10) * size**3, in_place=same)
+
+
+@family("hessenberg", operands=1, results=2, scratch=["matrix", "work"], fields=["size", "work size"])
+def hessenberg(w: Writer) -> None:
+    """The Hessenberg form with the reflectors below it, and the reflectors' factors."""
+    (x,), (out, factors) = w.operands, w.results
+    size, matrix = w["size"], w.scratch["matrix"]
+    w.transpose(matrix, size, x, size, size, size)
+    w.lapack("gehrd", size, 1, size, matrix, size, factors, w.scratch["work"], w["work size"])
+    w.transpose(out, size, matrix, size, size, size)
+
+
+def plan_hessenberg(equation: Equation) -> Call:
+    (x,) = arrays_of(equation.invars)
+    size = x.shape[-1]
+    asked = Work(x.dtype, "gehrd")
+    some, work = asked.some, asked.numbers()
+    (work_size,) = asked.ask(size, 1, size, some, size, some, work, -1, answers=[work])
+    fields = {"size": size, "work size": work_size}
+    scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}
+    return batched(hessenberg, equation, fields, scratch, work=10 * size**3 / 3, in_place=[(0, 0)])

@@ -1,0 +1,1 @@
+"""The second level: steps over memory, in order; loops and branches are steps too."""

@@ -1,0 +1,197 @@
+"""Memory: where every temporary and constant lies, from how long each is needed; and the numbers of registers.
+
+A temporary is needed from the first step that touches it to the last. A step inside of a loop counts as all of the loop
+for what lives outside of its body, because it comes again.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import Any
+
+from weft.compiler.program.ir import (
+    ALIGNMENT,
+    Branch,
+    Copy,
+    Count,
+    Kind,
+    Loop,
+    Point,
+    Program,
+    Register,
+    Slot,
+    Step,
+    While,
+)
+
+# The registers that every program has: the block of temporaries, that of constants, and the list of its tapes.
+TEMPORARIES, CONSTANTS, TAPES = 0, 1, 2
+FIRST_ARGUMENT = 3
+
+
+def assign(program: Program) -> Program:
+    """Give every slot and register of the program its place."""
+    lifetimes = Lifetimes()
+    lifetimes.visit(program.steps)
+    program.temporary_bytes = pack(lifetimes.ranges)
+    offset = 0
+    for slot in program.constant_slots:
+        slot.offset = offset
+        offset += aligned(slot.size)
+    program.constant_bytes = offset
+    number = FIRST_ARGUMENT + len(program.arguments) + len(program.results)
+    for register in registers(program):
+        if register.number < 0:
+            register.number = number
+            number += 1
+    program.registers = number
+    return program
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def registers(program: Program) -> list[Register]:
+    """Every register that steps use."""
+    found: list[Register] = []
+    for step in program.all_steps():
+        match step:
+            case Loop():
+                found += [step.counter, step.bound]
+            case While():
+                found.append(step.test)
+            case Branch():
+                found.append(step.choice)
+            case Point():
+                assert step.target.register is not None
+                found.append(step.target.register)
+            case _:
+                pass
+    return found
+
+
+class Lifetimes:
+    """When each temporary is needed: the first and the last position."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[Slot, tuple[int, int]] = {}
+        self.position = 0
+        # The loops around, outermost first: token and [first, last] position, the last known only after the loop.
+        self.loops: list[tuple[object, list[int]]] = []
+        self._later: list[tuple[Slot, list[int]]] = []
+
+    def visit(self, steps: Sequence[Step]) -> None:
+        """Number the steps and note what they touch."""
+        self._steps(steps)
+        # Touches from within a loop of what lives outside of it count for the whole loop, whose end is known now.
+        for slot, (first, last) in self._later:
+            self._note(slot, first, last)
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.position += 1
+            self._touch(step)
+            match step:
+                case Loop() | While():
+                    extent = [self.position, self.position]
+                    self.loops.append((step.token, extent))
+                    for body in step.bodies:
+                        self._steps(body)
+                    self.position += 1
+                    if isinstance(step, While):
+                        self._slot(step.predicate)
+                    extent[1] = self.position
+                    self.loops.pop()
+                case Branch():
+                    for body in step.bodies:
+                        self._steps(body)
+                        self.position += 1
+                case _:
+                    pass
+
+    def _touch(self, step: Step) -> None:
+        for slot in (*step.reads, *step.writes):
+            self._slot(slot)
+        if isinstance(step, Point):
+            self._slot(step.base)
+
+    def _slot(self, slot: Slot) -> None:
+        if slot.kind is not Kind.TEMPORARY:
+            return
+        for depth, (token, extent) in enumerate(self.loops):
+            if depth == 0 and slot.owner is None:
+                self._later.append((slot, extent))
+                return
+            if slot.owner is token:
+                if depth + 1 < len(self.loops):
+                    self._later.append((slot, self.loops[depth + 1][1]))
+                    return
+                break
+        self._note(slot, self.position, self.position)
+
+    def _note(self, slot: Slot, first: int, last: int) -> None:
+        known = self.ranges.get(slot)
+        self.ranges[slot] = (first, last) if known is None else (min(known[0], first), max(known[1], last))
+
+
+def pack(ranges: dict[Slot, tuple[int, int]]) -> int:
+    """Lay temporaries into one block, such that those needed at one time do not overlap; gives its size.
+
+    In the order of time each takes the smallest hole that fits, and gives it back when it is done.
+    """
+    events = sorted(ranges.items(), key=lambda item: (item[1][0], -item[0].size))
+    ends: list[tuple[int, int, int, int]] = []  # (last, number, offset, size), sorted
+    holes: list[tuple[int, int]] = []  # (offset, size), sorted by offset, never adjacent
+    top = 0
+    for number, (slot, (first, last)) in enumerate(events):
+        size = aligned(slot.size)
+        while ends and ends[0][0] < first:
+            _, _, offset, freed = ends.pop(0)
+            _release(holes, offset, freed)
+        if not size:
+            continue
+        best = min((h for h in holes if h[1] >= size), key=lambda h: h[1], default=None)
+        if best is not None:
+            holes.remove(best)
+            slot.offset = best[0]
+            if best[1] > size:
+                bisect.insort(holes, (best[0] + size, best[1] - size))
+        elif holes and holes[-1][0] + holes[-1][1] == top:
+            # The last hole touches the end: it grows.
+            slot.offset = holes.pop()[0]
+            top = slot.offset + size
+        else:
+            slot.offset, top = top, top + size
+        bisect.insort(ends, (last, number, slot.offset, size))
+    return top
+
+
+def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
+    """Give memory back, joined with the holes beside it."""
+    at = bisect.bisect(holes, (offset, 0))
+    if at < len(holes) and holes[at][0] == offset + size:
+        size += holes.pop(at)[1]
+    if at and holes[at - 1][0] + holes[at - 1][1] == offset:
+        offset, size = holes[at - 1][0], holes[at - 1][1] + size
+        holes.pop(at - 1)
+    holes.insert(bisect.bisect(holes, (offset, 0)), (offset, size))
+
+
+def place_of(slot: Slot, program: Program) -> tuple[int, int]:
+    """A slot as the machine addresses it: a register and an offset in bytes."""
+    match slot.kind:
+        case Kind.TEMPORARY:
+            return TEMPORARIES, slot.offset
+        case Kind.CONSTANT:
+            return CONSTANTS, slot.offset
+        case Kind.ARGUMENT:
+            return FIRST_ARGUMENT + slot.number, 0
+        case Kind.RESULT:
+            return FIRST_ARGUMENT + len(program.arguments) + slot.number, 0
+        case Kind.POINTED:
+            assert slot.register is not None
+            return slot.register.number, 0
+
+

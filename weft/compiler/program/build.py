@@ -1,0 +1,339 @@
+"""From a fused program to steps: kernels emitted, libraries called, control flow as loops and branches over slots.
+
+Memory is shared here where values are: a result takes the slot of an operand that dies, if its kernel allows that; an
+update in place copies only what somebody still needs; loops keep their carries where they are. Which temporaries may
+lie on top of each other is decided afterwards (`assign`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
+from weft.compiler.emit.key import fusion_key
+from weft.compiler.fuse.fusion import fusion
+from weft.compiler.kernel.cost import grain_of
+from weft.compiler.program import control, tapes
+from weft.compiler.program.block import Block
+from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step
+from weft.ir.interpreter import storage_of
+from weft.ir.jaxpr import Equation, Jaxpr, Literal
+from weft.ir.types import TapeType
+from weft.ops.callback import Callback
+from weft.ops.cond import cond
+from weft.ops.remat import optimization_barrier
+from weft.ops.repeat import repeat
+from weft.ops.scan import scan
+from weft.ops.tape import TapePrimitive
+from weft.ops.while_loop import while_
+
+# A handle of a tape: the address of its entries and how many of them it has.
+TAPE_BYTES = 16
+_emissions: dict[Any, Emission] = {}
+MOST_EMISSIONS = 4096
+
+
+def bytes_of(aval: Any) -> int:
+    """How much memory a value takes."""
+    if isinstance(aval, TapeType):
+        return TAPE_BYTES
+    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
+
+
+def build(jaxpr: Jaxpr, donated: Sequence[bool], vector_bytes: int) -> Program:
+    """The steps of a fused program whose constants are arguments. `donated` has a flag for each argument."""
+    return Builder(vector_bytes).program(jaxpr, donated)
+
+
+class Builder:
+    """Makes the steps of one program."""
+
+    def __init__(self, vector_bytes: int) -> None:
+        self.vector_bytes = vector_bytes
+        self.constants: list[np.ndarray] = []
+        self.constant_slots: list[Slot] = []
+        self._constants: dict[Any, Slot] = {}
+        self.loop: Any = None  # the loop whose body is being built
+        self.steps: list[Step] = []
+
+    def program(self, jaxpr: Jaxpr, donated: Sequence[bool]) -> Program:
+        arguments = [
+            Slot(Kind.ARGUMENT, bytes_of(v.aval), number, donated=number < len(donated) and donated[number])
+            for number, v in enumerate(jaxpr.invars)
+        ]
+        results = [Slot(Kind.RESULT, bytes_of(v.aval), number) for number, v in enumerate(jaxpr.outvars)]
+        block = Block(jaxpr, owned=[a for a in arguments if a.donated])
+        for v, slot in zip(jaxpr.invars, arguments, strict=True):
+            block.put(v, slot)
+        self.prefer_donated(block, jaxpr, arguments)
+        self.fill(block, results)
+        aliases: list[int | None] = []
+        taken: set[int] = set()
+        for v, slot in zip(jaxpr.outvars, results, strict=True):
+            found = block.slots.get(v)
+            given = found is not None and found.kind is Kind.ARGUMENT and found.donated and found.number not in taken
+            if found is not None and given:
+                taken.add(found.number)
+            elif found is not slot:
+                self.copy(slot, self.atom(block, v))
+            aliases.append(found.number if found is not None and given else None)
+        return Program(
+            jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots
+        )
+
+    def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
+        """Pair every donated argument with a result of its type."""
+        free = {n: v.aval for n, v in enumerate(jaxpr.invars) if arguments[n].donated}
+        for v in jaxpr.outvars:
+            for number, aval in free.items():
+                if type(v) is not Literal and v not in block.slots and aval.matches(v.aval):
+                    block.preferred.setdefault(v, arguments[number])
+                    del free[number]
+                    break
+
+    # -- blocks ----------------------------------------------------------------------------------------------------
+
+    def fill(self, block: Block, results: Sequence[Slot | None] = ()) -> None:
+        """The steps of a block, with results sent to the given slots (None: wherever they are made)."""
+        jaxpr = block.jaxpr
+        for v, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
+            block.put(v, self.constant(storage_of(value)))
+        targets: dict[Any, Slot] = {}
+        for v, slot in zip(jaxpr.outvars, results, strict=False):
+            if slot is not None and type(v) is not Literal and v not in block.slots:
+                targets.setdefault(v, slot)
+        block.send(targets)
+        for number, equation in enumerate(jaxpr.eqns):
+            self.equation(block, number, equation)
+
+    def settle(self, block: Block, results: Sequence[Slot]) -> None:
+        """Copy the block's results to where they belong, if they are not there."""
+        moves = [(slot, self.atom(block, v)) for v, slot in zip(block.jaxpr.outvars, results, strict=True)]
+        self.move([(target, source) for target, source in moves if target is not source])
+
+    def move(self, moves: Sequence[tuple[Slot, Slot]]) -> None:
+        """Copy all sources to their targets at once: what is overwritten before it is read is put aside first."""
+        targets = {target for target, _ in moves}
+        aside: dict[Slot, Slot] = {}
+        for _, source in moves:
+            if source in targets and source not in aside:
+                aside[source] = self.temporary(source.size)
+                self.copy(aside[source], source)
+        for target, source in moves:
+            self.copy(target, aside.get(source, source))
+
+    def copy(self, target: Slot, source: Slot) -> None:
+        if target is not source and target.size:
+            self.steps.append(Copy(target, source, target.size))
+
+    size = staticmethod(bytes_of)
+
+    def temporary(self, size: int) -> Slot:
+        return Slot(Kind.TEMPORARY, size, owner=self.loop)
+
+    def pointed(self, size: int) -> Slot:
+        return Slot(Kind.POINTED, size, register=Register("pointer"))
+
+    def constant(self, value: Any) -> Slot:
+        """A slot in the block of constants; equal small ones share it."""
+        array = np.ascontiguousarray(value)
+        key = (array.dtype, array.shape, array.tobytes()) if array.size <= 16 else id(value)
+        slot = self._constants.get(key)
+        if slot is None:
+            slot = self._constants[key] = Slot(Kind.CONSTANT, array.nbytes, len(self.constants))
+            self.constants.append(array)
+            self.constant_slots.append(slot)
+        return slot
+
+    def atom(self, block: Block, atom: Any) -> Slot:
+        """Where an operand is."""
+        if type(atom) is Literal:
+            return self.constant(np.asarray(atom.val, dtypes.storage(atom.aval.dtype)))  # type: ignore[attr-defined]
+        return block.slots[atom]
+
+    def place(self, block: Block, v: Any, position: int) -> Slot:
+        """Memory for a new value: where it best goes, where it must go, or a temporary."""
+        preferred = block.preferred.get(v)
+        if preferred is not None and block.dead(preferred, position, from_now=True):
+            slot = preferred
+        else:
+            slot = block.targets.get(v) or self.temporary(bytes_of(v.aval))
+        self.define(block, v, slot)
+        return slot
+
+    def define(self, block: Block, v: Any, slot: Slot) -> None:
+        if slot.kind is Kind.TEMPORARY and slot.owner is self.loop and v not in block.targets:
+            block.owned.add(slot)
+        block.put(v, slot)
+
+    # -- equations -------------------------------------------------------------------------------------------------
+
+    def equation(self, block: Block, position: int, equation: Equation) -> None:
+        """The steps of one equation."""
+        card = equation.primitive
+        before = len(self.steps)
+        if card is fusion:
+            self.fusion(block, position, equation)
+        elif card is optimization_barrier:
+            for v, atom in zip(equation.outvars, equation.invars, strict=True):
+                self.alias(block, v, atom)
+        elif card is scan:
+            control.build_scan(self, block, position, equation)
+        elif card is while_:
+            control.build_while(self, block, position, equation)
+        elif card is repeat:
+            control.build_repeat(self, block, position, equation)
+        elif card is cond:
+            control.build_cond(self, block, position, equation)
+        elif isinstance(card, TapePrimitive):
+            tapes.build_tape(self, block, position, equation)
+        elif isinstance(card, Callback):
+            self.callback(block, position, equation)
+        elif card.higher_order:
+            raise InternalError(f"`{card.name}` must be gone before steps are made.", stage="program")
+        else:
+            self.library(block, position, equation)
+        for step in self.steps[before:]:
+            if step.line is None:
+                step.line = equation.source
+
+    def alias(self, block: Block, v: Any, atom: Any) -> None:
+        """A value that is another under a new name: the same memory, unless it must be elsewhere."""
+        slot = self.atom(block, atom)
+        target = block.targets.get(v)
+        if target is not None and target is not slot:
+            self.copy(target, slot)
+            slot = target
+        block.put(v, slot)
+
+    def fusion(self, block: Block, position: int, equation: Equation) -> None:
+        kind, program = equation.params["kind"], equation.params["jaxpr"]
+        if kind == "alias":
+            for v, result in zip(equation.outvars, program.outvars, strict=True):
+                self.alias(block, v, aliased(equation, program, result))
+            return
+        if not any(size_of(v) for v in equation.outvars):
+            for v in equation.outvars:
+                self.place(block, v, position)
+            return
+        emission = emission_of(kind, program, equation.params["hero"], self.vector_bytes)
+        arguments = [self.atom(block, a) for a in equation.invars]
+        results: list[Slot] = []
+        for number, v in enumerate(equation.outvars):
+            results.append(self.result_of_fusion(block, position, emission, arguments, results, number, v))
+        scratch = [self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch]
+        literals = [self.constant(a) for a in literal_arrays(program)]
+        operands = [*arguments, *results, *scratch, *literals]
+        for launch in emission.launches:
+            grain = grain_of(launch.kernel)
+            self.steps.append(Launch(launch.kernel, tuple(operands[n] for n in launch.operands), grain, label=kind))
+
+    def result_of_fusion(
+        self,
+        block: Block,
+        position: int,
+        emission: Emission,
+        arguments: Sequence[Slot],
+        others: Sequence[Slot],
+        number: int,
+        v: Any,
+    ) -> Slot:
+        """Memory for a result: that of an operand which dies here, where the kernel allows or demands it."""
+        size = bytes_of(v.aval)
+        for argument, result in emission.updated:
+            if result == number:
+                slot = arguments[argument]
+                if block.dead(slot, position, from_now=False) and slot not in others and v not in block.targets:
+                    block.put(v, slot)
+                    return slot
+                made = self.place(block, v, position)
+                self.copy(made, slot)
+                return made
+        target = block.targets.get(v)
+        allowed = [arguments[a] for a, r in emission.in_place if r == number]
+        preferred = block.preferred.get(v)
+        if preferred is not None:
+            allowed = [s for s in allowed if s is preferred] + [s for s in allowed if s is not preferred]
+        if target is None or preferred is not None:
+            for slot in allowed:
+                if target is not None and slot is not preferred:
+                    continue
+                once = arguments.count(slot) == sum(s is slot for s in allowed)
+                if slot.size == size and once and slot not in others and block.dead(slot, position, from_now=False):
+                    block.put(v, slot)
+                    return slot
+        return self.place(block, v, position)
+
+    # -- libraries and callbacks -----------------------------------------------------------------------------------
+
+    def library(self, block: Block, position: int, equation: Equation) -> None:
+        """A call of a library."""
+        from weft.compiler.library import plan
+
+        call = plan(equation)
+        operands = [self.atom(block, a) for a in equation.invars]
+        results = [self.place(block, v, position) for v in equation.outvars]
+        scratch = [self.temporary(size) for size in call.scratch]
+        slots = (*operands, *results, *scratch)
+        if call.routine == "host":
+            self.host(call.host, equation, operands, results)
+            return
+        self.steps.append(
+            Call(call.routine, slots, (*results, *scratch), call.numbers, call.tiles, label=equation.primitive.name)
+        )
+
+    def callback(self, block: Block, position: int, equation: Equation) -> None:
+        """A call of the user's Python function, which gets arrays of its own."""
+        operands = [self.atom(block, a) for a in equation.invars]
+        results = [self.place(block, v, position) for v in equation.outvars]
+        primitive, params = equation.primitive, equation.params
+
+        def call(*arrays: np.ndarray) -> Sequence[np.ndarray]:
+            return primitive.eval(*(a.copy() for a in arrays), **params)
+
+        self.host(call, equation, operands, results)
+
+    def host(self, function: Any, equation: Equation, operands: Sequence[Slot], results: Sequence[Slot]) -> None:
+        types = [(a.aval.shape, dtypes.storage(a.aval.dtype)) for a in (*equation.invars, *equation.outvars)]  # type: ignore[attr-defined]
+        self.steps.append(
+            Call(
+                "host",
+                (*operands, *results),
+                tuple(results),
+                host=function,
+                types=tuple(types),
+                results=len(results),
+                label=equation.primitive.name,
+            )
+        )
+
+
+def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
+    """The operand whose bytes a result of an alias fusion has."""
+    sources = {v: a for v, a in zip(program.invars, equation.invars, strict=True)}
+    for inner in program.eqns:
+        for v in inner.outvars:
+            sources[v] = sources[inner.invars[0]]
+    return sources[result]
+
+
+def emission_of(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int) -> Emission:
+    """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
+    key = fusion_key(kind, program, hero, vector_bytes)
+    if key is None:
+        return emit(kind, program, hero, vector_bytes)
+    found = _emissions.get(key)
+    if found is None:
+        if len(_emissions) >= MOST_EMISSIONS:
+            _emissions.clear()
+        found = _emissions[key] = emit(kind, program, hero, vector_bytes)
+    return found
+
+
+__all__ = ["Builder", "build", "bytes_of", "storage"]

@@ -1,0 +1,185 @@
+"""Control flow as steps: scan, while, repeat and cond.
+
+A carry of a loop has one slot for the whole loop. The body reads it there and, where the old value has died by then,
+writes the new one there; else the new one is copied at the end of the turn. Slices of scanned arrays are read and
+written in place, through registers that point at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.program import tapes
+from weft.compiler.program.block import Block
+from weft.compiler.program.ir import Branch, Count, Fill, Loop, Point, Register, Slot, Step, While
+from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.types import TapeType
+from weft.ops.scan import sections
+
+if TYPE_CHECKING:
+    from weft.compiler.program.build import Builder
+
+
+@contextmanager
+def steps_of(builder: Builder, token: object | None = None) -> Iterator[list[Step]]:
+    """Collect steps apart; with a token, as those of a loop's body."""
+    steps: list[Step] = []
+    before = builder.steps, builder.loop
+    builder.steps = steps
+    if token is not None:
+        builder.loop = token
+    yield steps
+    builder.steps, builder.loop = before
+
+
+def carries(
+    builder: Builder, block: Block, position: int, operands: Sequence[Any], results: Sequence[Any], read: Sequence[Slot]
+) -> list[Slot]:
+    """A slot for each carry, with its first value in it: the operand's own where that dies here (and is not among
+    those that the loop reads besides), else a copy, made where the loop's result must go."""
+    slots: list[Slot] = []
+    for atom, v in zip(operands, results, strict=True):
+        given = builder.atom(block, atom)
+        target = block.targets.get(v)
+        preferred = block.preferred.get(v)
+        mine = given not in slots and given not in read and block.dead(given, position, from_now=False)
+        if mine and (target is None or given is preferred):
+            slots.append(given)
+            continue
+        slot = target
+        if preferred is not None and preferred not in slots and block.dead(preferred, position, from_now=True):
+            slot = preferred
+        if slot is None:
+            slot = builder.temporary(given.size)
+        builder.copy(slot, given)
+        slots.append(slot)
+    return slots
+
+
+def build_body(
+    builder: Builder,
+    jaxpr: Jaxpr,
+    inputs: Sequence[Slot],
+    carried: Sequence[Slot],
+    targets: Sequence[Slot] = (),
+) -> None:
+    """The steps of a loop's body: `inputs` in the order of its arguments, `carried` are those of them that are carries;
+    results are the new carries, then what goes to `targets`."""
+    block = Block(jaxpr, owned=carried)
+    for v, slot in zip(jaxpr.invars, inputs, strict=True):
+        block.put(v, slot)
+    for v, slot in zip(jaxpr.outvars, carried, strict=False):
+        if v not in block.slots:
+            block.preferred.setdefault(v, slot)
+    builder.fill(block, [*(None for _ in carried), *targets])
+    builder.settle(block, [*carried, *targets])
+
+
+def finish(builder: Builder, block: Block, results: Sequence[Any], slots: Sequence[Slot]) -> None:
+    """Say where the results of a loop are."""
+    for v, slot in zip(results, slots, strict=True):
+        builder.define(block, v, slot)
+
+
+def build_scan(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    params = equation.params
+    jaxpr, length = params["jaxpr"], params["length"]
+    consts, carry, xs = sections(equation.invars, params["num_consts"], params["num_carry"])
+    count = params["num_carry"]
+    held = [builder.atom(block, a) for a in consts]
+    scanned = [builder.atom(block, a) for a in xs]
+    carried = carries(builder, block, position, carry, equation.outvars[:count], [*held, *scanned])
+    stacked = [builder.place(block, v, position) for v in equation.outvars[count:]]
+    for v, slot in zip(equation.outvars[count:], stacked, strict=True):
+        if isinstance(v.aval, TapeType):
+            builder.steps.append(Fill(slot))
+    finish(builder, block, equation.outvars[:count], carried)
+    token = object()
+    counter = Register("counter")
+    with steps_of(builder, token) as body:
+        slices = [_slice(builder, v, slot, counter) for v, slot in zip(jaxpr.invars[len(held) + count :], scanned, strict=True)]
+        outs = jaxpr.outvars[count:]
+        targets = [_target(builder, v, slot, counter) for v, slot in zip(outs, stacked, strict=True)]
+        build_body(builder, jaxpr, [*held, *carried, *slices], carried, targets)
+        for v, slot, target in zip(outs, stacked, targets, strict=True):
+            if isinstance(v.aval, TapeType):
+                tapes.write_at(builder, v.aval, slot, counter, target)
+    builder.steps.append(Loop(counter, Register("bound"), length, params["reverse"], body, token, label="scan"))
+
+
+def _slice(builder: Builder, v: Any, base: Slot, counter: Register) -> Slot:
+    """What a scanned operand is in this turn."""
+    if isinstance(v.aval, TapeType):
+        return tapes.read_at(builder, v.aval, base, counter)
+    return _target(builder, v, base, counter)
+
+
+def _target(builder: Builder, v: Any, base: Slot, counter: Register) -> Slot:
+    """Where the slice of this turn is."""
+    size = builder.size(v.aval)
+    if isinstance(v.aval, TapeType):
+        return builder.temporary(size)
+    slot = builder.pointed(size)
+    builder.steps.append(Point(slot, base, counter, size))
+    return slot
+
+
+def build_repeat(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    params = equation.params
+    jaxpr, constants = params["jaxpr"], params["nconsts"]
+    count, *rest = equation.invars
+    number = builder.atom(block, count)
+    held = [builder.atom(block, a) for a in rest[:constants]]
+    carried = carries(builder, block, position, rest[constants:], equation.outvars, [number, *held])
+    finish(builder, block, equation.outvars, carried)
+    token = object()
+    counter = Register("counter")
+    with steps_of(builder, token) as body:
+        step = builder.temporary(4)
+        builder.steps.append(Count(step, counter))
+        build_body(builder, jaxpr, [step, *held, *carried], carried)
+    builder.steps.append(Loop(counter, Register("bound"), number, params["reverse"], body, token, label="repeat"))
+
+
+def build_while(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    params = equation.params
+    condition, body = params["cond_jaxpr"], params["body_jaxpr"]
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    held_condition = [builder.atom(block, a) for a in equation.invars[:first]]
+    held = [builder.atom(block, a) for a in equation.invars[first : first + second]]
+    operands = equation.invars[first + second :]
+    carried = carries(builder, block, position, operands, equation.outvars, [*held_condition, *held])
+    finish(builder, block, equation.outvars, carried)
+    token = object()
+    with steps_of(builder, token) as test:
+        inner = Block(condition)
+        for v, slot in zip(condition.invars, [*held_condition, *carried], strict=True):
+            inner.put(v, slot)
+        builder.fill(inner)
+        predicate = builder.atom(inner, condition.outvars[0])
+    with steps_of(builder, token) as turns:
+        build_body(builder, body, [*held, *carried], carried)
+    builder.steps.append(While(test, predicate, Register("test"), turns, token))
+
+
+def build_cond(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    index, *operands = equation.invars
+    which = builder.atom(block, index)
+    slots = [builder.atom(block, a) for a in operands]
+    results = [builder.place(block, v, position) for v in equation.outvars]
+    branches = []
+    for program in equation.params["branches"]:
+        with steps_of(builder) as steps:
+            inner = Block(program)
+            for v, slot in zip(program.invars, slots, strict=True):
+                inner.put(v, slot)
+            builder.fill(inner, results)
+            builder.settle(inner, results)
+        branches.append(steps)
+    dtype = np.dtype(dtypes.storage(index.aval.dtype))  # type: ignore[attr-defined]
+    builder.steps.append(Branch(which, dtype, Register("choice"), branches))

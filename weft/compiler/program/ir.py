@@ -1,0 +1,266 @@
+"""Programs: steps that read and write slots. A slot is a piece of memory; what steps do is in order.
+
+A `Slot` is where a value lives. Arguments, results and constants are given from outside; temporaries share one block of
+memory, by their lifetimes; a pointed slot is wherever a register points at that time, such as the slice of an array that
+a loop is at. A `Register` holds a number: a loop counter, or an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from weft.base.source import Location
+from weft.compiler.kernel.ir import Kernel
+
+ALIGNMENT = 64
+
+
+class Kind(Enum):
+    """Where a slot is."""
+
+    ARGUMENT = "argument"
+    RESULT = "result"
+    CONSTANT = "constant"
+    TEMPORARY = "temporary"
+    POINTED = "pointed"
+
+
+@dataclass(eq=False)
+class Register:
+    """A number that steps keep: it gets its position in the register file when memory is planned."""
+
+    name: str
+    number: int = -1
+
+
+class Slot:
+    """A piece of memory of `size` bytes. `number` says which argument, result or constant; `offset` is where in its
+    block a temporary or a constant is, once memory is planned; `owner` is the loop in whose body it lives."""
+
+    __slots__ = ("donated", "kind", "number", "offset", "owner", "register", "size")
+
+    def __init__(
+        self,
+        kind: Kind,
+        size: int,
+        number: int = -1,
+        owner: Any = None,
+        register: Register | None = None,
+        donated: bool = False,
+    ) -> None:
+        self.kind, self.size, self.number, self.owner, self.register = kind, size, number, owner, register
+        self.donated = donated
+        self.offset = 0
+
+    def __repr__(self) -> str:
+        return f"{self.kind.value}{'' if self.number < 0 else self.number}[{self.size}]"
+
+
+class Step:
+    """One thing that a program does. `reads` and `writes` are the slots it touches itself, `bodies` what it contains."""
+
+    label: str = ""
+    line: Location | None = None  # the user's line
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return ()
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return ()
+
+    @property
+    def bodies(self) -> Sequence[list[Step]]:
+        return ()
+
+
+@dataclass(eq=False)
+class Launch(Step):
+    """Run a kernel over slots, one for each of its buffers. `grain` > 0: over threads, so many iterations at a time."""
+
+    kernel: Kernel
+    slots: tuple[Slot, ...]
+    grain: int = 0
+    label: str = ""
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return self.slots
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return [s for s, b in zip(self.slots, self.kernel.buffers, strict=True) if b.written]
+
+
+@dataclass(eq=False)
+class Call(Step):
+    """Call a routine of a library by name with slots (those in `written` are results or scratch) and numbers; with
+    `tiles`, over so many tiles in parallel. The routine "host" is the Python function `host` on NumPy arrays."""
+
+    routine: str
+    slots: tuple[Slot, ...]
+    written: tuple[Slot, ...]
+    numbers: tuple[int, ...] = ()
+    tiles: int = 0
+    host: Callable[..., Any] | None = None
+    types: tuple[tuple[Any, ...], ...] = ()  # for the host: (shape, dtype) of each slot
+    results: int = 0  # for the host: how many of the last slots are results
+    label: str = ""
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return self.slots
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return self.written
+
+
+@dataclass(eq=False)
+class Copy(Step):
+    """The first `size` bytes of `source` to `target`."""
+
+    target: Slot
+    source: Slot
+    size: int
+    label: str = "copy"
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return (self.target,)
+
+
+@dataclass(eq=False)
+class Fill(Step):
+    """Zeros in `target`."""
+
+    target: Slot
+    label: str = "zeros"
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return (self.target,)
+
+
+@dataclass(eq=False)
+class Point(Step):
+    """`target` is from now on at `base` + counter * stride: the slice of an array that a loop is at."""
+
+    target: Slot
+    base: Slot
+    counter: Register
+    stride: int
+    label: str = "point"
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return (self.base,)
+
+
+@dataclass(eq=False)
+class Count(Step):
+    """Write a counter to memory, as an int32."""
+
+    target: Slot
+    counter: Register
+    label: str = "count"
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return (self.target,)
+
+
+@dataclass(eq=False)
+class Loop(Step):
+    """The body for `counter` from 0 to `count` (a number, or a slot with an int32), or backwards."""
+
+    counter: Register
+    bound: Register
+    count: int | Slot
+    reverse: bool
+    body: list[Step]
+    token: object  # what slots of the body have as their owner
+    label: str = "loop"
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return (self.count,) if isinstance(self.count, Slot) else ()
+
+    @property
+    def bodies(self) -> Sequence[list[Step]]:
+        return (self.body,)
+
+
+@dataclass(eq=False)
+class While(Step):
+    """The body as long as `predicate` (a bool) holds after `condition` ran."""
+
+    condition: list[Step]
+    predicate: Slot
+    test: Register
+    body: list[Step]
+    token: object
+    label: str = "while"
+
+    @property
+    def bodies(self) -> Sequence[list[Step]]:
+        return (self.condition, self.body)
+
+
+@dataclass(eq=False)
+class Branch(Step):
+    """One of several blocks, by an index that is clamped; its dtype is `dtype`."""
+
+    index: Slot
+    dtype: np.dtype[Any]
+    choice: Register
+    branches: list[list[Step]]
+    label: str = "branch"
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return (self.index,)
+
+    @property
+    def bodies(self) -> Sequence[list[Step]]:
+        return self.branches
+
+
+@dataclass
+class Program:
+    """Steps with their memory. `arguments` and `results` have a slot each; `constants` is the block that constant slots
+    are in."""
+
+    name: str
+    steps: list[Step]
+    arguments: list[Slot]
+    results: list[Slot]
+    # For each result, the donated argument whose memory it is, or None.
+    aliases: list[int | None]
+    constants: list[np.ndarray]
+    constant_slots: list[Slot] = field(default_factory=list)
+    temporary_bytes: int = 0
+    constant_bytes: int = 0
+    registers: int = 0
+
+    def all_steps(self) -> Iterator[Step]:
+        """Every step, also those in loops and branches."""
+        yield from walk(self.steps)
+
+
+def walk(steps: Sequence[Step]) -> Iterator[Step]:
+    """Steps in order, each before those that it contains."""
+    for step in steps:
+        yield step
+        for body in step.bodies:
+            yield from walk(body)

@@ -1,0 +1,92 @@
+"""Programs as text: one line a step, slots by name, with where they are once memory is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Kind, Launch, Loop, Point, Program, Register, Slot, While
+
+_LETTERS = {Kind.ARGUMENT: "in", Kind.RESULT: "out", Kind.CONSTANT: "const"}
+
+
+def to_text(program: Program) -> str:
+    """The steps of a program, and how much memory it needs."""
+    printer = _Printer()
+    head = f"program {program.name}: temporaries {program.temporary_bytes} bytes, constants {program.constant_bytes} bytes"
+    printer.steps(program.steps, 1)
+    for number, alias in enumerate(program.aliases):
+        if alias is not None:
+            printer.lines.append(f"  out{number} is in{alias}")
+    return "\n".join([head, *printer.lines])
+
+
+class _Printer:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[Any, str] = {}
+        self.kernels: dict[Kernel, int] = {}
+
+    def name(self, thing: Slot | Register) -> str:
+        if thing not in self.names:
+            if isinstance(thing, Register):
+                name = f"{thing.name}{sum(isinstance(t, Register) for t in self.names)}"
+            elif thing.kind in _LETTERS:
+                name = f"{_LETTERS[thing.kind]}{thing.number}"
+            else:
+                letter = "t" if thing.kind is Kind.TEMPORARY else "p"
+                name = f"{letter}{sum(isinstance(t, Slot) and t.kind is thing.kind for t in self.names)}"
+                where = f"@{thing.offset}" if thing.kind is Kind.TEMPORARY else ""
+                name = f"{name}[{thing.size}{where}]"
+            self.names[thing] = name
+        return self.names[thing]
+
+    def all(self, slots: Sequence[Slot]) -> str:
+        return ", ".join(self.name(s) for s in slots)
+
+    def steps(self, steps: Sequence[Any], depth: int) -> None:
+        for step in steps:
+            self.step(step, depth)
+
+    def line(self, text: str, depth: int) -> None:
+        self.lines.append("  " * depth + text)
+
+    def step(self, step: Any, depth: int) -> None:
+        match step:
+            case Launch(kernel, slots, grain):
+                number = self.kernels.setdefault(kernel, len(self.kernels))
+                writes = step.writes
+                reads = [s for s, b in zip(slots, kernel.buffers, strict=True) if not b.written]
+                threads = f" over threads by {grain}" if grain else ""
+                self.line(f"{self.all(writes)} = kernel {number} ({kernel.name}){threads} {self.all(reads)}", depth)
+            case Call():
+                reads = [s for s in step.slots if not any(s is w for w in step.written)]
+                numbers = f" {list(step.numbers)}" if step.numbers else ""
+                what = f"host {step.label}" if step.routine == "host" else step.routine
+                self.line(f"{self.all(step.written)} = {what}{numbers} {self.all(reads)}", depth)
+            case Copy(target, source, size):
+                self.line(f"{self.name(target)} = copy {self.name(source)} ({size} bytes)", depth)
+            case Fill(target):
+                self.line(f"{self.name(target)} = zeros", depth)
+            case Point(target, base, counter, stride):
+                self.line(f"{self.name(target)} = at {self.name(base)} + {stride} {self.name(counter)}", depth)
+            case Count(target, counter):
+                self.line(f"{self.name(target)} = {self.name(counter)}", depth)
+            case Loop():
+                bound = self.name(step.count) if isinstance(step.count, Slot) else step.count
+                back = " backwards" if step.reverse else ""
+                self.line(f"for {self.name(step.counter)} below {bound}{back} ({step.label}):", depth)
+                self.steps(step.body, depth + 1)
+            case While():
+                self.line("while:", depth)
+                self.steps(step.condition, depth + 1)
+                self.line(f"holds {self.name(step.predicate)} do:", depth)
+                self.steps(step.body, depth + 1)
+            case Branch():
+                self.line(f"branch {self.name(step.index)}:", depth)
+                for number, body in enumerate(step.branches):
+                    self.line(f"case {number}:", depth + 1)
+                    self.steps(body, depth + 2)
+            case _:
+                self.line(repr(step), depth)

@@ -1,0 +1,144 @@
+"""From a program with its memory planned to words of the step machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
+
+import numpy as np
+
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.assign import place_of
+from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
+from weft.compiler.target.cpu import tape
+from weft.compiler.target.cpu.machine import Assembler, Place
+
+
+class Assembly:
+    """Writes one program. `addresses` are those of its kernels; `hosts` collects the calls of Python, and `blocks` the
+    parameters of tiled calls, which must live as long as the words."""
+
+    def __init__(
+        self, program: Program, addresses: Callable[[Kernel], int], host: int, hosts: list[Call], first_host: int
+    ) -> None:
+        self.program = program
+        self.addresses = addresses
+        self.host = host
+        self.hosts = hosts
+        self.first_host = first_host
+        self.machine = Assembler()
+        self.blocks: list[np.ndarray] = []
+        self.pointers: list[tuple[int, np.ndarray]] = []
+
+    def words(self) -> np.ndarray:
+        self.steps(self.program.steps)
+        self.machine.end()
+        return self.machine.finish()
+
+    def place(self, slot: Slot) -> Place:
+        return Place(*place_of(slot, self.program))
+
+    def places(self, slots: Sequence[Slot]) -> list[Place]:
+        return [self.place(s) for s in slots]
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.step(step)
+
+    def step(self, step: Any) -> None:
+        m = self.machine
+        match step:
+            case Launch(kernel, slots, grain):
+                loop = kernel.parallel
+                count = 1 if loop is None else loop.count
+                if grain:
+                    m.parallel(self.addresses(kernel), count, grain, self.places(slots))
+                else:
+                    m.launch(self.addresses(kernel), count, self.places(slots))
+            case Call():
+                self.call(step)
+            case Copy(target, source, size):
+                m.copy(self.place(target), self.place(source), size)
+            case Fill(target):
+                m.fill(self.place(target), target.size)
+            case Point(target, base, counter, stride):
+                m.point(target.register.number, self.place(base), counter.number, stride)
+            case Count(target, counter):
+                m.write(self.place(target), counter.number, 4)
+            case Loop():
+                self.loop(step)
+            case While():
+                self.while_loop(step)
+            case Branch():
+                self.branch(step)
+            case _:
+                assert_never(step)
+
+    def call(self, step: Call) -> None:
+        m, places = self.machine, self.places(step.slots)
+        if step.routine == "host":
+            m.call(self.host, places, [self.first_host + len(self.hosts)])
+            self.hosts.append(step)
+        elif step.tiles:
+            block = np.array(step.numbers, np.int64)
+            self.blocks.append(block)
+            # The block of numbers is at an address of its own, which a register has from the start.
+            register = self.program.registers + len(self.pointers)
+            self.pointers.append((register, block))
+            m.parallel(library_address(step.routine), step.tiles, 1, [*places, Place(register)])
+        elif step.routine in tape.ROUTINES:
+            m.call(tape.address(step.routine), places, step.numbers)
+        else:
+            m.call(library_address(step.routine), places, step.numbers)
+
+    def loop(self, step: Loop) -> None:
+        m, counter, bound = self.machine, step.counter.number, step.bound.number
+        top, body, end = m.label(), m.label(), m.label()
+        start = counter if step.reverse else bound
+        if isinstance(step.count, Slot):
+            m.read(start, self.place(step.count), -4)
+        else:
+            m.set(start, step.count)
+        m.set(bound if step.reverse else counter, 0)
+        m.here(top)
+        # Backwards the counter is one above the turn it is at until the turn begins, and the bound is 0.
+        m.jump_less(*((bound, counter) if step.reverse else (counter, bound)), body)
+        m.jump(end)
+        m.here(body)
+        if step.reverse:
+            m.add(counter, -1)
+        self.steps(step.body)
+        if not step.reverse:
+            m.add(counter, 1)
+        m.jump(top)
+        m.here(end)
+
+    def while_loop(self, step: While) -> None:
+        m, test = self.machine, step.test.number
+        top, end = m.here(), m.label()
+        self.steps(step.condition)
+        m.read(test, self.place(step.predicate), 1)
+        m.jump_zero(test, end)
+        self.steps(step.body)
+        m.jump(top)
+        m.here(end)
+
+    def branch(self, step: Branch) -> None:
+        m, choice = self.machine, step.choice.number
+        size = step.dtype.itemsize
+        m.read(choice, self.place(step.index), -size if step.dtype.kind == "i" else size)
+        labels = [m.label() for _ in step.branches]
+        end = m.label()
+        m.switch(choice, labels)
+        for label, steps in zip(labels, step.branches, strict=True):
+            m.here(label)
+            self.steps(steps)
+            m.jump(end)
+        m.here(end)
+
+
+def library_address(routine: str) -> int:
+    """Where a routine of a library is; libraries are loaded when the first program needs them."""
+    from weft.compiler import library
+
+    return library.address(routine)

@@ -1,0 +1,53 @@
+"""Kernels as machine code: each distinct one is compiled once in a process, many at a time in one module."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.printer import to_text
+from weft.compiler.target import llvm
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.cpu.link import Library, Tier
+from weft.compiler.target.cpu.lower import lower_into
+
+
+class CompiledKernel:
+    """A kernel in memory. `library` keeps it there."""
+
+    __slots__ = ("address", "library", "name")
+
+    def __init__(self, name: str, address: int, library: Library) -> None:
+        self.name, self.address, self.library = name, address, library
+
+
+_compiled: dict[tuple[Features, str], CompiledKernel] = {}
+_lock = threading.RLock()
+
+
+def name_of(kernel: Kernel) -> str:
+    """The name of a kernel's function: what kind it is and a digest of its text."""
+    return f"{kernel.name}_{hashlib.blake2b(to_text(kernel).encode(), digest_size=10).hexdigest()}"
+
+
+def module_text(kernels: Iterable[tuple[str, Kernel]], features: Features) -> str:
+    """One module with a function for each kernel."""
+    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    for name, kernel in kernels:
+        lower_into(module, kernel, features, name)
+    return module.text()
+
+
+def compiled(kernels: Iterable[Kernel], features: Features, tier: Tier = Tier.LIGHT) -> dict[Kernel, CompiledKernel]:
+    """Every kernel as machine code; those that are new are compiled together."""
+    names = {kernel: name_of(kernel) for kernel in kernels}
+    with _lock:
+        missing = {name: kernel for kernel, name in names.items() if (features, name) not in _compiled}
+        if missing:
+            library = link.compiled(module_text(missing.items(), features), features, tier)
+            for name in missing:
+                _compiled[features, name] = CompiledKernel(name, library.addresses[name], library)
+        return {kernel: _compiled[features, name] for kernel, name in names.items()}

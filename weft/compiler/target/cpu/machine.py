@@ -1,0 +1,426 @@
+"""The step machine: a native function that walks a program of launches, copies and jumps, without Python.
+
+A program is an array of 64-bit words, made by an `Assembler`; what changes from run to run (addresses of buffers,
+counters of loops) stands in an array of 64-bit registers that the caller owns. A *place* is two words, a register and
+an offset in bytes: the address registers[register] + offset. Kernels and routines are called by address, with a table
+of pointers that the machine fills from the places of the instruction.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base.errors import InternalError
+from weft.compiler.target.cpu import float_mode, link, pool
+from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.cpu.link import Object, Tier
+from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i64, integer, ptr, void
+
+
+class Op(IntEnum):
+    """The first word of an instruction. The words after it are in the order that the text says."""
+
+    END = 0
+    """No operands. The program has run; its status is 0."""
+    LAUNCH = 1
+    """kernel, count, n, n places: `kernel(table, 0, count)` in this thread."""
+    PARALLEL = 2
+    """kernel, count, grain, n, n places: `kernel(table, begin, end)` for chunks of [0, count), shared among threads."""
+    CALL = 3
+    """routine, n, m, n places, m numbers: `i64 routine(table, numbers, registers)`. A status other than 0 is the
+    program's, which ends."""
+    COPY = 4
+    """place to, place from, bytes. The two may overlap."""
+    FILL = 5
+    """place, bytes: all are set to zero."""
+    SET = 6
+    """register, number: the register becomes the number."""
+    ADD = 7
+    """register, number: the number is added to the register."""
+    MOVE = 8
+    """register to, register from."""
+    SWAP = 9
+    """two registers exchange what they hold."""
+    POINT = 10
+    """register, place, counter, stride: the register becomes the address of the place + registers[counter] * stride."""
+    READ = 11
+    """register, place, kind: an integer from memory, of `kind` bytes; a negative kind is a signed one."""
+    WRITE = 12
+    """place, register, bytes: the low bytes of a register to memory."""
+    JUMP = 13
+    """target, the position of a word in the program."""
+    JUMP_LESS = 14
+    """register a, register b, target: jump if a < b, both signed."""
+    JUMP_ZERO = 15
+    """register, target: jump if it holds 0."""
+    SWITCH = 16
+    """register, n, n targets: jump to the target with that number; the nearest one, if there is none."""
+
+
+# What ends a program whose next word is no instruction.
+NOT_AN_INSTRUCTION = -(1 << 62)
+READ_KINDS = (1, -1, 2, -2, 4, -4, 8)
+WRITE_SIZES = (1, 2, 4, 8)
+# No control reaches the word after these.
+_LEAVING = (Op.END, Op.JUMP, Op.SWITCH)
+
+
+class Place(NamedTuple):
+    """An address: what a register holds, and bytes after it."""
+
+    register: int
+    offset: int = 0
+
+
+class Label:
+    """A position in a program, which jumps may name before it is known."""
+
+    __slots__ = ("position",)
+
+    def __init__(self) -> None:
+        self.position: int | None = None
+
+
+class Assembler:
+    """Writes a program, one method an instruction."""
+
+    def __init__(self) -> None:
+        self._words = [0]
+        self._most_places = 0
+        self._last: Op | None = None
+        self._jumps: list[tuple[int, Label]] = []
+        # How many registers the program uses: one more than the greatest number.
+        self.registers = 0
+
+    # -- labels ----------------------------------------------------------------------------------------------------
+
+    def label(self) -> Label:
+        """A label for some later position."""
+        return Label()
+
+    def here(self, label: Label | None = None) -> Label:
+        """Give a label, or a new one, the position of the next instruction."""
+        label = Label() if label is None else label
+        if label.position is not None:
+            raise InternalError(f"A label of a program is at {label.position} already.")
+        label.position = len(self._words)
+        # What can be jumped to can be reached.
+        self._last = None
+        return label
+
+    def finish(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The program. Its address is what `run` takes, for as long as the array is kept."""
+        if self._last not in _LEAVING:
+            raise InternalError("A program does not end with END, JUMP or SWITCH.")
+        words = np.array(self._words, dtype=np.int64)
+        words[0] = self._most_places
+        for position, label in self._jumps:
+            if label.position is None:
+                raise InternalError(f"The jump at word {position} goes to a label that is nowhere.")
+            words[position] = label.position
+        return words
+
+    # -- instructions ----------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        self._put(Op.END)
+
+    def launch(self, kernel: int, count: int, places: Sequence[Place]) -> None:
+        self._put(Op.LAUNCH, kernel, count, len(places), *self._places(*places))
+
+    def parallel(self, kernel: int, count: int, grain: int, places: Sequence[Place]) -> None:
+        self._put(Op.PARALLEL, kernel, count, grain, len(places), *self._places(*places))
+
+    def call(self, routine: int, places: Sequence[Place], numbers: Sequence[int] = ()) -> None:
+        self._put(Op.CALL, routine, len(places), len(numbers), *self._places(*places), *numbers)
+
+    def copy(self, target: Place, source: Place, size: int) -> None:
+        self._put(Op.COPY, *self._places(target, source), _size(size))
+
+    def fill(self, target: Place, size: int) -> None:
+        self._put(Op.FILL, *self._places(target), _size(size))
+
+    def set(self, register: int, number: int) -> None:
+        self._put(Op.SET, self._register(register), number)
+
+    def add(self, register: int, number: int) -> None:
+        self._put(Op.ADD, self._register(register), number)
+
+    def move(self, target: int, source: int) -> None:
+        self._put(Op.MOVE, self._register(target), self._register(source))
+
+    def swap(self, one: int, other: int) -> None:
+        self._put(Op.SWAP, self._register(one), self._register(other))
+
+    def point(self, register: int, place: Place, counter: int, stride: int) -> None:
+        self._put(Op.POINT, self._register(register), *self._places(place), self._register(counter), stride)
+
+    def read(self, register: int, place: Place, kind: int) -> None:
+        kind = 8 if kind == -8 else kind
+        if kind not in READ_KINDS:
+            raise InternalError(f"A program cannot read an integer of kind {kind}.")
+        self._put(Op.READ, self._register(register), *self._places(place), kind)
+
+    def write(self, place: Place, register: int, size: int) -> None:
+        if size not in WRITE_SIZES:
+            raise InternalError(f"A program cannot write an integer of {size} bytes.")
+        self._put(Op.WRITE, *self._places(place), self._register(register), size)
+
+    def jump(self, target: Label) -> None:
+        self._put(Op.JUMP, target)
+
+    def jump_less(self, a: int, b: int, target: Label) -> None:
+        self._put(Op.JUMP_LESS, self._register(a), self._register(b), target)
+
+    def jump_zero(self, register: int, target: Label) -> None:
+        self._put(Op.JUMP_ZERO, self._register(register), target)
+
+    def switch(self, register: int, targets: Sequence[Label]) -> None:
+        if not targets:
+            raise InternalError("A switch of a program needs a target.")
+        self._put(Op.SWITCH, self._register(register), len(targets), *targets)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _put(self, op: Op, *operands: int | Label) -> None:
+        self._last = op
+        self._words.append(int(op))
+        for operand in operands:
+            if isinstance(operand, Label):
+                self._jumps.append((len(self._words), operand))
+                self._words.append(0)
+            else:
+                self._words.append(operand)
+
+    def _register(self, number: int) -> int:
+        if number < 0:
+            raise InternalError(f"A program has no register {number}.")
+        self.registers = max(self.registers, number + 1)
+        return number
+
+    def _places(self, *places: Place) -> list[int]:
+        self._most_places = max(self._most_places, len(places))
+        return [word for register, offset in places for word in (self._register(register), offset)]
+
+
+def _size(size: int) -> int:
+    if size < 0:
+        raise InternalError(f"A program cannot move {size} bytes.")
+    return size
+
+
+# ---------------------------------------------------------------------------------------------------- the native code
+
+
+def machine_text(features: Features) -> str:
+    """The module with `weft_machine`; it needs `weft_parallel`."""
+    return _Text(features).module.text()
+
+
+class _Text:
+    """Writes the machine: a loop around a switch, with a block an instruction."""
+
+    def __init__(self, features: Features) -> None:
+        self.module = Module(features.triple, vector_bits=features.vector_bits or 128)
+        f = self.f = self.module.function("weft_machine", i64, [Parameter("code", ptr), Parameter("registers", ptr)])
+        self.code, self.registers = f.arguments
+        # The next instruction, and how the program ended. Both become registers of the processor.
+        self.position, self.status = f.alloca(ptr, align=8), f.alloca(i64, align=8)
+        places = f.load(i64, self.code, 8, invariant=True)
+        self.table = f.room(ptr, f.smax(places, constant(1, i64)), 64)
+        mode = float_mode.set_default(f, features.triple)
+        f.store(constant(0, i64), self.status, 8)
+        f.store(f.offset(self.code, i64, 1), self.position, 8)
+        self.step, self.leave = f.label("step"), f.label("leave")
+        labels = {op: f.label(op.name.lower()) for op in Op if op is not Op.END}
+        unknown = f.label("unknown")
+        f.branch(self.step)
+
+        f.start(self.step)
+        self.here = f.load(ptr, self.position, 8)
+        f.switch(self.word(0), unknown, {int(op): label for op, label in labels.items()} | {int(Op.END): self.leave})
+        for op, label in labels.items():
+            f.start(label)
+            getattr(self, f"write_{op.name.lower()}")()
+
+        f.start(unknown)
+        f.store(constant(NOT_AN_INSTRUCTION, i64), self.status, 8)
+        f.branch(self.leave)
+        f.start(self.leave)
+        float_mode.restore(f, mode)
+        f.ret(f.load(i64, self.status, 8))
+
+    # -- words, registers and places -------------------------------------------------------------------------------
+
+    def word(self, number: int | Value) -> Value:
+        """A word of the instruction."""
+        return self.f.load(i64, self.f.offset(self.here, i64, number), 8, invariant=True)
+
+    def register(self, number: int) -> Value:
+        """Where the register is that a word of the instruction names."""
+        return self.f.offset(self.registers, i64, self.word(number))
+
+    def held(self, number: int) -> Value:
+        """What the register holds that a word of the instruction names."""
+        return self.f.load(i64, self.register(number), 8)
+
+    def place(self, number: int | Value) -> Value:
+        """The address of the place at a word of the instruction."""
+        f = self.f
+        pair = f.offset(self.here, i64, number)
+        register = f.load(i64, pair, 8, invariant=True)
+        offset = f.load(i64, f.offset(pair, i64, 1), 8, invariant=True)
+        return f.offset(f.load(ptr, f.offset(self.registers, i64, register), 8), i8, offset, inbounds=False)
+
+    def fill_table(self, first: int, count: Value) -> None:
+        """The addresses of as many places, from a word on."""
+        f = self.f
+        with f.loop(0, count) as number:
+            place = self.place(f.add(f.add(number, number), constant(first, i64)))
+            f.store(place, f.offset(self.table, ptr, number), 8)
+
+    def go(self, size: int | Value) -> None:
+        """Go on with the instruction so many words later."""
+        self.f.store(self.f.offset(self.here, i64, size), self.position, 8)
+        self.f.branch(self.step)
+
+    def go_to(self, target: Value) -> None:
+        """Go on at a position of the program."""
+        self.f.store(self.f.offset(self.code, i64, target), self.position, 8)
+        self.f.branch(self.step)
+
+    def after_places(self, first: int, count: Value) -> Value:
+        """The number of the word after so many places."""
+        return self.f.add(self.f.add(count, count), constant(first, i64))
+
+    # -- instructions ----------------------------------------------------------------------------------------------
+
+    def write_launch(self) -> None:
+        f, places = self.f, self.word(3)
+        self.fill_table(4, places)
+        f.call_pointer(f.inttoptr(self.word(1), ptr), void, self.table, constant(0, i64), self.word(2))
+        self.go(self.after_places(4, places))
+
+    def write_parallel(self) -> None:
+        f, places = self.f, self.word(4)
+        self.fill_table(5, places)
+        f.call("weft_parallel", void, f.inttoptr(self.word(1), ptr), self.table, self.word(2), self.word(3))
+        self.go(self.after_places(5, places))
+
+    def write_call(self) -> None:
+        f, places = self.f, self.word(2)
+        self.fill_table(4, places)
+        numbers = self.after_places(4, places)
+        given = f.offset(self.here, i64, numbers)
+        status = f.call_pointer(f.inttoptr(self.word(1), ptr), i64, self.table, given, self.registers)
+        assert status is not None
+        f.store(status, self.status, 8)
+        failed, fine = f.label("failed"), f.label("fine")
+        f.branch_if(f.icmp("ne", status, constant(0, i64)), failed, fine, unlikely=True)
+        f.start(failed)
+        f.branch(self.leave)
+        f.start(fine)
+        self.go(f.add(numbers, self.word(3)))
+
+    def write_copy(self) -> None:
+        self.f.copy(self.place(1), self.place(3), self.word(5))
+        self.go(6)
+
+    def write_fill(self) -> None:
+        self.f.fill(self.place(1), constant(0, i8), self.word(3))
+        self.go(4)
+
+    def write_set(self) -> None:
+        self.f.store(self.word(2), self.register(1), 8)
+        self.go(3)
+
+    def write_add(self) -> None:
+        self.f.store(self.f.add(self.held(1), self.word(2)), self.register(1), 8)
+        self.go(3)
+
+    def write_move(self) -> None:
+        self.f.store(self.held(2), self.register(1), 8)
+        self.go(3)
+
+    def write_swap(self) -> None:
+        one, other = self.held(1), self.held(2)
+        self.f.store(other, self.register(1), 8)
+        self.f.store(one, self.register(2), 8)
+        self.go(3)
+
+    def write_point(self) -> None:
+        f = self.f
+        address = f.offset(self.place(2), i8, f.mul(self.held(4), self.word(5)), inbounds=False)
+        f.store(address, self.register(1), 8)
+        self.go(6)
+
+    def write_read(self) -> None:
+        f, place, target, kind = self.f, self.place(2), self.register(1), self.word(4)
+        labels = {kind: f.label("read") for kind in READ_KINDS}
+        f.switch(kind, labels[8], {kind: label for kind, label in labels.items() if kind != 8})
+        for kind_number, label in labels.items():
+            f.start(label)
+            size = abs(kind_number)
+            read = f.load(integer(8 * size), place, size)
+            f.store((f.sext if kind_number < 0 else f.zext)(read, i64), target, 8)
+            self.go(5)
+
+    def write_write(self) -> None:
+        f, place, value, size = self.f, self.place(1), self.held(3), self.word(4)
+        labels = {size: f.label("write") for size in WRITE_SIZES}
+        f.switch(size, labels[8], {size: label for size, label in labels.items() if size != 8})
+        for size_number, label in labels.items():
+            f.start(label)
+            f.store(f.trunc(value, integer(8 * size_number)), place, size_number)
+            self.go(5)
+
+    def write_jump(self) -> None:
+        self.go_to(self.word(1))
+
+    def write_jump_less(self) -> None:
+        self.jump_if(self.f.icmp("slt", self.held(1), self.held(2)), 3)
+
+    def write_jump_zero(self) -> None:
+        self.jump_if(self.f.icmp("eq", self.held(1), constant(0, i64)), 2)
+
+    def jump_if(self, condition: Value, target: int) -> None:
+        """Jump to the target in the last word of the instruction, or go on after it."""
+        f = self.f
+        jump, stay = f.label("taken"), f.label("stay")
+        f.branch_if(condition, jump, stay)
+        f.start(jump)
+        self.go_to(self.word(target))
+        f.start(stay)
+        self.go(target + 1)
+
+    def write_switch(self) -> None:
+        f = self.f
+        last = f.sub(self.word(2), constant(1, i64))
+        chosen = f.smin(f.smax(self.held(1), constant(0, i64)), last)
+        self.go_to(self.word(f.add(chosen, constant(3, i64))))
+
+
+@functools.cache
+def machine_object(features: Features | None = None) -> Object:
+    """The machine as machine code. More passes than these gain nothing here, and cost more than twice the time."""
+    features = features or host()
+    return link.make_object(machine_text(features), features, Tier.LIGHT)
+
+
+@functools.cache
+def _machine() -> Callable[[Any, Any], int]:
+    """`weft_machine` of this process. ctypes lets other Python threads run while it does."""
+    made = link.load(machine_object(host()), pool.library().addresses)
+    return made.function("weft_machine", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def run(code: int, registers: Any) -> int:
+    """Run the program at an address, with registers given by their address or as a ctypes array; gives its status."""
+    pool.prepare()
+    return _machine()(code, registers)

@@ -1,0 +1,502 @@
+"""The thread pool: native threads that share the chunks of a loop with the thread that asks for it.
+
+The pool is LLVM text of our own, compiled once in a process; its threads never touch Python. A *job* is a kernel over
+[0, count), cut into chunks of a fixed size, so that what is computed does not depend on the number of threads. The
+caller starts on the chunks at once. A worker that comes in time registers and helps; when no chunk is left the caller
+closes the job and waits only for workers that have registered. So one that sleeps never holds it up.
+
+    owner       1 while a job is under way. Who finds it taken (another thread, or a kernel that starts a job of its
+                own) runs its chunks alone: nobody ever waits for the pool.
+    gate        how many workers are inside the job, with marks for `closed` and `the caller sleeps`.
+    generation  counts jobs; workers watch it, for a while awake and then asleep.
+
+Sleeping and waking are Linux futexes where the number of that system call is known (x86-64, AArch64, RISC-V), and a
+mutex and a condition variable elsewhere, as on macOS. Where there are no pthreads, on Windows, all runs in the caller.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from weft.base.settings import config
+from weft.compiler.target.cpu import float_mode, link
+from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.cpu.link import Library, Object, Tier
+from weft.compiler.target.llvm import (
+    Function,
+    Module,
+    Parameter,
+    Type,
+    Value,
+    constant,
+    i1,
+    i8,
+    i32,
+    i64,
+    ptr,
+    void,
+    zero,
+)
+
+MOST_WORKERS = 255
+# How long a worker looks for the next job, and a caller for the last worker, before going to sleep.
+SPIN_NANOSECONDS = 100_000
+
+# The number of the futex system call, by the beginning of the triple.
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # both private to the process
+# Bytes that a set of signals, a mutex and a condition variable take at most on any system.
+_SIGNAL_SET, _MUTEX, _CONDITION = 128, 64, 64
+# Marks in the gate, above the number of workers inside.
+_CLOSED, _CALLER_SLEEPS = 1 << 30, 1 << 29
+# Nothing else stands in the two cache lines of a variable that threads write.
+_LINE = 128
+_EVERYONE = (1 << 31) - 1
+
+
+class Waiting(Enum):
+    """How threads sleep until there is something to do."""
+
+    FUTEX = 0
+    CONDITION = 1
+    NO_THREADS = 2
+
+
+def waiting(triple: str) -> Waiting:
+    """How threads sleep on a machine."""
+    if "windows" in triple:
+        return Waiting.NO_THREADS
+    return Waiting.FUTEX if "linux" in triple and triple.split("-")[0] in _FUTEX else Waiting.CONDITION
+
+
+def pool_text(features: Features, how: Waiting | None = None) -> str:
+    """The module with `weft_parallel` and what starts and stops its threads."""
+    return _Text(features, waiting(features.triple) if how is None else how).module.text()
+
+
+@functools.cache
+def pool_object(features: Features | None = None, how: Waiting | None = None) -> Object:
+    """The pool as machine code. More passes than these gain nothing here, and cost more than twice the time."""
+    features = features or host()
+    return link.make_object(pool_text(features, how), features, Tier.LIGHT)
+
+
+class _Text:
+    """Writes the functions of the pool into a module."""
+
+    def __init__(self, features: Features, how: Waiting) -> None:
+        self.triple = features.triple
+        self.how = how
+        module = self.module = Module(features.triple, vector_bits=features.vector_bits or 128)
+
+        def line(name: str) -> Value:
+            return module.variable(name, i8, _LINE, _LINE)
+
+        self.owner, self.gate, self.next = line("owner"), line("gate"), line("next")
+        self.generation, self.sleepers = line("generation"), line("sleepers")
+        # Kernel, table, count and grain.
+        self.job = line("job")
+        self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
+        self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
+        if how is not Waiting.NO_THREADS:
+            self.write_waiting()
+            self.write_chunks()
+            self.write_enter()
+            self.write_worker()
+            self.write_grow()
+            self.write_finish()
+            self.write_stop()
+        self.write_parallel()
+        self.write_switches()
+
+    def function(self, name: str, returns: Type, **parameters: Type) -> Function:
+        """Begin a function; those that are not exported are internal."""
+        linkage = "" if name.startswith("weft_") else "internal"
+        return self.module.function(name, returns, [Parameter(n, t) for n, t in parameters.items()], linkage)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def write_waiting(self) -> None:
+        """now, spin, park and wake: looking at a number until it changes, first awake and then asleep."""
+        f = self.function("now", i64)
+        clock = f.alloca(i64, 2, 8)
+        f.call("clock_gettime", i32, constant(6 if "apple" in self.triple else 1, i32), clock)  # the monotonic one
+        seconds, rest = f.load(i64, clock, 8), f.load(i64, f.offset(clock, i64, 1), 8)
+        f.ret(f.add(f.mul(seconds, constant(1_000_000_000, i64)), rest))
+
+        f = self.function("spin", i32, address=ptr, seen=i32)
+        address, seen = f.arguments
+        deadline = f.add(_call(f, "now", i64), constant(SPIN_NANOSECONDS, i64))
+        with f.repeat(constant(0, i32)) as turn:
+            self.pause(f)
+            value = f.atomic_load(i32, address, "acquire")
+            # A look at the clock costs about as much as a pause, so it is rare.
+            due = f.icmp("eq", f.and_(turn.values[0], constant(63, i32)), constant(63, i32))
+            with f.when(due, constant(False, i1)) as look:
+                look.give(f.icmp("sge", _call(f, "now", i64), deadline))
+            same = f.icmp("eq", value, seen)
+            turn.again(f.select(look.results[0], constant(False, i1), same), f.add(turn.values[0], constant(1, i32)))
+        f.ret(value)
+
+        park = self.function("park", void, address=ptr, seen=i32)
+        wake = self.function("wake", void, address=ptr, number=i32)
+        if self.how is Waiting.FUTEX:
+            self.system_call(park, _FUTEX_WAIT)
+            self.system_call(wake, _FUTEX_WAKE)
+        else:
+            self.write_condition(park, wake)
+        park.ret()
+        wake.ret()
+
+    def system_call(self, f: Function, operation: int) -> None:
+        """Call futex with a number. The C library's `syscall` is variadic, which on Linux is an ordinary call."""
+        address, number = f.arguments
+        call = constant(_FUTEX[self.triple.split("-")[0]], i64)
+        arguments = (constant(operation, i64), f.zext(number, i64), zero(ptr), zero(ptr), constant(0, i64))
+        f.call("syscall", i64, call, address, *arguments)
+
+    def write_condition(self, park: Function, wake: Function) -> None:
+        """One condition variable for all numbers: who wakes up looks whether it was for him."""
+        lock = self.module.variable("lock", i8, _MUTEX)
+        condition = self.module.variable("condition", i8, _CONDITION)
+        for f in (park, wake):
+            f.call("pthread_mutex_lock", i32, lock)
+            if f is wake:
+                f.call("pthread_cond_broadcast", i32, condition)
+            else:
+                address, seen = f.arguments
+                with f.when(f.icmp("eq", f.atomic_load(i32, address, "acquire"), seen)):
+                    with f.repeat() as turn:
+                        f.call("pthread_cond_wait", i32, condition, lock)
+                        turn.again(f.icmp("eq", f.atomic_load(i32, address, "acquire"), seen))
+            f.call("pthread_mutex_unlock", i32, lock)
+
+    def pause(self, f: Function) -> None:
+        """Tell the processor that this is a loop that waits."""
+        if self.triple.startswith("x86_64"):
+            f.call("llvm.x86.sse2.pause", void)
+        elif self.triple.startswith(("aarch64", "arm64")):
+            f.call("llvm.aarch64.hint", void, constant(1, i32))
+
+    # -- working ---------------------------------------------------------------------------------------------------
+
+    def write_chunks(self) -> None:
+        """chunks: take part in the job until no chunk is left."""
+        f = self.function("chunks", void)
+        kernel, table = f.load(ptr, self.job, 8), f.load(ptr, f.offset(self.job, i64, 1), 8)
+        count, grain = (f.load(i64, f.offset(self.job, i64, n), 8) for n in (2, 3))
+        with f.repeat() as turn:
+            begin = f.atomic_update("add", self.next, grain, "monotonic")
+            left = f.icmp("slt", begin, count)
+            with f.when(left):
+                _run_chunk(f, kernel, table, begin, count, grain)
+            turn.again(left)
+        f.ret()
+
+    def write_enter(self) -> None:
+        """enter: register for the job, unless it is closed or has as many workers as are allowed."""
+        f = self.function("enter", i1)
+        with f.repeat() as turn:
+            state = f.atomic_load(i32, self.gate, "acquire")
+            free = f.icmp("ult", state, f.atomic_load(i32, self.allowed, "monotonic"))
+            with f.when(free, constant(False, i1)) as attempt:
+                _, done = f.compare_exchange(self.gate, state, f.add(state, constant(1, i32)), "acq_rel")
+                attempt.give(done)
+            turn.again(f.and_(free, f.not_(attempt.results[0])))
+        f.ret(attempt.results[0])
+
+    def write_worker(self) -> None:
+        """worker: the life of a thread. It gets the generation to start from, in the place of a pointer."""
+        f = self.function("worker", ptr, first=ptr)
+        float_mode.set_default(f, self.triple)
+        last = f.alloca(i32, align=4)
+        f.store(f.trunc(f.ptrtoint(f.arguments[0], i64), i32), last, 4)
+        look, sleep, awake, work, finish = map(f.label, ("look", "sleep", "awake", "work", "finish"))
+        one = constant(1, i32)
+        f.branch(look)
+
+        f.start(look)
+        seen = f.load(i32, last, 4)
+        spun = _call(f, "spin", i32, self.generation, seen)
+        f.branch_if(f.icmp("eq", spun, seen), sleep, work)
+
+        # The number of sleepers is raised before the generation is compared, and a caller raises the generation
+        # before it reads the number: one of the two sees the other.
+        f.start(sleep)
+        f.atomic_update("add", self.sleepers, one, "seq_cst")
+        f.call("park", void, self.generation, seen)
+        f.atomic_update("sub", self.sleepers, one, "seq_cst")
+        woken = f.atomic_load(i32, self.generation, "acquire")
+        f.branch_if(f.icmp("eq", woken, seen), sleep, work)
+
+        f.start(work)
+        now = f.phi(i32, (spun, look), (woken, sleep))
+        slept = f.phi(i1, (constant(False, i1), look), (constant(True, i1), sleep))
+        f.store(now, last, 4)
+        f.branch_if(f.icmp("ne", f.atomic_load(i32, self.ending, "acquire"), constant(0, i32)), finish, awake)
+
+        f.start(awake)
+        with f.when(_call(f, "enter", i1)):
+            with f.when(slept):
+                self.wake_others(f)
+            f.call("chunks", void)
+            before = f.atomic_update("sub", self.gate, one, "acq_rel")
+            with f.when(f.icmp("eq", before, constant(_CLOSED | _CALLER_SLEEPS | 1, i32)), unlikely=True):
+                f.call("wake", void, self.gate, one)
+        f.branch(look)
+
+        f.start(finish)
+        f.ret(zero(ptr))
+
+    def wake_others(self, f: Function) -> None:
+        """Wake two sleepers, each of which wakes two more: a caller need not wait until all have been called."""
+        asleep = f.atomic_load(i32, self.sleepers, "seq_cst")
+        with f.when(f.icmp("sgt", asleep, constant(0, i32)), unlikely=True):
+            f.call("wake", void, self.generation, constant(2, i32))
+
+    # -- starting a job --------------------------------------------------------------------------------------------
+
+    def write_grow(self) -> None:
+        """grow: make the workers that are allowed and not there yet. They take no signals, which are for Python."""
+        f = self.function("grow", void)
+        created, allowed = f.load(i32, self.created, 4), f.atomic_load(i32, self.allowed, "monotonic")
+        if self.how is Waiting.CONDITION:
+            with f.when(f.icmp("eq", created, constant(0, i32))):
+                f.call("pthread_mutex_init", i32, self.module.variable("lock", i8, _MUTEX), zero(ptr))
+                f.call("pthread_cond_init", i32, self.module.variable("condition", i8, _CONDITION), zero(ptr))
+        every, kept = f.alloca(i8, _SIGNAL_SET), f.alloca(i8, _SIGNAL_SET)
+        replace = constant(3 if "apple" in self.triple else 2, i32)
+        f.call("sigfillset", i32, every)
+        f.call("pthread_sigmask", i32, replace, every, kept)
+        first = f.inttoptr(f.zext(f.atomic_load(i32, self.generation, "monotonic"), i64), ptr)
+        with f.repeat(created) as turn:
+            number = turn.values[0]
+            handle = f.offset(self.threads, i64, number)
+            status = _call(f, "pthread_create", i32, handle, zero(ptr), self.module.address("worker"), first)
+            made = f.icmp("eq", status, constant(0, i32))
+            following = f.add(number, f.zext(made, i32))
+            turn.again(f.and_(made, f.icmp("slt", following, allowed)), following)
+        f.store(following, self.created, 4)
+        # Where the system gives no more threads, those that are there must do, and nobody asks again.
+        with f.when(f.not_(made), unlikely=True):
+            f.atomic_store(following, self.allowed, "monotonic")
+        f.call("pthread_sigmask", i32, replace, kept, zero(ptr))
+        f.ret()
+
+    def write_finish(self) -> None:
+        """finish: wait until the last worker has left a closed job, which has one inside."""
+        f = self.function("finish", void)
+        count = constant(_CALLER_SLEEPS - 1, i32)
+        with f.repeat() as turn:
+            state = f.atomic_load(i32, self.gate, "acquire")
+            inside = f.icmp("ne", f.and_(state, count), constant(0, i32))
+            with f.when(inside):
+                spun = _call(f, "spin", i32, self.gate, state)
+                with f.when(f.icmp("eq", spun, state), unlikely=True):
+                    mark = constant(_CALLER_SLEEPS, i32)
+                    before = f.atomic_update("or", self.gate, mark, "acq_rel")
+                    with f.when(f.icmp("ne", f.and_(before, count), constant(0, i32))):
+                        f.call("park", void, self.gate, f.or_(before, mark))
+            turn.again(inside)
+        f.ret()
+
+    def write_parallel(self) -> None:
+        """weft_parallel(kernel, table, count, grain): kernel(table, begin, end) for each chunk of [0, count)."""
+        f = self.function("weft_parallel", void, kernel=ptr, table=ptr, count=i64, size=i64)
+        kernel, table, count, size = f.arguments
+        grain = f.smax(size, constant(1, i64))
+        alone = f.label("alone")
+        if self.how is Waiting.NO_THREADS:
+            f.branch(alone)
+        else:
+            self.write_sharing(f, kernel, table, count, grain, alone)
+
+        f.start(alone)
+        with f.loop(0, count, grain) as begin:
+            _run_chunk(f, kernel, table, begin, count, grain)
+        f.ret()
+
+    def write_sharing(self, f: Function, kernel: Value, table: Value, count: Value, grain: Value, alone: str) -> None:
+        """Run the chunks as a job and return; or go to `alone`, where that cannot be or gains nothing."""
+        one, no_bits = constant(1, i32), constant(0, i32)
+        several, claim, share = map(f.label, ("several", "claim", "share"))
+        f.branch_if(f.icmp("sgt", count, grain), several, alone)
+
+        f.start(several)
+        allowed = f.atomic_load(i32, self.allowed, "monotonic")
+        f.branch_if(f.icmp("eq", allowed, no_bits), alone, claim)
+
+        f.start(claim)
+        _, mine = f.compare_exchange(self.owner, no_bits, one, "acquire")
+        f.branch_if(mine, share, alone)
+
+        f.start(share)
+        with f.when(f.icmp("slt", f.load(i32, self.created, 4), allowed), unlikely=True):
+            f.call("grow", void)
+        for number, value in enumerate((kernel, table, count, grain)):
+            f.store(value, f.offset(self.job, i64, number), 8)
+        f.atomic_store(constant(0, i64), self.next, "monotonic")
+        f.atomic_store(no_bits, self.gate, "release")
+        f.atomic_update("add", self.generation, one, "seq_cst")
+        self.wake_others(f)
+        f.call("chunks", void)
+        inside = f.atomic_update("or", self.gate, constant(_CLOSED, i32), "acq_rel")
+        with f.when(f.icmp("ne", inside, no_bits)):
+            f.call("finish", void)
+        f.atomic_store(no_bits, self.owner, "release")
+        f.ret()
+
+    # -- the number of threads -------------------------------------------------------------------------------------
+
+    def write_stop(self) -> None:
+        """stop: end all workers. The caller is the owner, so that none of them is at work."""
+        f = self.function("stop", void)
+        none, one = constant(0, i32), constant(1, i32)
+        created = f.load(i32, self.created, 4)
+        f.atomic_store(one, self.ending, "release")
+        f.atomic_update("add", self.generation, one, "seq_cst")
+        with f.when(f.icmp("ne", created, none)):
+            f.call("wake", void, self.generation, constant(_EVERYONE, i32))
+        with f.loop(0, created) as number:
+            f.call("pthread_join", i32, f.load(i64, f.offset(self.threads, i64, number), 8), zero(ptr))
+        f.store(none, self.created, 4)
+        f.atomic_store(none, self.ending, "monotonic")
+        f.ret()
+
+    def write_switches(self) -> None:
+        """weft_pool_start, weft_pool_stop and weft_pool_reset."""
+        none, one = constant(0, i32), constant(1, i32)
+        # Workers beyond the number stay where they are, but do not enter jobs.
+        f = self.function("weft_pool_start", void, workers=i32)
+        f.atomic_store(f.smin(f.smax(f.arguments[0], none), constant(MOST_WORKERS, i32)), self.allowed, "monotonic")
+        f.ret()
+
+        # Ends all workers and gives 1; or 0, and does nothing, where a job is under way.
+        f = self.function("weft_pool_stop", i32)
+        _, mine = f.compare_exchange(self.owner, none, one, "acquire")
+        with f.when(mine):
+            if self.how is not Waiting.NO_THREADS:
+                f.call("stop", void)
+            f.atomic_store(none, self.owner, "release")
+        f.ret(f.zext(mine, i32))
+
+        # For a process just forked, which has the numbers of its parent, but none of the threads.
+        f = self.function("weft_pool_reset", void)
+        for address in (self.owner, self.sleepers, self.created, self.ending):
+            f.atomic_store(none, address, "monotonic")
+        f.atomic_store(constant(_CLOSED, i32), self.gate, "release")
+        f.ret()
+
+
+def _call(f: Function, name: str, returns: Type, *arguments: Value) -> Value:
+    """Call a function that returns something."""
+    made = f.call(name, returns, *arguments)
+    assert made is not None
+    return made
+
+
+def _run_chunk(f: Function, kernel: Value, table: Value, begin: Value, count: Value, grain: Value) -> None:
+    """The chunk at `begin`, the last of which may be short."""
+    f.call_pointer(kernel, void, table, begin, f.smin(f.add(begin, grain), count))
+
+
+# ------------------------------------------------------------------------------------------------- the pool in Python
+
+_lock = threading.Lock()
+_library: Library | None = None
+# The setting that the native pool was last told.
+_applied = -1
+
+
+def library() -> Library:
+    """The pool of this process, compiled and loaded when it is first asked for."""
+    global _library
+    if _library is None:
+        made = pool_object(host())
+        with _lock:
+            if _library is None:
+                _library = link.load(made)
+                link.provide({"weft_parallel": _library.addresses["weft_parallel"]})
+                if hasattr(os, "register_at_fork"):
+                    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+                atexit.register(_at_exit)
+    return _library
+
+
+@functools.cache
+def _function(name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
+    return library().function(name, returns, *arguments)
+
+
+def available() -> int:
+    """How many threads can run at once in this process."""
+    processors = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        processors = min(processors, len(os.sched_getaffinity(0)))
+    return max(1, processors)
+
+
+def threads() -> int:
+    """How many threads a program that starts now may use, the calling one among them."""
+    return min(config.num_threads or available(), MOST_WORKERS + 1)
+
+
+def prepare() -> None:
+    """Tell the pool the setting of this thread. There is one pool, so the program that started last decides."""
+    if config.num_threads != _applied:
+        _apply()
+
+
+def _apply() -> None:
+    global _applied
+    start = _function("weft_pool_start", None, ctypes.c_int32)
+    with _lock:
+        _applied = config.num_threads
+        start(threads() - 1)
+
+
+def set_threads(number: int) -> None:
+    """Set how many threads programs use, in the whole process; 0 is as many as can run at once.
+
+    Threads are made by the first loop that is shared among them, and never with 1.
+    """
+    config.update("num_threads", number)
+    prepare()
+
+
+def stop(patience: float = 0.0) -> bool:
+    """End all workers; the next job makes new ones. False where a job was under way for all of `patience` seconds."""
+    if _library is None:
+        return True
+    stop_once = _function("weft_pool_stop", ctypes.c_int32)
+    deadline = time.monotonic() + patience
+    while not stop_once():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _before_fork() -> None:
+    # A fork copies one thread only, and Python warns where there are others.
+    stop()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _function("weft_pool_reset")()
+
+
+def _at_exit() -> None:
+    # A daemon may be in the middle of a job that takes long: the process ends without waiting for it.
+    _function("weft_pool_start", None, ctypes.c_int32)(0)
+    stop(patience=0.1)

@@ -1,0 +1,178 @@
+"""Tapes in native code: sequences that grow, as the reverse mode of unbounded loops needs them.
+
+A tape is a handle of two words, the address of its entries and their number. The entries are in a block from malloc
+with a head of four words: the block before it in the list of all blocks of this run, the room in it (in entries), how
+many entries are written, and nothing. Writing at the end of a tape whose block has no more entries than it writes in
+place; any other write copies, so that older handles stay what they are. All blocks are freed when the program ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from weft.compiler.program.assign import TAPES
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.features import host
+from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, ptr, void
+
+ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
+HEAD = 32  # bytes before the entries
+LEAST_ROOM = 16
+
+
+def text(triple: str) -> str:
+    """The module with all routines."""
+    module = Module(triple, vector_bits=128)
+    module.declare("malloc", ptr, [i64])
+    module.declare("free", void, [ptr])
+    _read(module)
+    _write(module)
+    _length(module)
+    _free(module)
+    return module.text()
+
+
+def _routine(module: Module, name: str) -> Function:
+    return module.function(name, i64, [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)])
+
+
+def _pointer(f: Function, number: int) -> Value:
+    return f.load(ptr, f.offset(f.arguments[0], ptr, number), 8)
+
+
+def _word(f: Function, base: Value, number: int) -> Value:
+    return f.load(i64, f.offset(base, i64, number), 8)
+
+
+def _put(f: Function, value: Value, base: Value, number: int) -> None:
+    f.store(value, f.offset(base, i64, number), 8)
+
+
+def _read(module: Module) -> None:
+    """tape, position (int32), result; size of an entry: the entry, or zeros where there is none."""
+    f = _routine(module, "weft_tape_read")
+    tape, place, target = (_pointer(f, n) for n in range(3))
+    size = _word(f, f.arguments[1], 0)
+    position = f.sext(f.load(i32, place, 4), i64)
+    there = f.icmp("ult", position, _word(f, tape, 1))
+    found, missing, end = f.label("found"), f.label("missing"), f.label("end")
+    f.branch_if(there, found, missing)
+    f.start(found)
+    entries = f.load(ptr, tape, 8)
+    f.copy(target, f.offset(entries, i8, f.mul(position, size)), size)
+    f.branch(end)
+    f.start(missing)
+    f.fill(target, constant(0, i8), size)
+    f.branch(end)
+    f.start(end)
+    f.ret(constant(0, i64))
+
+
+def _write(module: Module) -> None:
+    """tape, position (int32), value, result; size of an entry."""
+    f = _routine(module, "weft_tape_write")
+    tape, place, value, result = (_pointer(f, n) for n in range(4))
+    size = _word(f, f.arguments[1], 0)
+    registers = f.arguments[2]
+    zero, one = constant(0, i64), constant(1, i64)
+    position = f.sext(f.load(i32, place, 4), i64)
+    data, length = _word(f, tape, 0), _word(f, tape, 1)
+    ahead, check, fresh, in_place, copy, end, wrong = (
+        f.label(n) for n in ("ahead", "check", "fresh", "in_place", "copy", "end", "wrong")
+    )
+    # A position before the beginning writes nothing.
+    f.branch_if(f.icmp("slt", position, zero), wrong, ahead)
+    f.start(wrong)
+    _put(f, data, result, 0)
+    _put(f, length, result, 1)
+    f.ret(zero)
+
+    f.start(ahead)
+    after = f.smax(f.add(position, one), length)
+    f.branch_if(f.icmp("eq", data, zero), copy, check)
+    f.start(check)
+    head = f.sub(data, constant(HEAD, i64))
+    head_pointer = f.inttoptr(head, ptr)
+    room, used = _word(f, head_pointer, 1), _word(f, head_pointer, 2)
+    # In place if this handle is the newest, writes behind its end, and there is room.
+    newest = f.and_(f.icmp("eq", used, length), f.icmp("sge", position, length))
+    f.branch_if(f.and_(newest, f.icmp("sle", after, room)), in_place, copy)
+
+    f.start(in_place)
+    _put(f, after, head_pointer, 2)
+    f.branch(fresh)
+
+    f.start(copy)
+    wanted = f.smax(f.mul(after, constant(2, i64)), constant(LEAST_ROOM, i64))
+    bytes_of_block = f.add(f.mul(wanted, size), constant(HEAD, i64))
+    block = f.call("malloc", ptr, bytes_of_block)
+    assert block is not None
+    none = f.icmp("eq", f.ptrtoint(block, i64), zero)
+    failed, made = f.label("failed"), f.label("made")
+    f.branch_if(none, failed, made)
+    f.start(failed)
+    f.ret(constant(2, i64))
+    f.start(made)
+    _put(f, _word(f, registers, TAPES), block, 0)
+    _put(f, f.ptrtoint(block, i64), registers, TAPES)
+    _put(f, wanted, block, 1)
+    _put(f, after, block, 2)
+    entries = f.offset(block, i8, HEAD)
+    f.copy(entries, f.inttoptr(data, ptr), f.mul(length, size))
+    moved = f.ptrtoint(entries, i64)
+    f.branch(fresh)
+
+    f.start(fresh)
+    where = f.phi(i64, (data, in_place), (moved, made))
+    base = f.inttoptr(where, ptr)
+    # Entries between the old end and the new one are zero.
+    gap = f.smax(f.sub(position, length), zero)
+    f.fill(f.offset(base, i8, f.mul(length, size)), constant(0, i8), f.mul(gap, size))
+    f.copy(f.offset(base, i8, f.mul(position, size)), value, size)
+    _put(f, where, result, 0)
+    _put(f, after, result, 1)
+    f.branch(end)
+    f.start(end)
+    f.ret(zero)
+
+
+def _length(module: Module) -> None:
+    """tape, result (int32)."""
+    f = _routine(module, "weft_tape_length")
+    tape, result = (_pointer(f, n) for n in range(2))
+    f.store(f.trunc(_word(f, tape, 1), i32), result, 4)
+    f.ret(constant(0, i64))
+
+
+def _free(module: Module) -> None:
+    """Give all blocks of a run back; the registers are those of the run."""
+    f = module.function("weft_tape_free", void, [Parameter("registers", ptr)])
+    (registers,) = f.arguments
+    first = _word(f, registers, TAPES)
+    zero = constant(0, i64)
+    with f.when(f.icmp("ne", first, zero)), f.repeat(first) as turn:
+        block = f.inttoptr(turn.values[0], ptr)
+        following = f.load(i64, block, 8)
+        f.call("free", void, block)
+        turn.again(f.icmp("ne", following, zero), following)
+    _put(f, zero, registers, TAPES)
+    f.ret()
+
+
+@functools.cache
+def library() -> Any:
+    """The routines in memory, compiled when the first program with a tape is."""
+    return link.compiled(text(host().triple), host())
+
+
+def address(routine: str) -> int:
+    """Where a routine is."""
+    return library().addresses[routine]
+
+
+def free(registers: Any) -> None:
+    """Free the tapes of a run that has ended."""
+    function = library().function("weft_tape_free", None, ctypes.c_void_p)
+    function(registers)

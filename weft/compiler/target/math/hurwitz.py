@@ -1,0 +1,120 @@
+"""Hurwitz' zeta function and the derivatives of digamma, in float64.
+
+The sum of (q + k)**-x is taken for k up to 9; the rest is Euler and Maclaurin's, and ends like the sum where terms no
+longer count. For negative q the terms before 0 are those of positive ones, with signs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.compiler.target.llvm import constant, double, i1, i32, vector
+from weft.compiler.target.math.gamma import digamma
+from weft.compiler.target.math.iteration import Turn, called, repeated
+from weft.compiler.target.math.power import pow
+from weft.compiler.target.math.term import Term
+
+# (2k)! over Bernoulli's numbers.
+EULER_MACLAURIN = (
+    12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
+    1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
+)  # fmt: skip
+TERMS = 9
+LAST = 2.0**-53
+# From here on only the first terms of the asymptotic series count.
+FARTHEST = 1e8
+FACTORIALS = 171
+
+
+def zeta(x: Term, q: Term) -> Term:
+    """The sum of (q + k)**-x over k from 0 up."""
+    return called("zeta", _zeta, x, q)
+
+
+def polygamma(m: Term, x: Term) -> Term:
+    """Derivative number m of digamma."""
+    return called("polygamma", _polygamma, m, x)
+
+
+def _zeta(x: Term, q: Term) -> Term:
+    negative = q <= 0
+    size = -q
+    pole = negative & size.floor().equals(size)
+    # Lanes that are not in the domain count as 2, for which nothing is difficult.
+    inside = (x > 1.0) & ~pole & ~(negative & x.floor().differs(x))
+    argument = inside.select(x, 2.0)
+    made = positive_zeta(argument, (inside & ~negative).select(q, 1.0))
+    f = x.function
+    turned = inside & negative
+    with f.when(turned.any(), made.value, unlikely=True) as region:
+        region.give(turned.select(_negative_zeta(argument, turned.select(size, 1.5)), made).value)
+    made = Term(f, region.results[0])
+    made = inside.select(made, pole.select(x.of(math.inf), math.nan))
+    made = (x.is_nan() & ~pole | q.is_nan()).select(math.nan, made)
+    return x.equals(1.0).select(math.inf, (x < 1.0).select(math.nan, made))
+
+
+def _negative_zeta(x: Term, size: Term) -> Term:
+    """Of -size: of the terms up to 0, which are those of a positive number less what comes after them, and the rest."""
+    fraction = size - size.floor()
+    half = x * 0.5
+    odd = half.floor().differs(half)
+    # Powers of numbers above 1 are nothing by then, and their series not a number.
+    none = x > 2.0**60
+    before = positive_zeta(x, fraction) - none.select(0.0, positive_zeta(x, none.select(1.0, size + 1)))
+    return odd.select(-before, before) + positive_zeta(x, 1 - fraction)
+
+
+def positive_zeta(x: Term, q: Term) -> Term:
+    """For x above 1 and positive q, by a call of its own."""
+    return called("positive_zeta", _positive_zeta, x, q)
+
+
+def _positive_zeta(x: Term, q: Term) -> Term:
+    first = pow(q, -x)
+    always = q.equals(q)
+
+    def turn(n: Term, total: Term, power: Term) -> Turn:
+        power = pow(q + n, -x)
+        total = total + power
+        return abs(power / total) < LAST, (total, power)
+
+    total, power = repeated(always, (first, first), turn, TERMS)
+    # Where the terms have become too small to count the sum is complete.
+    done = abs(power / total) < LAST
+    last = q + float(TERMS)
+    total = done.select(total, total + power * last / (x - 1) - power * 0.5)
+    factor = q.of(1)
+    for number, divisor in enumerate(EULER_MACLAURIN):
+        factor = factor * (x + 2.0 * number)
+        power = power / last
+        term = factor * power / divisor
+        total = done.select(total, total + term)
+        done = done | (abs(term / total) < LAST)
+        factor = factor * (x + (2.0 * number + 1))
+        power = power / last
+    far = (1 / (x - 1) + 0.5 / q) * pow(q, 1 - x)
+    return (q > FARTHEST).select(far, total)
+
+
+def _polygamma(m: Term, x: Term) -> Term:
+    defined = (m >= 0) & m.floor().equals(m)
+    half = m * 0.5
+    even = half.floor().equals(half) & (m < math.inf)
+    order = defined.select(m, 1.0)
+    made = factorial(order.at_most(float(FACTORIALS))) * zeta(order + 1, x)
+    made = even.select(-made, made)
+    # digamma has no value at 0; the limits from both sides count here.
+    first = x.equals(0.0).select(x.of(math.inf).copysign(-x), digamma(x))
+    return defined.select(m.equals(0.0).select(first, made), math.nan)
+
+
+def factorial(n: Term) -> Term:
+    """n! for whole numbers up to FACTORIALS, for which it is infinite."""
+    f = n.function
+    values = [float(math.factorial(k)) for k in range(FACTORIALS)] + [math.inf]
+    table = f.module.table("weft.factorials", double, values)
+    places = f.offset(table, double, n.to_integer(i32).wide(64).value)
+    if not n.type.is_vector:
+        return Term(f, f.load(double, places, 8))
+    return Term(f, f.gather(n.type, places, constant(True, vector(i1, n.type.count)), 8))

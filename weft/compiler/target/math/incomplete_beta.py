@@ -1,0 +1,140 @@
+"""The regularized incomplete beta function, in float64.
+
+A continued fraction gives it, or what it lacks of 1, on the side of the mean where that is the smaller one. For b up to
+1 near x = 1 it may be small all the same; there a power series in 1 - x is used. Where both parameters are very large
+and x is near the mean the fraction would take too long, and the first terms of the normal approximation are enough.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.compiler.target.math.density import (
+    excess,
+    gamma_exponent,
+    is_near,
+    lgamma_difference,
+    lgamma_of_one_more,
+    stirling_difference,
+    stirling_rest,
+)
+from weft.compiler.target.math.error import erfc
+from weft.compiler.target.math.exponential import exp, expm1
+from weft.compiler.target.math.gamma import FAR
+from weft.compiler.target.math.iteration import Turn, called, repeated
+from weft.compiler.target.math.logarithm import log, log1p
+from weft.compiler.target.math.power import exp_pair
+from weft.compiler.target.math.term import Term, two_sum
+
+# The fraction takes about the root of the smaller parameter many turns, at the mean.
+LIMIT = 40_000
+NORMAL_FROM = 1e9
+NORMAL_WIDTH = 0.1
+
+
+def regularized_incomplete_beta(a: Term, b: Term, x: Term) -> Term:
+    """The part of the beta distribution of a and b below x."""
+    return called("regularized_incomplete_beta", _beta, a, b, x)
+
+
+def _beta(a: Term, b: Term, x: Term) -> Term:
+    usual = (a > 0) & (b > 0) & (a < math.inf) & (b < math.inf) & (x > 0) & (x < 1.0)
+    made = _inside(usual.select(a, 1.0), usual.select(b, 1.0), usual.select(x, 0.5))
+    none = b.equals(0.0) | a.equals(math.inf)
+    everything = a.equals(0.0) | b.equals(math.inf)
+    made = none.select(0.0, everything.select(1.0, made))
+    made = x.equals(0.0).select(0.0, x.equals(1.0).select(1.0, made))
+    defined = (a >= 0) & (b >= 0) & (x >= 0) & (x <= 1.0) & ~(none & everything)
+    return defined.select(made, math.nan)
+
+
+def _inside(a: Term, b: Term, x: Term) -> Term:
+    y = 1 - x
+    total, total_low = two_sum(a, b)
+    # How far x is beyond the mean, times a + b: x*(a + b) - a.
+    distance = x.fma(total, -a) + x * total_low
+    least = (a < b).select(a, b)
+    normal = (least >= NORMAL_FROM) & (abs(distance) < least * NORMAL_WIDTH)
+    small = (b <= 1.0) & (y < 0.3) & (a * y <= 1.0)
+    swapped = (b > 1.0) & (distance > 0) & (x * total > 0.7)
+    first, second = swapped.select(b, a), swapped.select(a, b)
+    at, rest = swapped.select(y, x), swapped.select(x, y)
+    fraction = _fraction(first, second, at, rest, swapped.select(distance, -distance), ~(normal | small))
+    part = _density(a, b, x, y, total, distance) / first * fraction
+    made = swapped.select(1 - part, part)
+    made = small.select(_near_one(small.select(a, 1.0), small.select(b, 1.0), y, small), made)
+    return normal.select(_normal(a, b, total, normal.select(distance, 0.0)), made)
+
+
+def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) -> Term:
+    """Didonato and Morris' fraction (Lentz, from the front), whose terms do not cancel where x is `before` the mean:
+    that is how far, times a + b."""
+    start = before + 1
+
+    def turn(n: Term, c: Term, d: Term, fraction: Term) -> Turn:
+        below = a + n.fma(2.0, -1.0)
+        # The first numerator is divided by a, and so is the whole fraction.
+        leading = n.equals(1.0).select(1.0, a + (n - 1))
+        weight = n * (b - n) * x
+        numerator = (leading / below) * ((a + (b + (n - 1))) / below) * (weight * x)
+        denominator = n + weight / below + (a + n) / (below + 2) * n.fma(1 + y, start)
+        d = 1 / numerator.fma(d, denominator)
+        c = denominator + numerator / c
+        change = c * d
+        return abs(change - 1) < 2.0**-51, (c, d, fraction * change)
+
+    first = start / (a + 1)
+    return 1 / repeated(active, (first, a.of(0), first), turn, LIMIT)[2]
+
+
+def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term) -> Term:
+    """x**a * y**b / B(a, b), where y is 1 - x."""
+    turned = a < b
+    large, little = turned.select(b, a), turned.select(a, b)
+    above, below = turned.select(y, x), turned.select(x, y)
+    beyond = turned.select(-distance, distance)
+    both_small = large < FAR
+    # Otherwise the smaller parameter sees a gamma distribution of total * below ...
+    (high, low), factor = gamma_exponent(little, total * below, -beyond)
+    # ... and the larger one an exponent that is small near the mean.
+    mu = beyond / large
+    near = is_near(mu)
+    far_ratio = above * total / large
+    far = mu - log(far_ratio)
+    exponent = large * near.select(excess(near.select(mu, 0.0)), far)
+    # Gamma(large + little)/Gamma(large), as far as the powers have not taken it.
+    wide = both_small.select(FAR, large)
+    corrections = stirling_difference(wide, little) - log1p(little / wide) * 0.5
+    high, lost = two_sum(high, corrections - exponent)
+    made = exp_pair(high, low + lost) * factor * little
+    # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) of parameters below 8.
+    lesser, greater = both_small.select(little, 1.0), both_small.select(large, 1.0)
+    powers = greater * log(above) + lesser * log(below)
+    gammas = lgamma_difference(greater + 1, lesser) - lgamma_of_one_more(lesser)
+    direct = exp(powers + gammas) * lesser * (greater / (greater + lesser))
+    return both_small.select(direct, made)
+
+
+def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
+    """1 - y**b/(b*B(a, b)) * (1 + b*((1 - a)*y/(b + 1) + (1 - a)*(2 - a)*y**2/(2*(b + 2)) + ...))."""
+
+    def turn(n: Term, factor: Term, total: Term) -> Turn:
+        factor = factor * ((n - a) / n * y)
+        term = factor / (b + n)
+        total = total + term
+        return abs(term) <= abs(total) * 2.0**-55, (factor, total)
+
+    total = repeated(active, (a.of(1), a.of(0)), turn, LIMIT)[1]
+    exponent = b * log(y) - (lgamma_of_one_more(b) - lgamma_difference(a, b))
+    return -expm1(exponent) - exp(exponent) * b * total
+
+
+def _normal(a: Term, b: Term, total: Term, distance: Term) -> Term:
+    """erfc and one term more, for which both parameters must be very large."""
+    exponent = a * excess(distance / a) + b * excess(-distance / b)
+    root = exponent.sqrt().copysign(distance)
+    deviation = (a / total * b).sqrt()
+    t = distance / deviation
+    skew = 1 / (root * math.sqrt(2)) - 1 / t
+    skew = (abs(t) < 1e-3).select((b - a) / total / (deviation * 3), skew)
+    return erfc(-root) * 0.5 + exp(-exponent) * skew * (1 / math.sqrt(2 * math.pi))

@@ -1,0 +1,50 @@
+"""Functions that iterate. Each is a function of its own in the module, over vectors of float64, that others call.
+
+A lane that has converged keeps what it has while others go on, so that no result depends on its neighbours. Every loop
+has a limit, because lanes that do not count may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.compiler.target.llvm import Parameter, ptr, void
+from weft.compiler.target.math.term import Term
+
+# What a turn gives: where it was the last one, and the values for the next.
+Turn = tuple[Term, Sequence[Term]]
+
+
+def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
+    """`body` on the operands, computed in float64, by a call; float32 is rounded once."""
+    f = operands[0].function
+    wide = [x.long() if x.bits == 32 else x for x in operands]
+    kind = wide[0].type
+    full = f"weft.{name}.{kind.count}"
+    if full not in f.module.functions:
+        given = [Parameter(f"x{n}", ptr) for n in range(len(operands))]
+        made = f.module.function(full, void, [*given, Parameter("y", ptr)], linkage="internal")
+        *addresses, result = made.arguments
+        value = body(*(Term(made, made.load(kind, address, 8)) for address in addresses))
+        made.store(value.value, result, 8)
+        made.ret()
+    rooms = [f.alloca(kind) for _ in range(len(operands) + 1)]
+    for x, room in zip(wide, rooms, strict=False):
+        f.store(x.value, room, 8)
+    f.call(full, void, *rooms)
+    found = Term(f, f.load(kind, rooms[-1], 8))
+    return found.short() if operands[0].bits == 32 else found
+
+
+def repeated(active: Term, start: Sequence[Term], turn: Callable[..., Turn], limit: int) -> list[Term]:
+    """The values after turns `turn(n, *values)` for n = 1, 2, ...: of each lane until it is done, for all that are
+    active at the start."""
+    f = active.function
+    number = start[0].of(1)
+    with f.repeat(active.value, number.value, *(x.value for x in start)) as region:
+        going, n, *values = (Term(f, value) for value in region.values)
+        done, found = turn(n, *values)
+        kept = [going.select(new, old) for new, old in zip(found, values, strict=True)]
+        left = going & ~done & (n < float(limit))
+        region.again(left.any(), left.value, (n + 1).value, *(x.value for x in kept))
+    return [Term(f, value) for value in region.results[2:]]

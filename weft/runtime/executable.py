@@ -1,0 +1,146 @@
+"""An executable: a compiled program in memory, to be called with arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.compile import Compilation
+from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
+from weft.compiler.program.ir import Call, Launch
+from weft.compiler.target.cpu import kernels, machine, tape
+from weft.compiler.target.cpu.assemble import Assembly
+from weft.ir.context import EVALUATION, context
+from weft.ir.types import TapeType
+from weft.runtime import memory, tapes
+
+# Calls of Python by number; a program's are dropped with it.
+_hosts: dict[int, Call] = {}
+_next_host = 0
+_raised = threading.local()
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+def _call_host(table: int, numbers: int, registers: int) -> int:
+    """What native code calls: find the function, hand it arrays over the program's memory, store its results."""
+    try:
+        step = _hosts[ctypes.c_int64.from_address(numbers).value]
+        pointers = (ctypes.c_int64 * len(step.slots)).from_address(table)
+        arrays = [memory.view(p, shape, dtype) for p, (shape, dtype) in zip(pointers, step.types, strict=True)]
+        count = len(arrays) - step.results
+        trace, source = context.trace, context.source
+        context.trace, context.source = EVALUATION, step.line or source
+        try:
+            assert step.host is not None
+            with np.errstate(all="ignore"):
+                results = step.host(*arrays[:count])
+        finally:
+            context.trace, context.source = trace, source
+        for target, value in zip(arrays[count:], results, strict=True):
+            target[...] = value
+    except BaseException as error:
+        _raised.error = error
+        return 1
+    return 0
+
+
+_HOST_ADDRESS = ctypes.cast(_call_host, ctypes.c_void_p).value or 0
+
+
+class Executable:
+    """A program in memory. Calling it takes arrays in storage dtype, one an argument, and gives arrays."""
+
+    def __init__(self, compilation: Compilation) -> None:
+        global _next_host
+        self.compilation = compilation
+        program = self.program = compilation.program
+        launched = [step.kernel for step in program.all_steps() if isinstance(step, Launch)]
+        self.kernels = kernels.compiled(dict.fromkeys(launched), compilation.features)
+        hosts: list[Call] = []
+        assembly = Assembly(program, lambda kernel: self.kernels[kernel].address, _HOST_ADDRESS, hosts, _next_host)
+        self.code = assembly.words()
+        self.code_address = self.code.ctypes.data
+        for number, step in enumerate(hosts, _next_host):
+            _hosts[number] = step
+        weakref.finalize(self, _forget, range(_next_host, _next_host + len(hosts)))
+        _next_host += len(hosts)
+        self._blocks = assembly.blocks
+        self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
+        for slot, array in zip(program.constant_slots, program.constants, strict=True):
+            self.constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
+        count = program.registers + len(assembly.pointers)
+        self._template = np.zeros(count, np.int64)
+        self._template[CONSTANTS] = self.constants.ctypes.data
+        for register, block in assembly.pointers:
+            self._template[register] = block.ctypes.data
+        self.in_types = [v.aval for v in compilation.fused.invars]
+        self.out_types = [v.aval for v in compilation.fused.outvars]
+        self.has_tapes = any(isinstance(s, Call) and s.routine in tape.ROUTINES for s in program.all_steps()) or any(
+            isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
+        )
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run on arrays; results are new arrays, but for those that took the memory of a donated argument."""
+        program = self.program
+        registers = self._template.copy()
+        temporaries = memory.temporary(program.temporary_bytes)
+        registers[TEMPORARIES] = temporaries.ctypes.data
+        held: list[Any] = [temporaries]
+        given: list[Any] = []
+        position = FIRST_ARGUMENT
+        for array, aval in zip(arrays, self.in_types, strict=True):
+            if isinstance(aval, TapeType):
+                array = tapes.to_native(array, held)
+            elif not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+            given.append(array)
+            registers[position] = array.ctypes.data
+            position += 1
+        results: list[Any] = []
+        for aval, alias in zip(self.out_types, program.aliases, strict=True):
+            if alias is not None:
+                made = given[alias]
+                if not made.flags.writeable:
+                    made = given[alias] = made.copy()
+                    registers[FIRST_ARGUMENT + alias] = made.ctypes.data
+                made = made.reshape(aval.shape)
+            elif isinstance(aval, TapeType):
+                made = np.zeros(2, np.int64)
+            else:
+                made = memory.empty(aval.shape, dtypes.storage(aval.dtype))
+            results.append(made)
+            registers[position] = made.ctypes.data
+            position += 1
+        try:
+            status = machine.run(self.code_address, registers.ctypes.data)
+            if status:
+                self._raise(status)
+            return [
+                tapes.from_native(r, t) if isinstance(t, TapeType) else r
+                for r, t in zip(results, self.out_types, strict=True)
+            ]
+        finally:
+            if self.has_tapes and registers[TAPES]:
+                tape.free(registers.ctypes.data)
+            memory.release(temporaries)
+
+    def _raise(self, status: int) -> None:
+        error = getattr(_raised, "error", None)
+        if error is not None:
+            _raised.error = None
+            raise error
+        if status == 2:
+            raise MemoryError("There is no memory left for what a loop writes for its derivative.")
+        raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
+
+
+def _forget(numbers: range) -> None:
+    for number in numbers:
+        _hosts.pop(number, None)
