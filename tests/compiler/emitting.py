@@ -53,10 +53,12 @@ def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr,
         buffers[len(operands) + result] = buffers[argument].copy()
     for launch in emission.launches:
         verify(launch.kernel)
-        after = runner(launch.kernel, [buffers[n] for n in launch.operands])
+        # Kernels know what they only move as numbers of the same bits.
+        given = [buffers[n].view(b.dtype) for n, b in zip(launch.operands, launch.kernel.buffers, strict=True)]
+        after = runner(launch.kernel, given)
         for number, buffer, array in zip(launch.operands, launch.kernel.buffers, after, strict=True):
             if buffer.written:
-                buffers[number] = array
+                buffers[number] = array.view(buffers[number].dtype)
     results = buffers[len(operands) : len(operands) + len(program.outvars)]
     return [
         r.view(dtypes.storage(v.aval.dtype)).reshape(v.aval.shape)  # type: ignore[attr-defined]

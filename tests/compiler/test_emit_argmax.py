@@ -46,7 +46,9 @@ def test_nan_and_infinity(axis: int) -> None:
     check(lambda x: wnp.argmin(x, axis), x)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int4", "int64", "uint32", "float16", "bfloat16", "float8_e5m2", "float64"])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int4", "int64", "uint32", "float16", "bfloat16", "float8_e5m2", "float64"]
+)
 def test_dtypes(dtype: str) -> None:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     low = 0 if dtype[0] in "bu" and dtype != "bfloat16" else -3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +12,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check, close, fused_program
+from tests.compiler.emitting import check, close, fused_program, fusions_with_operands, launched
+from tests.compiler.running import MACHINES, compiled
 from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
@@ -49,7 +51,9 @@ TN = (((0,), (0,)), ((), ()))
 TT = (((0,), (1,)), ((), ()))
 
 
-@pytest.mark.parametrize("size", [(1, 1, 1), (2, 3, 2), (5, 7, 10), (13, 17, 33), (7, 40, 64), (1, 30, 90), (90, 30, 1)])
+@pytest.mark.parametrize(
+    "size", [(1, 1, 1), (2, 3, 2), (5, 7, 10), (13, 17, 33), (7, 40, 64), (1, 30, 90), (90, 30, 1)]
+)
 @pytest.mark.parametrize("name", ["nn", "nt", "tn", "tt"])
 def test_layouts(name: str, size: tuple[int, int, int]) -> None:
     """Rows and columns in and out of every edge: sums of whole numbers are exact in any order."""
@@ -200,3 +204,17 @@ def _loops(body: Any) -> list[Loop]:
         if isinstance(statement, Loop):
             found += [statement, *_loops(statement.body)]
     return found
+
+
+@pytest.mark.parametrize("shapes", [((130, 96), (96, 150)), ((5, 300_000), (300_000, 3))])
+def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> None:
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    ((equation, operands),) = fusions_with_operands(lambda a, b: a @ b, *args)
+    program, hero = equation.params["jaxpr"], equation.params["hero"]
+    made = []
+    for parts in (1, 2, 7):
+        emission = emit("contraction", program, hero, MACHINES["host"]().vector_bits // 8)
+        runner = partial(compiled, features=MACHINES["host"](), parts=parts)
+        made.append(launched(emission, operands, program, runner)[0].tobytes())
+    assert made[0] == made[1] == made[2]

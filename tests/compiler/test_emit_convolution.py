@@ -1,4 +1,4 @@
-"""Convolutions as kernels give what `conv_general_dilated` gives, with every setting; gradients are convolutions too."""
+"""Convolutions as kernels give what `conv_general_dilated` gives, with every setting; so do gradients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = 
     "depthwise twice": (convolved(2, feature_group_count=5), (2, 5, 6, 5), (3, 3, 1, 10)),
     "groups of the batch": (convolved(2, batch_group_count=2), (4, 5, 6, 3), (3, 3, 3, 6)),
     "channels first": (convolved(2, ("NCHW", "OIHW", "NCHW")), (2, 3, 6, 18), (5, 3, 3, 3)),
-    "channels first, strides": (convolved(2, ("NCHW", "OIHW", "NCHW"), window_strides=(2, 2)), (2, 3, 6, 9), (5, 3, 3, 3)),
+    "channels first, strides": (
+        convolved(2, ("NCHW", "OIHW", "NCHW"), window_strides=(2, 2)),
+        (2, 3, 6, 9),
+        (5, 3, 3, 3),
+    ),
     "odd layouts": (convolved(2, ("HNCW", "IWOH", "CWHN")), (6, 2, 3, 7), (3, 2, 5, 3)),
     "one dimension": (convolved(1), (3, 20, 4), (5, 4, 6)),
     "three dimensions": (convolved(3, window_strides=(1, 2, 1)), (1, 4, 5, 6, 3), (2, 3, 2, 3, 4)),

@@ -57,7 +57,9 @@ def test_the_sign_of_a_zero_is_kept() -> None:
         check(lambda x, a=axis: lax.cumsum(x, axis=a), np.full((20, 20), -0.0, np.float32), compare=same_bits)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "int64", "uint32", "float16", "bfloat16", "float64", "complex64"])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int4", "int64", "uint32", "float16", "bfloat16", "float64", "complex64"]
+)
 def test_dtypes(dtype: str) -> None:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     x = np.random.default_rng(0).integers(0 if dtype[0] == "u" else -3, 4, (9, 40)).astype(np.int8).astype(kind)
@@ -77,7 +79,17 @@ def test_complex_numbers(fold: Any) -> None:
     check(lambda x: fold(x, axis=0), x[0], compare=close(2e-5))
 
 
-@pytest.mark.parametrize("shape, axis", [((300_001,), 0), ((3, 100_003), 1), ((100_003, 3), 0), ((5000, 40), 0), ((300, 1100), 0), ((2, 300, 517), 1)])  # fmt: skip
+LONG: list[tuple[tuple[int, ...], int]] = [
+    ((300_001,), 0),
+    ((3, 100_003), 1),
+    ((100_003, 3), 0),
+    ((5000, 40), 0),
+    ((300, 1100), 0),
+    ((2, 300, 517), 1),
+]
+
+
+@pytest.mark.parametrize("shape, axis", LONG)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_long_ones_are_shared_out(shape: tuple[int, ...], axis: int, reverse: bool) -> None:
     x = np.random.default_rng(0).integers(-40, 41, shape).astype(np.float32)

@@ -10,17 +10,18 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check, fused_program
+from tests.compiler.emitting import check, fused_program, fusions_with_operands
 from tests.compiler.running import assert_same, numbers
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission
+from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.emit.indices import divided
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Compute, Index, Kind, Load, Loop, Shuffle
+from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 
 MOVES = (
@@ -113,6 +114,19 @@ TRANSPOSES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "two turned": (lambda x, y: x.T - y.T, (counting(70, 71), counting(70, 71)[::-1].copy())),
     "two results": (lambda x, y: (x.T, x.T + y), (counting(70, 71), counting(71, 70))),
     "a row before": (lambda x, b: (x + b[None, :, None]).transpose(0, 2, 1), (counting(2, 65, 66), counting(65))),
+    "much work before": (lambda x, y: (wnp.floor(x / 3.0) / 5.0 - y).T + 1.0, (counting(70, 71), counting(71))),
+    "much work on both sides": (
+        lambda x, y: wnp.sqrt(wnp.sqrt(wnp.floor(x / 3.0) / 5.0).T + y),
+        (counting(70, 71), counting(71, 70)),
+    ),
+    "much work to another dtype": (
+        lambda x, y: (wnp.floor(x.T / 3.0) / 5.0 - y).astype(wnp.int32),
+        (counting(70, 71), counting(71, 70)),
+    ),
+    "much work after two": (
+        lambda x, y: wnp.floor((x.T / 3.0 - y.T) / 5.0),
+        (counting(70, 71), counting(70, 71)[::-1].copy()),
+    ),
     "much work": (
         lambda x: abs(abs(abs(abs(abs(abs(abs(x.T - 1) - 2) - 3) - 4) - 5) - 6) - 7),
         (counting(67, 75),),
@@ -132,8 +146,12 @@ def test_every_dtype_is_transposed(dtype: str) -> None:
     assert check(lambda x: x.T, x, compare=assert_same) == ["transpose"]
 
 
+def test_large_tiles() -> None:
+    assert check(lambda x: x.T * 2.0, counting(530, 520), interpret=False, compare=assert_same) == ["transpose"]
+
+
 def test_tiles_are_read_and_written_in_whole_vectors() -> None:
-    (launch,) = emission_of(lambda x: x.T, counting(64, 128)).launches
+    (launch,) = emission_of(lambda x: x.T, counting(512, 1024)).launches
     loops = statements(launch.kernel.body, Loop)
     assert [loop.width for loop in loops if loop.kind is Kind.LANES] == [16, 16]
     assert len(statements(launch.kernel.body, Shuffle)) == 16 * 4
@@ -208,9 +226,15 @@ def test_slices(name: str) -> None:
 UPDATES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "inside": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 2)), (counting(9, 40), counting(3, 20), np.int32(4))),
     "beyond": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i)), (counting(9, 40), counting(3, 20), np.int8(99))),
-    "before": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i)), (counting(9, 40), counting(3, 20), np.int32(-5))),
+    "before": (
+        lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i)),
+        (counting(9, 40), counting(3, 20), np.int32(-5)),
+    ),
     "huge": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i,)), (counting(9), counting(3), np.uint64(2**63 + 1))),
-    "short rows": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i)), (counting(90, 7), counting(60, 2), np.int32(4))),
+    "short rows": (
+        lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i)),
+        (counting(90, 7), counting(60, 2), np.int32(4)),
+    ),
     "after work": (
         lambda x, u, i: lax.dynamic_update_slice(x, u.T * 2.0, (i + 1, 0)),
         (counting(9, 4), counting(4, 3), np.int32(2)),
@@ -249,11 +273,11 @@ LOOKUPS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "scalars of a table": (lambda x, i, j: x[i, j], (counting(5, 6), np.arange(20) % 5, np.arange(20) % 6)),
     "outside is clipped": (
         lambda x, i: x.at[i].get(mode="clip"),
-        (counting(5, 6), np.array([-2**31, -1, 4, 5, 2**31 - 1], np.int32)),
+        (counting(5, 6), np.array([-(2**31), -1, 4, 5, 2**31 - 1], np.int32)),
     ),
     "outside is filled": (
         lambda x, i: x.at[i].get(mode="fill", fill_value=-7.0),
-        (counting(5, 6), np.array([-2**31, -9, 4, 5, 2**31 - 1], np.int32)),
+        (counting(5, 6), np.array([-(2**31), -9, 4, 5, 2**31 - 1], np.int32)),
     ),
     "outside is nan": (lambda x, i: x.at[i].get(mode="fill"), (counting(5), np.array([7, 1, 2**40, 4], np.int64))),
     "small indices": (lambda x, i: x.at[i].get(mode="clip"), (counting(300), np.array([255, 7], np.uint8))),
@@ -286,6 +310,57 @@ def test_a_row_is_copied_with_one_index() -> None:
     assert threads.kind is Kind.THREADS and threads.stop == 20
     lanes = threads.body[-1]
     assert isinstance(lanes, Loop) and lanes.width == 64 and not statements(lanes.body, Compute)
+
+
+# ------------------------------------------------------------------------------------------------------ memory
+
+
+IN_PLACE: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "transposed": TRANSPOSES["work after"],
+    "transposed, two results": TRANSPOSES["two results"],
+    "joined, two results": JOINED["two results"],
+    "looked up": (lambda x, i, y: x[i] * 2.0 + y, (counting(9, 33), np.arange(5), counting(5, 33))),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_results_may_stand_where_emissions_say(name: str) -> None:
+    function, args = IN_PLACE[name]
+    shared = 0
+    for equation, operands in fusions_with_operands(function, *args):
+        program = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        wanted = interpret(program, operands)
+        for argument, result in emission.in_place:
+            buffers = [np.array(a).reshape(-1) for a in operands]
+            buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
+            buffers += literal_arrays(program)
+            buffers[len(operands) + result] = buffers[argument]
+            for launch in emission.launches:
+                run(launch.kernel, [buffers[n] for n in launch.operands])
+            for number, want in enumerate(wanted):
+                np.testing.assert_array_equal(buffers[len(operands) + number], np.asarray(want).reshape(-1))
+            shared += 1
+    assert shared
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float8_e4m3fn", "bfloat16", "float16", "complex64"])
+def test_what_is_only_moved_keeps_its_bits(dtype: str) -> None:
+    # All bytes, so nan of every kind too; a bool has two.
+    exact = dtypes.as_dtype(dtype)
+    given = np.arange(256, dtype=np.uint8) if dtype != "bool" else np.arange(256, dtype=np.uint8) % 2
+    x = np.tile(given, 256).view(exact).reshape(128, -1)
+
+    def same(got: np.ndarray, want: np.ndarray) -> None:
+        assert got.tobytes() == want.tobytes()
+
+    def moved(x: Any) -> Any:
+        return x.T, wnp.concatenate([x, x[::-1]], 1)
+
+    assert check(moved, x, compare=same, machines=("host",), interpret=False)
+    for fusion in fusions(fused_program(moved, x)):
+        emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+        assert all(b.dtype.kind == "u" for launch in emission.launches for b in launch.kernel.buffers)
 
 
 # ------------------------------------------------------------------------------------------------- padding and tiles
@@ -321,7 +396,13 @@ def test_other_moves(name: str) -> None:
 def test_indices_are_divided_exactly() -> None:
     rng = np.random.default_rng(0)
     for divisor in (1, 2, 3, 7, 10, 64, 1000, 2**20 + 7):
-        for count, step, first in ((100, 1, 0), (50, 3, -70), (40, -5, 11), (30, 2**33 + 1, 0), (7, divisor, divisor - 1)):
+        for count, step, first in (
+            (100, 1, 0),
+            (50, 3, -70),
+            (40, -5, 11),
+            (30, 2**33 + 1, 0),
+            (7, divisor, divisor - 1),
+        ):
             k = KernelBuilder("divide")
             out = k.buffer("out", np.int64, count, written=True)
             outer = int(rng.integers(1, 5)) * divisor

@@ -21,11 +21,12 @@ from tests.compiler.fuse_programs import (
     softmax,
     total,
 )
-from tests.compiler.running import interpreted
+from tests.compiler.running import MACHINES, compiled, interpreted
 from weft import lax
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission
+from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.fuse.fusion import fusions
+from weft.compiler.kernel.interpreter import run as interpret
 from weft.compiler.kernel.printer import to_text
 from weft.ir.interpreter import run
 
@@ -92,6 +93,29 @@ def test_folds(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None
     check(lambda x: FOLDS[name](x * 1.5, axis=axes) * 2, x, compare=close(1e-5), machines=["host"])
 
 
+OPERANDS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "transposed": (lambda x, y: wnp.sum(x.T + y, 1), (normal(30, 40), normal(40, 30))),
+    "transposed, columns": (lambda x, y: wnp.max(x.T * y, 0), (normal(30, 40), normal(40, 30))),
+    "repeated along the fold": (lambda x, b: wnp.sum(x * b[:, None, None], (1, 2)), (normal(3, 4, 50), normal(3))),
+    "repeated around": (lambda x, b: wnp.sum(x * b[None, :, None], (0, 2)), (normal(3, 4, 50), normal(4))),
+    "repeated within the fold": (lambda x, b: wnp.sum(x * b[None, :, None], (1, 2)), (normal(3, 4, 50), normal(4))),
+    "reversed": (lambda x: wnp.sum(x[:, ::-1] * 2, 1), (normal(5, 40),)),
+    "padded": (lambda x: wnp.sum(lax.pad(x, 0.5, ((1, 2, 0), (3, 1, 1))), 0), (normal(5, 20),)),
+    "reshaped": (lambda x: wnp.sum(x.reshape(6, 20, 5), (0, 2)), (normal(30, 20),)),
+    "looked up": (lambda x, i: wnp.sum(x[i], 1), (normal(30, 20), np.array([1, 5, 3], np.int32))),
+    "reshaped softmax": (lambda x: softmax(x.reshape(6, 4, 25)), (normal(24, 25),)),
+    "ones in shapes": (lambda x: wnp.sum(x[:, None, :, None], (1, 2, 3)), (normal(4, 5),)),
+    "complex": (lambda x: lax.reduce_max(x, (0,)), (np.array([-np.inf - 5j, -np.inf - 7j], np.complex64),)),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operands(name: str) -> None:
+    function, args = OPERANDS[name]
+    kinds = check(function, *args, compare=close(1e-5))
+    assert len(kinds) == 1 and kinds[0] in ("row", "column", "all")
+
+
 DTYPES = [
     "bool",
     "int8",
@@ -125,7 +149,18 @@ def emission_of(function: Callable[..., Any], *args: Any) -> Emission:
     return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
 
 
-@pytest.mark.parametrize("shape, axes", [((300, 1001), (0, 1)), ((3, 100_003), (1,)), ((100_003, 3), (0,)), ((4003, 67), (0,)), ((515, 700), (0,)), ((3, 200, 2500), (1,)), ((70_000, 8), (0,))])  # fmt: skip
+LONG: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((300, 1001), (0, 1)),
+    ((3, 100_003), (1,)),
+    ((100_003, 3), (0,)),
+    ((4003, 67), (0,)),
+    ((515, 700), (0,)),
+    ((3, 200, 2500), (1,)),
+    ((70_000, 8), (0,)),
+]
+
+
+@pytest.mark.parametrize("shape, axes", LONG)
 def test_long_folds_are_shared_out(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = normal(*shape)
 
@@ -133,8 +168,54 @@ def test_long_folds_are_shared_out(shape: tuple[int, ...], axes: tuple[int, ...]
         return wnp.sum(x * x, axes) * 2, wnp.max(x, axes), x + 1
 
     check(function, x, compare=close(5e-5), interpret=False)
-    for launch in emission_of(lambda x: wnp.sum(x * x, axes), x).launches[:1]:
-        assert launch.kernel.parallel is not None and launch.kernel.parallel.count >= 7
+    kernel = emission_of(lambda x: wnp.sum(x * x, axes), x).launches[0].kernel
+    assert kernel.parallel is not None and kernel.parallel.count >= 7
+
+
+SHARED: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
+    "rows": (softmax, normal(40, 33)),
+    "short rows": (softmax, normal(9000, 3)),
+    "everything": (lambda x: wnp.sum(x), normal(300, 1001)),
+    "columns": (lambda x: wnp.sum(x, 0), normal(515, 700)),
+    "searches": (lambda x: wnp.argmax(x, 0), normal(300_001)),
+    "running sums": (lambda x: wnp.cumsum(x), normal(300_001)),
+    "running sums of columns": (lambda x: wnp.cumsum(x, 0), normal(150, 3000)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_results_do_not_depend_on_threads(name: str) -> None:
+    function, x = SHARED[name]
+    ((equation, operands),) = fusions_with_operands(function, x)
+    program, features = equation.params["jaxpr"], MACHINES["host"]()
+    emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+    assert emission.launches[0].kernel.parallel is not None
+    one, other = (
+        launched(emission, operands, program, lambda kernel, arrays, p=p: compiled(kernel, arrays, features, parts=p))
+        for p in (1, 3)
+    )
+    assert [a.tobytes() for a in one] == [a.tobytes() for a in other]
+
+
+@pytest.mark.parametrize("name", [*ROWS, "running sum"])
+@pytest.mark.parametrize("shape", [(5, 37), (40, 3)])
+def test_an_argument_may_have_the_memory_of_a_result(name: str, shape: tuple[int, ...]) -> None:
+    function = ROWS.get(name, lambda x: wnp.cumsum(x, 1) * x)
+    ((equation, operands),) = fusions_with_operands(function, normal(*shape))
+    program = equation.params["jaxpr"]
+    emission = emit(equation.params["kind"], program, equation.params["hero"], 32)
+    wanted = launched(emission, operands, program, interpreted)
+    for argument, result in emission.in_place:
+        place = len(operands) + result
+        buffers = [np.ascontiguousarray(a).reshape(-1).copy() for a in operands]
+        buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
+        buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch] + literal_arrays(program)
+        buffers[place] = buffers[argument]
+        for launch in emission.launches:
+            interpret(launch.kernel, [buffers[n] for n in launch.operands])
+        for number, want in enumerate(wanted):
+            np.testing.assert_array_equal(buffers[len(operands) + number], want.reshape(-1))
+    assert emission.in_place or name in ("logsumexp", "moments", "softmax gradient", "layer norm gradient")
 
 
 def test_nan_and_infinity_are_kept() -> None:

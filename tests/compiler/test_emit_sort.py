@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import weft
-from tests.compiler.emitting import check
-from tests.compiler.running import assert_same
-from weft import lax
+from tests.compiler.emitting import check, fusions_with_operands, launched
+from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
 from weft.compiler.emit import sort as emitter
+from weft.compiler.emit import sort_radix
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.target.cpu.features import host
 from weft.ops.sort import sort, top_k
 
 SHORT_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e8m0fnu")
@@ -29,7 +30,13 @@ def elements(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
         return rng.integers(0, 2, shape).astype(bool)
     if kind in "iu":
         info = dtypes.iinfo(made)
-        whole = rng.integers(info.min, int(info.max) + 1, shape, dtype=np.uint64 if kind == "u" else np.int64, endpoint=False) if info.bits < 64 else rng.integers(0, 2**63, shape).astype(np.uint64) * np.uint64(2)
+        whole = (
+            rng.integers(
+                info.min, int(info.max) + 1, shape, dtype=np.uint64 if kind == "u" else np.int64, endpoint=False
+            )
+            if info.bits < 64
+            else rng.integers(0, 2**63, shape).astype(np.uint64) * np.uint64(2)
+        )
         few = rng.integers(0, 2, shape)
         return np.where(rng.random(shape) < 0.3, few.astype(whole.dtype), whole).astype(made)
     if kind == "c":
@@ -71,13 +78,15 @@ def test_short_rows_of_every_dtype(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", KEYS + WIDE + ("complex64", "complex128"))
 def test_long_rows_of_every_dtype(dtype: str) -> None:
-    x = elements(dtype, 2, 300)
+    x = elements(dtype, 2, 140)
     check_sort(x, dimension=1, machines=("host",), interpret=dtype in ("float32", "int8", "complex128"))
-    order = np.arange(600, dtype=np.int32).reshape(2, 300)
+    order = np.arange(280, dtype=np.int32).reshape(2, 140)
     check_sort(x, order, dimension=1, machines=("avx2",), interpret=False)
 
 
-@pytest.mark.parametrize("shape, dimension", [((17, 40), 0), ((3, 9, 21), 1), ((2, 5, 3), 1), ((1, 7, 1), 1), ((1,), 0)])
+@pytest.mark.parametrize(
+    "shape, dimension", [((17, 40), 0), ((3, 9, 21), 1), ((2, 5, 3), 1), ((1, 7, 1), 1), ((1,), 0)]
+)
 def test_every_dimension_of_short_rows(shape: tuple[int, ...], dimension: int) -> None:
     x = elements("float32", *shape)
     check_sort(x, dimension=dimension)
@@ -174,6 +183,41 @@ def test_largest_along_every_axis(shape: tuple[int, ...], axis: int) -> None:
     check_top_k(elements("float32", *shape), 4, axis=axis, interpret=len(shape) > 1 and shape[0] < 100)
 
 
+@pytest.mark.parametrize("case", ["random", "equal", "rising", "falling", "in one lane", "nan"])
+def test_a_few_more_of_very_long_rows(case: str) -> None:
+    size = 1300
+    x = {
+        "random": elements("float32", size),
+        "equal": np.zeros(size, np.float32),
+        "rising": np.arange(size, dtype=np.float32),
+        "falling": -np.arange(size, dtype=np.float32),
+        "in one lane": np.where(np.arange(size) % 64 == 5, 1.0, 0.0).astype(np.float32) * np.arange(size),
+        "nan": np.full(size, np.nan, np.float32),
+    }[case]
+    both = np.stack([x, x[::-1]]).astype(np.float32)
+    check_top_k(both, 20, axis=1, interpret=case == "random", machines=("host",))
+    check_top_k(both.T.copy(), 96, interpret=False, machines=("host", "avx2") if case == "random" else ("host",))
+
+
+@pytest.mark.parametrize("shape", [(37, 9), (37, 150), (5, 40, 37)])
+def test_rows_may_be_shared_out_in_any_way(shape: tuple[int, ...]) -> None:
+    x = elements("float32", *shape)
+    for function in (
+        lambda v: sort(v, dimension=1, is_stable=True, num_keys=1),
+        lambda v: top_k(v, k=5, axis=1),
+        lambda v: top_k(v, k=18 if shape[1] > 18 else 9, axis=1),
+    ):
+        ((fusion, operands),) = fusions_with_operands(function, x)
+        program = fusion.params["jaxpr"]
+        emission = emit("sort", program, fusion.params["hero"], 64)
+        whole, parts = (
+            launched(emission, operands, program, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
+            for n in (1, 5)
+        )
+        for one, other in zip(whole, parts, strict=True):
+            same(one, other)
+
+
 def test_largest_of_nothing() -> None:
     check_top_k(np.zeros((3, 5), np.float32), 0, axis=1)
     check_top_k(np.zeros((0, 5), np.float32), 2, axis=1)
@@ -186,3 +230,20 @@ def test_which_way_is_taken_does_not_change_the_result(monkeypatch: pytest.Monke
         monkeypatch.setattr(emitter, "SELECTED", selected)
         check_top_k(x, 7, axis=1)
         check_sort(x, dimension=1)
+
+
+def test_places_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sort_radix, "NARROW", 100)
+    x = elements("float32", 2, 150)
+    check_sort(x, dimension=1)
+    check_sort(x, x, x[:, ::-1].copy(), x[::-1].copy(), dimension=1, interpret=False)
+    check_top_k(x, 20, axis=1, interpret=False)
+
+
+def test_machines_without_vectors() -> None:
+    x = elements("float32", 3, 150)
+    check_sort(x, dimension=1, machines=("scalar",), interpret=False)
+    check_sort(x, x[::-1].copy(), dimension=0, machines=("scalar",), interpret=False)
+    check_top_k(x, 3, axis=1, machines=("scalar",), interpret=False)
+    check_top_k(x, 18, axis=1, machines=("scalar",), interpret=False)
+    check_top_k(x, 2, axis=0, machines=("scalar",), interpret=False)

@@ -10,10 +10,13 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check, close
+from tests.compiler.emitting import check, close, fusions_with_operands, launched
+from tests.compiler.running import compiled
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit import window_loops
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.target.cpu.features import host
 from weft.ops.compare import ge, le
 from weft.ops.window import (
     WINDOW_PARAMETERS,
@@ -91,7 +94,9 @@ def test_choices(name: str, relation: Any) -> None:
 @pytest.mark.parametrize("card", CARDS, ids=lambda c: c.name)
 def test_samples_of_the_cards(card: Any) -> None:
     for sample in card.samples():
-        kinds = check(lambda *xs, p=sample.params: card(*xs, **p), *sample.args, compare=close(1e-6), machines=("host",))
+        kinds = check(
+            lambda *xs, p=sample.params: card(*xs, **p), *sample.args, compare=close(1e-6), machines=("host",)
+        )
         assert kinds == ["window"]
 
 
@@ -105,11 +110,26 @@ def test_phases_as_loops_and_written_out_agree(monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(window_loops, "TAPS", taps)
             monkeypatch.setattr(window_loops, "LAST_TAPS", 0)
             check(lambda a, p=params: reduce_window_sum(a, **p), x, machines=("host",))
-            check(lambda a, b, p=params: select_and_scatter_add(a, b, select_prim=ge, **p), source, x, machines=("host",))
+            check(
+                lambda a, b, p=params: select_and_scatter_add(a, b, select_prim=ge, **p), source, x, machines=("host",)
+            )
 
 
 @pytest.mark.parametrize(
-    "dtype", ["int8", "uint8", "int4", "int32", "uint32", "float16", "bfloat16", "float8_e5m2", "float8_e4m3fn", "float64", "bool"]
+    "dtype",
+    [
+        "int8",
+        "uint8",
+        "int4",
+        "int32",
+        "uint32",
+        "float16",
+        "bfloat16",
+        "float8_e5m2",
+        "float8_e4m3fn",
+        "float64",
+        "bool",
+    ],
 )
 def test_dtypes(dtype: str) -> None:
     params = windows((2, 3), (1, 2), ((1, 0), (1, 1)))
@@ -153,10 +173,12 @@ EPILOGUES: dict[str, Callable[..., Any]] = {
     "bias and relu": lambda x, b: wnp.maximum(
         lax.reduce_window(x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") + b, 0.0
     ),
-    "gradient of the largest": lambda x, b: weft.grad(
-        lambda v: wnp.sum(lax.reduce_window(v, -np.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") * 2.0)
-    )(x)
-    * 3.0,
+    "gradient of the largest": lambda x, b: (
+        weft.grad(lambda v: wnp.sum(lax.reduce_window(v, -np.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME") * 2.0))(
+            x
+        )
+        * 3.0
+    ),
     "gradient of the average": lambda x, b: weft.grad(
         lambda v: wnp.sum(wnp.sin(lax.reduce_window(v, 0.0, lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")))
     )(x),
@@ -166,10 +188,40 @@ EPILOGUES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_pointwise_work_after_windows(name: str) -> None:
     x, b = np.random.default_rng(0).normal(size=(2, 5, 6, 5)).astype(np.float32), numbers((5,))
-    seen = []
-    for equation_kind in check(EPILOGUES[name], x, b, compare=close(1e-5)):
-        seen.append(equation_kind)
-    assert "window" in seen
+    assert "window" in check(EPILOGUES[name], x, b, compare=close(1e-5))
+
+
+def test_windows_may_be_shared_out_in_any_way() -> None:
+    x, params = numbers((7, 9, 8, 20)), windows((2, 3, 3, 1), (1, 2, 2, 1), ((1, 1), (1, 1), (0, 1), (0, 0)))
+    source = numbers(reduce_window_sum.eval(x, **params).shape, seed=1)
+    ((fusion, operands),) = fusions_with_operands(
+        lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), source, x
+    )
+    program = fusion.params["jaxpr"]
+    emission = emit("window", program, fusion.params["hero"], 64)
+    assert [launch.kernel.parallel is not None for launch in emission.launches] == [True, True]
+    (whole,), (parts,) = (
+        launched(emission, operands, program, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
+        for n in (1, 3)
+    )
+    np.testing.assert_array_equal(whole, parts)
+
+
+@pytest.mark.parametrize("name", ["channels last, padded", "everywhere", "spread both", "large", "sizes of one"])
+def test_machines_without_vectors(name: str) -> None:
+    shape, params = SHAPES[name]
+    x = numbers(shape)
+    source = numbers(reduce_window_sum.eval(x, **params).shape, seed=1)
+    options: dict[str, Any] = {"machines": ("scalar",), "interpret": False}
+    check(lambda a: reduce_window_max(a, **params), x, **options)
+    check(lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), source, x, **options)
+
+
+def test_a_long_dimension() -> None:
+    x, y = numbers((20_000,)), numbers((20_003,), seed=1)
+    params = windows((4,), padding=((3, 3),))
+    check(lambda a: reduce_window_max(a, **params), x, interpret=False)
+    check(lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), y, x, interpret=False)
 
 
 def test_large_arrays() -> None:

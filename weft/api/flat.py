@@ -145,5 +145,10 @@ def path_name(path: Sequence[Any], names: Sequence[str]) -> str:
     return tree.keystr(path).lstrip(".")
 
 
+# What a dispatcher gives for a call that is not the one it was made for.
+MISS = object()
+Dispatcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
 def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([type_of(leaf) for leaf in leaves])

@@ -10,6 +10,8 @@ from typing import Any
 
 from weft.api.explain import explain_miss
 from weft.api.flat import (
+    MISS,
+    Dispatcher,
     OutTree,
     argument_paths,
     check_callable,
@@ -29,18 +31,22 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ops.call import jit as jit_primitive
+from weft.runtime.execute import executable_of
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
 
 LIMIT = 4096  # signatures remembered per function
+# A signature that is called so often gets code of its own, of which a function has no more than a few.
+CALLS_BEFORE_DISPATCH = 2
+MOST_DISPATCHERS = 8
 
 
 class Program:
     """A staged function: its program with constants as leading operands, those constants, and the tree of its
     result."""
 
-    __slots__ = ("constants", "jaxpr", "out_tree", "params")
+    __slots__ = ("calls", "constants", "donated", "jaxpr", "out_tree", "params")
 
     def __init__(
         self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]
@@ -49,8 +55,10 @@ class Program:
         self.constants = tuple(constants)
         self.out_tree = out_tree
         self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
+        self.donated: tuple[bool, ...] = ()
         if any(donated):
-            self.params["donated"] = (False,) * len(self.constants) + donated
+            self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
+        self.calls = 0
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, OrderedDict[Any, Program]]] = weakref.WeakKeyDictionary()
@@ -103,17 +111,39 @@ class JitFunction:
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
         self._cache = cache_for(function, options)
         self._simple = not (self._static_argnums or self._static_argnames)
+        self._dispatchers: tuple[Dispatcher, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for dispatch in self._dispatchers:
+            result = dispatch(args, kwargs)
+            if result is not MISS:
+                return result
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call by the general way."""
         if config.disable_jit:
             return self._function(*args, **kwargs)
         program, leaves = self._find(args, kwargs)
+        if context.trace is EVALUATION:
+            program.calls += 1
+            if program.calls == CALLS_BEFORE_DISPATCH and self._simple:
+                self._specialise(program, tree.structure((args, kwargs)), types_of(leaves))
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(program.jaxpr, *operands)
         else:
             results = context.trace.process(jit_primitive, operands, program.params)  # type: ignore[arg-type]
         return tree.unflatten(program.out_tree, results)
+
+    def _specialise(self, program: Program, in_tree: tree.PyTreeDef, types: tuple[Any, ...]) -> None:
+        """Write a dispatcher for the signature; the latest few are kept."""
+        from weft.api.dispatch import dispatcher  # with it comes the compiler, which programs that never jit do without
+
+        executable = executable_of(program.jaxpr, program.donated)
+        made = dispatcher(executable, in_tree, types, program.out_tree, program.constants, program.donated)
+        if made is not None:
+            self._dispatchers = (made, *self._dispatchers[: MOST_DISPATCHERS - 1])
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
         """The staged program for this call, staged now if it is new; and the leaves to call it with."""
@@ -235,6 +265,7 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forget what was staged for this function."""
         self._cache.clear()
+        self._dispatchers = ()
 
     def cache_size(self) -> int:
         """How many signatures are staged."""

@@ -60,8 +60,8 @@ class Config(threading.local):
     explain_cache_misses: bool
     traceback_filtering: str
 
-    # (generation, key): the key is right as long as the generation is still the current one.
-    _stamped: tuple[int, tuple[Any, ...]] = (-1, ())
+    # (generation, key, key of calls): they are right as long as the generation is still the current one.
+    _stamped: tuple[int, tuple[Any, ...], tuple[Any, ...]] = (-1, (), ())
 
     def update(self, name: str, value: Any) -> None:
         """Set the global value of the setting `name` ("enable_x64", or with the prefix "jax_" or "weft_")."""
@@ -78,16 +78,22 @@ class Config(threading.local):
 
     def key(self) -> tuple[Any, ...]:
         """The values of all settings that change traced code; equal keys are the same object."""
-        generation, key = self._stamped
-        return key if generation == _generation else self._make_key()
+        generation, key, _ = self._stamped
+        return key if generation == _generation else self._make_keys()[1]
 
-    def _make_key(self) -> tuple[Any, ...]:
+    def call_key(self) -> tuple[Any, ...]:
+        """The key with the settings that change how a compiled function is called; equal keys are the same object."""
+        generation, _, key = self._stamped
+        return key if generation == _generation else self._make_keys()[2]
+
+    def _make_keys(self) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
         # The generation is read before the values: if they change meanwhile, the stamp is already old.
         generation = _generation
         key = tuple([getattr(self, name) for name in _in_key])
-        key = _keys.setdefault(key, key)
-        threading.local.__setattr__(self, "_stamped", (generation, key))
-        return key
+        calls = (*key, *(getattr(self, name) for name in _IN_CALLS))
+        stamp = (generation, _keys.setdefault(key, key), _keys.setdefault(calls, calls))
+        threading.local.__setattr__(self, "_stamped", stamp)
+        return stamp
 
     def _override(self, name: str, value: Any) -> Any:
         """Give the current thread its own value, or with `_MISSING` none; returns the one it had before."""
@@ -205,6 +211,8 @@ states: dict[str, State[Any]] = {}
 _TRUE = frozenset({"1", "true", "yes", "on", "y", "t"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "n", "f"})
 _in_key: list[str] = []
+# Settings besides those in the key that change what a call of a jitted function does.
+_IN_CALLS = ("num_threads", "disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "log_compiles", "enable_checks")
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 _generation = 0
 _lock = threading.Lock()

@@ -84,6 +84,8 @@ class svd(MatrixFunction):
         whole = (start, end) == (0, min(x.shape[-2:]))
 
         def decompose(a: Any) -> Any:
+            if not np.isfinite(a).all():  # LAPACK may never come back from a matrix with an infinity
+                raise np.linalg.LinAlgError
             if not compute_uv:
                 return (np.linalg.svd(a, compute_uv=False)[..., start:end],)
             u, s, v = np.linalg.svd(a, full_matrices=full_matrices)

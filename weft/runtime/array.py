@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,6 +12,7 @@ from weft.base.errors import DonatedArrayError, ImmutableArrayError, message
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.device import CPU, Device, SingleDeviceSharding
+from weft.runtime.memory import Chunk
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
 
@@ -18,20 +20,42 @@ from weft.trace.tracer import ambiguous
 class ConcreteArray(Array):
     """A concrete array: its type and its buffer. Operators and methods come from `Array`."""
 
-    __slots__ = ("_buffer", "_device", "_donated_at", "aval")
+    __slots__ = ("_buffer", "_device", "_donated_at", "_memory", "_pointer", "aval")
 
-    def __init__(self, buffer: np.ndarray, aval: ArrayType, device: Device = CPU):
-        self._buffer: np.ndarray | None = buffer
+    def __init__(
+        self,
+        buffer: np.ndarray | None,
+        aval: ArrayType,
+        device: Device = CPU,
+        memory: Chunk | None = None,
+        pointer: int = 0,
+    ):
+        # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
+        self._buffer = buffer
         self.aval = aval
         self._device = device
+        self._memory = memory
+        self._pointer = pointer
 
     @property
     def _value(self) -> np.ndarray:
         """The numbers, in storage dtype."""
         buffer = self._buffer
         if buffer is None:
-            self._raise_deleted()
+            if self._memory is None:
+                self._raise_deleted()
+            aval = self.aval
+            buffer = self._buffer = self._memory.view(self._pointer, aval.shape, dtypes.storage(aval.dtype))
         return buffer
+
+    def _address(self) -> int:
+        """Where the numbers are, one after the other; remembered in `_pointer`."""
+        array = self._value
+        if not array.flags.c_contiguous:
+            array = self._buffer = np.ascontiguousarray(array)
+        pointer: int = array.__array_interface__["data"][0]
+        self._pointer = pointer
+        return pointer
 
     def _raise_deleted(self) -> NoReturn:
         donated: Location | None = getattr(self, "_donated_at", None)
@@ -53,22 +77,36 @@ class ConcreteArray(Array):
 
     def delete(self) -> None:
         """Free the buffer; using the array afterwards is an error."""
-        self._buffer = None
+        self._buffer = self._memory = None
+        self._pointer = 0
 
     def _donate(self, location: Location | None) -> None:
-        self._buffer = None
+        self.delete()
         self._donated_at = location
 
+    def _for_donation(self) -> np.ndarray:
+        """The buffer if nobody else sees its memory, else a copy: other arrays and NumPy views may share it."""
+        array = self._value
+        # References that are ours: the slot of this array, the local variable and the argument of getrefcount. The
+        # owner of the memory has the view's base for the slot, and a block that knows it.
+        sole = sys.getrefcount(array) <= 3 and array.flags.writeable and array.flags.c_contiguous
+        owner = array.base
+        if sole and owner is not None:
+            known = 3 if self._memory is None else 4
+            sole = isinstance(owner, np.ndarray) and owner.base is None and sys.getrefcount(owner) <= known
+        return array if sole else array.copy(order="C")
+
     def is_deleted(self) -> bool:
-        return self._buffer is None
+        return self._buffer is None and self._memory is None
 
     def block_until_ready(self) -> ConcreteArray:
         """Wait until the numbers are there; gives the array back."""
-        self._value  # noqa: B018  (raises when the array is gone)
+        if self.is_deleted():
+            self._raise_deleted()
         return self
 
     def is_ready(self) -> bool:
-        return self._buffer is not None
+        return not self.is_deleted()
 
     def copy_to_host_async(self) -> None:
         """The numbers are on the host already."""
@@ -201,7 +239,7 @@ class ConcreteArray(Array):
         return ConcreteArray(self._value.copy(), self.aval, self._device)
 
     def __repr__(self) -> str:
-        if self._buffer is None:
+        if self.is_deleted():
             return f"Array(deleted, {self.aval.short()})"
         dtype = self.aval.dtype
         tail = f"dtype={dtypes.name(dtype)}" + (", weak_type=True" if self.aval.weak_type else "")
@@ -215,7 +253,7 @@ class ConcreteArray(Array):
         return f"Array({body}{joint}{tail})"
 
     def __str__(self) -> str:
-        return str(self._value) if self._buffer is not None else repr(self)
+        return repr(self) if self.is_deleted() else str(self._value)
 
     def __format__(self, spec: str) -> str:
         return format(self._value[()], spec) if not self.aval.shape else format(str(self), spec)

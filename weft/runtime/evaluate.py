@@ -16,6 +16,7 @@ from weft.ir.nans import check_finite
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
+from weft.runtime.execute import COMPILED, call
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -36,6 +37,11 @@ def storage(value: Any, aval: Type) -> Any:
     return dtypes.canonical_array(value)
 
 
+def memory_to_give(value: Any, aval: Type) -> Any:
+    """The array behind a donated value, which the program may overwrite: never one that the caller can still see."""
+    return value._for_donation() if type(value) is ConcreteArray else np.array(storage(value, aval))
+
+
 def wrap_result(value: Any, aval: Type) -> Any:
     return ConcreteArray(np.asarray(value), aval) if isinstance(aval, ArrayType) else value
 
@@ -51,23 +57,27 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
     donated = params.get("donated")
     if donated:
         check_donated_once(args, donated)
-    arrays = [storage(a, t) for a, t in zip(args, types, strict=True)]
+    arrays = [
+        memory_to_give(a, t) if donated and donated[n] else storage(a, t)
+        for n, (a, t) in enumerate(zip(args, types, strict=True))
+    ]
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
+    compiled = primitive in COMPILED and not (config.debug_nans or config.debug_infs)
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
-            results = primitive.eval(*arrays, **params)
+            results = call(primitive, arrays, types, params) if compiled else primitive.eval(*arrays, **params)
     finally:
         context.trace = before
     if not primitive.multiple_results:
         results, made = (results,), (made,)
-    if any(type(a) is np.ndarray and a.flags.writeable for a in args):
+    if not compiled and any(type(a) is np.ndarray and a.flags.writeable for a in args):
         results = [detached(r, args) for r in results]
-    if config.debug_nans or config.debug_infs:
+    if config.debug_nans or config.debug_infs:  # then programs run one operation after the other
         check_finite(primitive, results, user_location())
     if donated:
         donate(args, donated)
-    wrapped = [wrap_result(r, t) for r, t in zip(results, made, strict=True)]
+    wrapped = list(results) if compiled else [wrap_result(r, t) for r, t in zip(results, made, strict=True)]
     if keys is not None:
         after_evaluation(keys, wrapped)
     return wrapped

@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.compile import Compilation
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
+from weft.compiler.program.build import bytes_of
 from weft.compiler.program.ir import Call, Launch
 from weft.compiler.target.cpu import kernels, machine, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime import memory, tapes
+from weft.runtime.array import ConcreteArray
+from weft.runtime.device import CPU
 
 # Calls of Python by number; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
@@ -71,15 +73,16 @@ class Executable:
             _hosts[number] = step
         weakref.finalize(self, _forget, range(_next_host, _next_host + len(hosts)))
         _next_host += len(hosts)
-        self._blocks = assembly.blocks
+        self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
             self.constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
         count = program.registers + len(assembly.pointers)
-        self._template = np.zeros(count, np.int64)
-        self._template[CONSTANTS] = self.constants.ctypes.data
+        self.template = np.zeros(count, np.int64)
+        self.template[CONSTANTS] = self.constants.ctypes.data
         for register, block in assembly.pointers:
-            self._template[register] = block.ctypes.data
+            self.template[register] = block.ctypes.data
+        self.temporaries = memory.temporaries(program.temporary_bytes)
         self.in_types = [v.aval for v in compilation.fused.invars]
         self.out_types = [v.aval for v in compilation.fused.outvars]
         self.has_tapes = any(isinstance(s, Call) and s.routine in tape.ROUTINES for s in program.all_steps()) or any(
@@ -87,12 +90,11 @@ class Executable:
         )
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
-        """Run on arrays; results are new arrays, but for those that took the memory of a donated argument."""
+        """Run on arrays in storage dtype (and tapes); gives new arrays, but for results that took the memory of a
+        donated argument."""
         program = self.program
-        registers = self._template.copy()
-        temporaries = memory.temporary(program.temporary_bytes)
-        registers[TEMPORARIES] = temporaries.ctypes.data
-        held: list[Any] = [temporaries]
+        registers = self.template.copy()
+        held: list[Any] = []
         given: list[Any] = []
         position = FIRST_ARGUMENT
         for array, aval in zip(arrays, self.in_types, strict=True):
@@ -105,23 +107,25 @@ class Executable:
             position += 1
         results: list[Any] = []
         for aval, alias in zip(self.out_types, program.aliases, strict=True):
-            if alias is not None:
-                made = given[alias]
-                if not made.flags.writeable:
-                    made = given[alias] = made.copy()
-                    registers[FIRST_ARGUMENT + alias] = made.ctypes.data
-                made = made.reshape(aval.shape)
-            elif isinstance(aval, TapeType):
-                made = np.zeros(2, np.int64)
+            pointer = 0
+            if isinstance(aval, TapeType):
+                made: Any = np.zeros(2, np.int64)
+                pointer = made.ctypes.data
+            elif alias is not None:
+                made = ConcreteArray(given[alias].reshape(aval.shape), aval)
+                pointer = registers[FIRST_ARGUMENT + alias]
             else:
-                made = memory.empty(aval.shape, dtypes.storage(aval.dtype))
+                pointer, chunk = memory.room(bytes_of(aval))
+                made = ConcreteArray(None, aval, CPU, chunk, pointer)
             results.append(made)
-            registers[position] = made.ctypes.data
+            registers[position] = pointer
             position += 1
+        temporaries = self.take_temporaries()
+        registers[TEMPORARIES] = temporaries.address
         try:
             status = machine.run(self.code_address, registers.ctypes.data)
             if status:
-                self._raise(status)
+                self.raise_(status)
             return [
                 tapes.from_native(r, t) if isinstance(t, TapeType) else r
                 for r, t in zip(results, self.out_types, strict=True)
@@ -129,9 +133,16 @@ class Executable:
         finally:
             if self.has_tapes and registers[TAPES]:
                 tape.free(registers.ctypes.data)
-            memory.release(temporaries)
+            self.temporaries.append(temporaries)
 
-    def _raise(self, status: int) -> None:
+    def take_temporaries(self) -> memory.Chunk:
+        """Memory for one run, to be put back to `temporaries` afterwards."""
+        try:
+            return self.temporaries.pop()
+        except IndexError:
+            return memory.Chunk(memory.size_of_class(memory.class_of(self.program.temporary_bytes)))
+
+    def raise_(self, status: int) -> None:
         error = getattr(_raised, "error", None)
         if error is not None:
             _raised.error = None

@@ -1,53 +1,172 @@
-"""Memory for arrays: aligned to cache lines, so that vectors do not straddle them."""
+"""Memory for arrays and programs: aligned to cache lines, so that vectors do not straddle them, and used again.
+
+Small results are cut from chunks, which live as long as one of them does. Larger ones have a block each; a block goes
+back into the pool when its array dies, unless NumPy views of it are still about.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import threading
 from typing import Any
 
 import numpy as np
 
 ALIGNMENT = 64
-# Temporaries up to this size are kept for the next call of the same thread.
-MOST_KEPT = 1 << 28
-_kept = threading.local()
+CHUNK = 1 << 16
+# Results up to this size share chunks.
+SMALL = 1 << 12
+# Blocks are pooled up to so many bytes in all; beyond, memory goes back to the system.
+MOST_POOLED = 1 << 29
 
 
-def aligned_bytes(size: int) -> np.ndarray:
-    """So many bytes that begin with a cache line."""
-    whole = np.empty(size + ALIGNMENT, np.uint8)
-    start = -whole.ctypes.data % ALIGNMENT
-    return whole[start : start + size]
+class Chunk:
+    """Memory that knows its address; arrays in it keep it."""
+
+    __slots__ = ("address", "array")
+
+    def __init__(self, size: int) -> None:
+        whole = np.empty(size + ALIGNMENT, np.uint8)
+        address = whole.__array_interface__["data"][0]
+        self.array = whole
+        self.address: int = address + -address % ALIGNMENT
+
+    def view(self, pointer: int, shape: Any, dtype: Any) -> np.ndarray:
+        """A part of the memory as an array."""
+        count = math.prod(shape)
+        if not count * dtype.itemsize:
+            return np.empty(shape, dtype)
+        start = pointer - self.array.__array_interface__["data"][0]
+        return self.array[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+class Block(Chunk):
+    """Memory of a size class, which goes back to the pool."""
+
+    __slots__ = ("size_class",)
+
+    def __init__(self, size_class: int) -> None:
+        super().__init__(size_of_class(size_class))
+        self.size_class = size_class
+
+    def __del__(self) -> None:
+        # Views have the array as their base: then more than this slot and the call below refer to it.
+        if sys.getrefcount(self.array) <= 2:
+            pool.give(self.size_class, self.array, self.address)
+
+
+def class_of(size: int) -> int:
+    """The size class for so many bytes: four classes an octave."""
+    size = max(size, 4096) - 1
+    octave = size.bit_length() - 3  # `size >> octave` is one of 4 to 7
+    return octave * 4 + (size >> octave) - 4
+
+
+def size_of_class(size_class: int) -> int:
+    """The largest size of a class."""
+    octave, quarter = divmod(size_class, 4)
+    return (quarter + 5) << octave
+
+
+class Pool:
+    """Free memory by size class."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[tuple[np.ndarray, int]]] = {}
+        self._bytes = 0
+        self._lock = threading.RLock()  # finalizers may run inside of `take`
+
+    def take(self, size: int) -> Block:
+        """A block of at least so many bytes."""
+        size_class = class_of(size)
+        with self._lock:
+            free = self._free.get(size_class)
+            if free:
+                array, address = free.pop()
+                self._bytes -= array.nbytes
+                block = Block.__new__(Block)
+                block.array, block.address, block.size_class = array, address, size_class
+                return block
+        return Block(size_class)
+
+    def give(self, size_class: int, array: np.ndarray, address: int) -> None:
+        """Take memory back that nobody uses."""
+        with self._lock:
+            if self._bytes + array.nbytes <= MOST_POOLED:
+                self._free.setdefault(size_class, []).append((array, address))
+                self._bytes += array.nbytes
+
+    def clear(self) -> None:
+        """Let all free memory go."""
+        with self._lock:
+            self._free.clear()
+            self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """How much memory is free."""
+        return self._bytes
+
+
+pool = Pool()
+
+
+_temporaries: dict[int, list[Chunk]] = {}
+
+
+def temporaries(size: int) -> list[Chunk]:
+    """Free memory for the temporaries of programs that need so many bytes; a run takes a chunk and puts it back."""
+    return _temporaries.setdefault(class_of(size), [])
+
+
+class Arena(threading.local):
+    """Where this thread cuts small results from."""
+
+    chunk: Chunk | None = None
+    next = 0
+    end = 0
+
+
+_arena = Arena()
+
+
+def small(size: int) -> tuple[int, Chunk]:
+    """An address with room for so many bytes, and the chunk to be kept."""
+    size = -(-size // ALIGNMENT) * ALIGNMENT
+    arena = _arena
+    address = arena.next
+    if address + size > arena.end or arena.chunk is None:
+        arena.chunk = chunk = Chunk(max(CHUNK, size))
+        address = chunk.address
+        arena.end = address + max(CHUNK, size)
+    arena.next = address + size
+    return address, arena.chunk
+
+
+def room(size: int) -> tuple[int, Chunk]:
+    """Memory for a result."""
+    if size <= SMALL:
+        return small(size)
+    block = pool.take(size)
+    return block.address, block
 
 
 def empty(shape: Any, dtype: Any) -> np.ndarray:
     """An array whose numbers are not set yet."""
-    size = math.prod(shape) * dtype.itemsize
-    if not size:
-        return np.empty(shape, dtype)
-    return aligned_bytes(size).view(dtype).reshape(shape)
+    address, chunk = room(math.prod(shape) * dtype.itemsize)
+    return chunk.view(address, shape, dtype)
 
 
-def temporary(size: int) -> np.ndarray:
-    """A block for one call; `release` gives it back."""
-    block = getattr(_kept, "block", None)
-    if block is not None and block.size >= size:
-        _kept.block = None
-        return block
-    return aligned_bytes(max(size, 4096))
-
-
-def release(block: np.ndarray) -> None:
-    """Keep the block of a call that has ended, if it is the larger one."""
-    kept = getattr(_kept, "block", None)
-    if block.size <= MOST_KEPT and (kept is None or kept.size < block.size):
-        _kept.block = block
+def aligned_bytes(size: int) -> np.ndarray:
+    """So many bytes that begin with a cache line, outside of the pool."""
+    chunk = Chunk(size)
+    return chunk.view(chunk.address, (size,), np.dtype(np.uint8))
 
 
 def view(address: int, shape: Any, dtype: Any) -> np.ndarray:
-    """Memory at an address as an array."""
+    """Memory at an address as an array; the caller sees to it that it lives."""
     size = math.prod(shape) * dtype.itemsize
     if not size:
         return np.empty(shape, dtype)

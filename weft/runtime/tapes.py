@@ -18,7 +18,9 @@ _WORDS = HEAD // 8
 def to_native(tape: Tape, held: list[Any]) -> np.ndarray:
     """The handle of a tape whose entries are in memory that `held` keeps. There is no room in it for more entries, so
     whoever writes copies."""
-    entries = [to_native(e, held) if isinstance(e, Tape) else np.ascontiguousarray(e) for e in tape.entries[: tape.length]]
+    entries = [
+        to_native(e, held) if isinstance(e, Tape) else np.ascontiguousarray(e) for e in tape.entries[: tape.length]
+    ]
     size = sum(e.nbytes for e in entries)
     block = memory.aligned_bytes(HEAD + size)
     block[:HEAD].view(np.int64)[:] = [0, tape.length, tape.length, 0]

@@ -17,23 +17,22 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.folding import (
-    ENOUGH_TURNS,
-    SPLIT_WORK,
     Axis,
     Places,
     Schedule,
     Space,
     collapsed,
     kept_nest,
-    kept_turns,
     register_lanes,
     schedule,
+    should_split,
     size_of_axes,
     split_block,
+    worst,
 )
 from weft.compiler.emit.values import expanded, space_of
 from weft.compiler.kernel.ir import Index, Kind, Value
-from weft.ops.reduce_extrema import Where, highest, lowest
+from weft.ops.reduce_extrema import Where
 from weft.ops.reduce_extrema import argmax as argmax_
 
 Pair = tuple[Value, Value]
@@ -66,8 +65,7 @@ class Search:
         writer.store(self.hero.outvars[0], kept, writer.k.constant(0, storage(self.hero.outvars[0])))
 
     def starts(self, writer: Writer) -> Pair:
-        worst = (lowest if self.largest else highest)(self.wide)
-        return writer.k.constant(worst, self.wide), writer.k.constant(0, self.place_dtype)
+        return writer.k.constant(worst(self.wide, self.largest), self.wide), writer.k.constant(0, self.place_dtype)
 
     def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
         """The pair of two that is better, the second if they are equal."""
@@ -134,12 +132,11 @@ def emit_argmax(fusion: Fusion) -> Emission:
     search = Search(fusion)
     space = search.space
     plan = schedule(space, search.lanes)
-    rows, length = size_of_axes(space.kept), size_of_axes(space.folded)
-    if rows * length >= SPLIT_WORK and kept_turns(space, plan, length) < ENOUGH_TURNS:
-        _emit_split(search, plan, rows)
+    if should_split(space, plan):
+        _emit_split(search, plan, size_of_axes(space.kept))
         return fusion.finish()
-    writer = fusion.writer("search")
-    with kept_nest(writer.k, space, plan, length) as places:
+    writer = fusion.writer("search", settled=True)
+    with kept_nest(writer.k, space, plan, size_of_axes(space.folded)) as places:
         pair = search.through(writer, space.folded, plan, places, search.element(writer))
         search.store(writer, places, pair)
     return fusion.finish()
@@ -151,7 +148,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
     found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.place_dtype)]
-    writer = fusion.writer("partial_search")
+    writer = fusion.writer("partial_search", settled=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         cut = (Index.of(b) * block, block)
@@ -161,7 +158,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     pieces = Axis(-1, -1, blocks, folded=True)
     joined = Space((pieces, *space.kept), 1.0)
     plan = schedule(joined, search.lanes)
-    last = fusion.writer("joined_search")
+    last = fusion.writer("joined_search", settled=True)
 
     def element(at: dict[Axis, Index]) -> Pair:
         position = at[pieces] * rows + space.kept_position(at)

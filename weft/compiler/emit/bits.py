@@ -16,7 +16,7 @@ UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 def unsigned(bits: int) -> np.dtype[Any]:
     """The unsigned integer of so many bits."""
-    return dtypes.as_dtype(f"uint{bits}")
+    return dtypes.storage(dtypes.as_dtype(f"uint{bits}"))
 
 
 def piece(k: KernelBuilder, value: Value, number: Index, dtype: np.dtype[Any]) -> Value:

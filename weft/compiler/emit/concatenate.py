@@ -11,6 +11,7 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import Piece, emit_pieces
 from weft.compiler.emit.values import Place, expanded, space_of
+from weft.compiler.fuse.classify import squeezed
 
 
 def emit_concatenate(fusion: Fusion) -> Emission:
@@ -18,7 +19,7 @@ def emit_concatenate(fusion: Fusion) -> Emission:
     hero = fusion.hero
     assert hero is not None
     dimension = hero.params["dimension"]
-    shared = sum(1 for d in hero.outvars[0].aval.shape[:dimension] if d != 1)  # type: ignore[attr-defined]
+    shared = len(squeezed(hero.outvars[0].aval.shape[:dimension]))  # type: ignore[attr-defined]
     pieces, before = [], 0
     for operand in hero.invars:
         pieces.append(Piece(space_of(operand), shared, _storing(fusion, operand, dimension, before)))

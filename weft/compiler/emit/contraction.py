@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.emit.emission import Emission, Fusion, Writer
-from weft.compiler.emit.microkernel import emit_products
+from weft.compiler.emit.microkernel import emit_products, result_pairs
 from weft.compiler.emit.products import Axis, Factor, Products, Spot, as_factor
 from weft.compiler.kernel.ir import Index, Value
 from weft.ops.contract import dot_general, free_axes
@@ -18,7 +18,7 @@ def emit_contraction(fusion: Fusion) -> Emission:
     lhs, rhs = hero.invars
     left: Any = lhs.aval
     right: Any = rhs.aval
-    form = dot_general.canonical(left, right, **hero.params)  # type: ignore[attr-defined]
+    form: Any = dot_general.canonical(left, right, **hero.params)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = hero.params["dimension_numbers"]
     lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), hero.params["dimension_numbers"])
     batch = [Axis(f"b{n}", left.shape[i]) for n, i in enumerate(lhs_batch)]
@@ -49,4 +49,4 @@ def emit_contraction(fusion: Fusion) -> Emission:
         shape=form.shape,
     )
     emit_products(fusion, products)
-    return fusion.finish()
+    return fusion.finish(in_place=result_pairs(fusion))

@@ -8,17 +8,20 @@ results whose windows meet the same elements of the kernel, every `dilation`th o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
-from weft.compiler.emit.microkernel import emit_products
-from weft.compiler.emit.products import Axis, Factor, Products, Spot, as_factor, product_of, sum_dtype
+from weft.compiler.emit.microkernel import emit_products, result_pairs
+from weft.compiler.emit.products import Axis, Products, Spot, as_factor, product_of, sum_dtype
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Index, Kind, Value
-from weft.ops.convolution import Convolution, conv_general_dilated
+from weft.ops.convolution import conv_general_dilated
 from weft.ops.convolution_shapes import Window, dilated_size
+
+# The left operand at an index of its copy.
+Reader = Callable[[Writer, tuple[Index, ...]], Value]
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Border:
 
     @property
     def padded(self) -> int:
-        return self.before + dilated_size(self.size, self.spread) + self.after  # type: ignore[return-value]
+        inside: Any = dilated_size(self.size, self.spread)
+        return int(self.before + inside + self.after)
 
     @property
     def plain(self) -> bool:
@@ -78,11 +82,12 @@ def phases_of(window: Window) -> tuple[list[Phase], int]:
 
 def border_of(window: Window, phases: Sequence[Phase], spread: int) -> Border:
     """What of a dimension must be in the copy."""
+    size: Any = window.size
     asked = [p for p in phases if p.count and p.taps]
     before = max(0, *(-p.offset for p in asked), 0)
-    end = dilated_size(window.size, spread) - 1  # type: ignore[operator]
+    end: Any = dilated_size(size, spread) - 1
     after = max(0, *(p.last - end for p in asked), 0)
-    return Border(window.size, before, after, spread)  # type: ignore[arg-type]
+    return Border(size, before, after, spread)
 
 
 def emit_convolution(fusion: Fusion) -> Emission:
@@ -90,40 +95,39 @@ def emit_convolution(fusion: Fusion) -> Emission:
     hero = fusion.hero
     assert hero is not None
     lhs, rhs = hero.invars
-    form: Convolution = conv_general_dilated.canonical(lhs.aval, rhs.aval, **hero.params)  # type: ignore[attr-defined]
-    if not product_of(form.shape):  # type: ignore[arg-type]
+    types: Any = (lhs.aval, rhs.aval)
+    form: Any = conv_general_dilated.canonical(*types, **hero.params)
+    if not product_of(form.shape):
         return fusion.finish()
     found = [phases_of(w) for w in form.windows]
     borders = [border_of(w, phases, spread) for w, (phases, spread) in zip(form.windows, found, strict=True)]
     read = _operand(fusion, form, lhs, borders)
     for phases in itertools.product(*(phases for phases, _ in found)):
         emit_products(fusion, _products(form, phases, borders, read, rhs))
-    return fusion.finish()
+    return fusion.finish(in_place=result_pairs(fusion))
 
 
-def _products(
-    form: Convolution, phases: Sequence[Phase], borders: Sequence[Border], read: Any, rhs: Any
-) -> Products:
+def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, rhs: Any) -> Products:
     """The sum of products of one phase in each dimension."""
-    group, batch = Axis("group", form.groups), Axis("batch", form.batch)  # type: ignore[arg-type]
-    inside, outside = Axis("in", form.in_features), Axis("out", form.out_features)  # type: ignore[arg-type]
+    group, batch = Axis("group", form.groups), Axis("batch", form.batch)
+    inside, outside = Axis("in", form.in_features), Axis("out", form.out_features)
     places = [Axis(f"place{n}", p.count) for n, p in enumerate(phases)]
     taps = [Axis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
 
     def features(spot: Spot) -> Index:
-        return at(spot.places, group) * int(form.out_features) + at(spot.places, outside)  # type: ignore[call-overload]
+        return at(spot.places, group) * form.out_features + at(spot.places, outside)
 
     def left(writer: Writer, spot: Spot) -> Value:
         batched, featured = at(spot.places, batch), at(spot.places, inside)
         if form.batch_groups:
-            batched = at(spot.places, group) * int(form.batch) + batched  # type: ignore[call-overload]
+            batched = at(spot.places, group) * form.batch + batched
         else:
-            featured = at(spot.places, group) * int(form.in_features) + featured  # type: ignore[call-overload]
+            featured = at(spot.places, group) * form.in_features + featured
         spatial = [
             at(spot.places, place) * p.stride + at(spot.places, tap) * p.dilation + (p.offset + border.before)
             for place, tap, p, border in zip(places, taps, phases, borders, strict=True)
         ]
-        return read(writer, _placed((batched, featured, *spatial), form.lhs_axes))  # type: ignore[no-any-return]
+        return read(writer, _placed((batched, featured, *spatial), form.lhs_axes))
 
     def right(writer: Writer, spot: Spot) -> Value:
         spatial = [at(spot.places, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
@@ -134,16 +138,15 @@ def _products(
         spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(places, phases, strict=True)]
         return _placed((at(where, batch), features(Spot(where)), *spatial), form.out_axes)
 
-    factors: tuple[Factor, Factor] = (left, right)
     return Products(
         free=tuple(a for a in (group, batch, *places, outside) if a.size != 1),
         depth=tuple(a for a in (*taps, inside) if a.size != 1),
-        left=factors[0],
-        right=factors[1],
+        left=left,
+        right=right,
         place=place,
         compute=form.compute,
         exact=form.result,
-        shape=form.shape,  # type: ignore[arg-type]
+        shape=form.shape,
         whole=all(p.apart == 1 for p in phases),
     )
 
@@ -163,7 +166,7 @@ def _placed(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
 # ------------------------------------------------------------------------------------------------------ the operand
 
 
-def _operand(fusion: Fusion, form: Convolution, lhs: Any, borders: Sequence[Border]) -> Any:
+def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> Reader:
     """The left operand at an index of its copy, or at its own where it needs no copy."""
     dtype = sum_dtype(form.compute)
     plain = all(border.plain for border in borders) and storage(lhs) == dtype
@@ -201,7 +204,7 @@ def _operand(fusion: Fusion, form: Convolution, lhs: Any, borders: Sequence[Bord
     return lambda reader, index: reader.k.load(reader.scratch_input(number), row_major(shape, index))
 
 
-def _loops(writer: Writer, shape: Sequence[int], body: Any) -> None:
+def _loops(writer: Writer, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None]) -> None:
     """Loops over a shape of which no dimension is left out; the last one that is longer than 1 has the lanes."""
     k = writer.k
     long = [axis for axis, size in enumerate(shape) if size > 1]

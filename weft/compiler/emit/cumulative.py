@@ -17,29 +17,29 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.folding import (
-    ENOUGH_TURNS,
-    SPLIT_WORK,
     STREAMED_WORK,
     Axis,
     Places,
     Schedule,
     collapsed,
     kept_nest,
-    kept_turns,
     register_lanes,
     schedule,
+    should_split,
     size_of_axes,
     split_block,
+    worst,
 )
 from weft.compiler.emit.loop import nest
 from weft.compiler.emit.row import Passes
 from weft.compiler.emit.values import Place, expanded, space_of
 from weft.compiler.kernel.ir import Index, Kind, Value
 from weft.ops.cumulative import Cumulative, cumlogsumexp, cummax, cummin, cumprod, cumsum
-from weft.ops.reduce_extrema import highest, lowest
 
 # The columns that are worked on together where accumulators are an array.
 TILE = 1024
+# The binary operation of each running fold that has one.
+OPERATIONS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 
 
 class Running:
@@ -76,9 +76,9 @@ class Running:
     def neutral(self, writer: Writer) -> Value:
         """What leaves every number as it is: for sums the negative zero, which keeps the sign of the other."""
         dtype = self.wide
-        number: Any = {cumsum: 0, cumprod: 1, cumlogsumexp: -np.inf}.get(self.card)
+        number: Any = {"cumsum": 0, "cumprod": 1, "cumlogsumexp": -np.inf}.get(self.card.name)
         if self.card is cummax or self.card is cummin:
-            number = (lowest if self.card is cummax else highest)(dtype)
+            number = worst(dtype, largest=self.card is cummax)
         elif self.card is cumsum and dtypes.kind(dtype) in "fc":
             number = -np.zeros((), dtype)
         return writer.k.constant(number, dtype)
@@ -87,8 +87,7 @@ class Running:
         s = writer.k.scalars
         if self.card is cumlogsumexp:
             return log_add_exp(s, left, right)
-        name = {cumsum: "add", cumprod: "mul", cummax: "max", cummin: "min"}[self.card]
-        return getattr(s, name)(left, right)
+        return getattr(s, OPERATIONS[self.card.name])(left, right)
 
     def index(self, places: Places) -> Place:
         """The index of an element, of which the place along the axis is counted in the order of the fold."""
@@ -109,10 +108,8 @@ class Running:
 
     # -- one row ---------------------------------------------------------------------------------------------------
 
-    def serial(
-        self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None, store: bool = True
-    ) -> Value:
-        """The fold as a loop along the axis or a block of it; gives the total."""
+    def serial(self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None) -> None:
+        """The fold as a loop along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = cut or (Index(), axis.size)
@@ -125,31 +122,51 @@ class Running:
             if self.no_neutral:
                 begins = k.scalars.eq(k.position(place), k.constant(0, dtypes.int64))
                 total = k.scalars.select_n(begins, total, value)
-            if store:
-                self.store(writer, index, total)
-            (result,) = k.carry(total)
-        return result
+            self.store(writer, index, total)
+            k.carry(total)
 
-    def scanned(
-        self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None, store: bool = True
-    ) -> Value:
-        """The fold with vectors along the axis or a block of it; gives the total (of whole vectors), in all lanes."""
+    def scanned(self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None) -> None:
+        """The fold with vectors along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = cut or (Index(), axis.size)
-        limit = None if axis.size % size == 0 or not store else Index(axis.size) - first
+        limit = None if axis.size % size == 0 else Index(axis.size) - first
         neutral = self.neutral(writer)
         with k.loop(size, kind=Kind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
             index = self.index({**places, axis: first + i})
             lanes = self.element(writer, index)
             step = 1
             while step < self.lanes:
-                lanes = self.combine(writer, k.shift(lanes, step, neutral), lanes)
+                if self.card is cumlogsumexp:
+                    # Logarithms of nothing take long, so the first lanes are combined with themselves, in vain.
+                    lane = k.compute("and", k.position(i, dtypes.int32), k.constant(self.lanes - 1, dtypes.int32))
+                    takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
+                    both = self.combine(writer, k.shift(lanes, step, lanes), lanes)
+                    lanes = k.scalars.select_n(takes, lanes, both)
+                else:
+                    lanes = self.combine(writer, k.shift(lanes, step, neutral), lanes)
                 step *= 2
-            if store:
-                self.store(writer, index, self.combine(writer, before, lanes))
-            (result,) = k.carry(self.combine(writer, before, k.last(lanes)))
-        return result
+            self.store(writer, index, self.combine(writer, before, lanes))
+            k.carry(self.combine(writer, before, k.last(lanes)))
+
+    def total(self, writer: Writer, places: Places, plan: Schedule, first: Index, size: int) -> Value:
+        """All elements of a block along the axis combined. Order does not matter, so each lane has an accumulator."""
+        k, axis = writer.k, self.axis
+        assert axis is not None
+        width = plan.width if plan.lanes is axis else 1
+        kind = Kind.LANES if plan.lanes is axis else Kind.SERIAL
+        with k.loop(size, kind=kind, width=width, carries=[self.neutral(writer)]) as (i, (before,)):
+            value = self.element(writer, self.index({**places, axis: first + i}))
+            (total,) = k.carry(self.combine(writer, before, value))
+        if width == 1:
+            return total
+        if self.card is not cumlogsumexp:
+            return k.fold(OPERATIONS[self.card.name], total, width)
+        while width > 2:
+            width //= 2
+            halves = [k.shuffle([total], range(start, start + width)) for start in (0, width)]
+            total = self.combine(writer, *halves)
+        return k.fold("max", self.combine(writer, total, k.shuffle([total], (1, 0))), 2)  # both lanes are equal
 
 
 def log_add_exp(s: Any, x: Value, y: Value) -> Value:
@@ -181,14 +198,12 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     if running.no_neutral and plan.lanes is axis:
         last = next(iter(reversed(space.kept)), None)
         plan = Schedule(last, 1 if last is None else running.lanes)
-    work = running.rows * axis.size
-    turns = kept_turns(space, plan, axis.size)
-    if _streams(running, plan, work):
+    if _streams(running, plan):
         _emit_streamed(running, plan)
-    elif work >= SPLIT_WORK and turns < ENOUGH_TURNS and not running.no_neutral:
+    elif should_split(space, plan) and not running.no_neutral:
         _emit_split(running, plan)
     else:
-        writer = fusion.writer("running")
+        writer = fusion.writer("running", settled=True)
         with kept_nest(writer.k, space, plan, axis.size) as places:
             start = running.neutral(writer)
             (running.scanned if plan.lanes is axis else running.serial)(writer, places, start)
@@ -210,8 +225,7 @@ def _emit_split(running: Running, plan: Schedule) -> None:
     fusion, space, axis, rows = running.fusion, running.space, running.axis, running.rows
     assert axis is not None
     along = plan.lanes is axis
-    # Vectors are one register wide along the axis.
-    block = split_block(axis, Schedule(plan.lanes, running.lanes if along else plan.width), rows)
+    block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
     before = fusion.new_scratch(running.wide, blocks * rows)
     fold = running.scanned if along else running.serial
@@ -219,15 +233,12 @@ def _emit_split(running: Running, plan: Schedule) -> None:
     def position(b: Any, places: Places) -> Index:
         return Index.of(b) * rows + space.kept_position(places)
 
-    writer = fusion.writer("totals_of_blocks")
+    writer = fusion.writer("totals_of_blocks", settled=True)
     k = writer.k
     with k.loop(blocks - 1, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
-        cut = (Index.of(b) * block, block)
-        total = fold(writer, places, running.neutral(writer), cut, store=False)
-        if along:
-            total = k.fold("max", total, running.lanes)  # all lanes are equal
+        total = running.total(writer, places, plan, Index.of(b) * block, block)
         k.store(writer.scratch(before), position(b, places) + rows, total)
-    writer = fusion.writer("before_blocks")
+    writer = fusion.writer("before_blocks", settled=True)
     k = writer.k
     other = plan if not along else Schedule(None, 1)
     with kept_nest(k, space, other, blocks) as places:
@@ -237,19 +248,19 @@ def _emit_split(running: Running, plan: Schedule) -> None:
             k.store(writer.scratch(before), place, total)
             k.carry(total)
         k.store(writer.scratch(before), position(0, places), running.neutral(writer))
-    writer = fusion.writer("blocks")
+    writer = fusion.writer("blocks", settled=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         start = k.load(writer.scratch_input(before), position(b, places))
         fold(writer, places, start, (Index.of(b) * block, block))
 
 
-def _streams(running: Running, plan: Schedule, work: int) -> bool:
+def _streams(running: Running, plan: Schedule) -> bool:
     """Whether accumulators should be an array: long columns side by side."""
     lanes, axis = plan.lanes, running.axis
     if lanes is None or lanes is axis or axis is None or lanes is not running.space.axes[-1] or running.no_neutral:
         return False
-    return work >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
+    return running.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
 
 
 def _emit_streamed(running: Running, plan: Schedule) -> None:
@@ -259,7 +270,7 @@ def _emit_streamed(running: Running, plan: Schedule) -> None:
     others = [a for a in space.kept if a is not lanes]
     tile = min(TILE, lanes.size)
     scratch = fusion.new_scratch(running.wide, running.rows)
-    writer = fusion.writer("running_columns")
+    writer = fusion.writer("running_columns", settled=True)
     k = writer.k
     sizes: list[tuple[Axis | None, int]] = [(None, -(-lanes.size // tile)), *((a, a.size) for a in others)]
     sizes.sort(key=lambda pair: -pair[1])  # the longest over threads

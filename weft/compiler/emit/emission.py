@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.compiler.emit.moved import bits_of, moved_dtypes
 from weft.compiler.emit.values import Place, Values, expanded, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
@@ -94,6 +95,7 @@ class Fusion:
         self.vector_bytes = vector_bytes
         self.arguments = {v: n for n, v in enumerate(program.invars)}
         self.results = {v: n + len(program.invars) for n, v in enumerate(program.outvars)}
+        self.moved = moved_dtypes(program)
         self.scratch: list[Scratch] = []
         self._launches: list[Writer] = []
         # Where each literal stands, by its occurrence and not by its value: another value gives the same kernel.
@@ -103,14 +105,20 @@ class Fusion:
             self.literal_places[id(atom)] = self.literals.get(dtype, 0)
             self.literals[dtype] = self.literals.get(dtype, 0) + 1
 
+    def kept(self, atom: Any) -> np.dtype[Any]:
+        """The dtype of a value's elements in the kernels: what is only moved is a number of the same bits."""
+        dtype = storage(atom)
+        return self.moved.get(dtype) or dtype
+
     def new_scratch(self, dtype: Any, size: int) -> int:
         """Memory between kernels; gives its number for `Writer.scratch`."""
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
 
-    def writer(self, name: str) -> Writer:
-        """The next kernel. Kernels are launched in the order in which they were asked for."""
-        made = Writer(self, name)
+    def writer(self, name: str, settled: bool = False) -> Writer:
+        """The next kernel. Kernels are launched in the order in which they were asked for. The loops of one that is
+        `settled` are neither merged nor cut."""
+        made = Writer(self, name, settled)
         self._launches.append(made)
         return made
 
@@ -130,9 +138,10 @@ class Fusion:
 class Writer:
     """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
 
-    def __init__(self, fusion: Fusion, name: str) -> None:
+    def __init__(self, fusion: Fusion, name: str, settled: bool = False) -> None:
         self.fusion = fusion
         self.k = KernelBuilder(name)
+        self.settled = settled
         self.operands: list[Any] = []  # a number of the emission's operands, or the dtype of a literals' buffer
         self._buffers: dict[Any, Buffer] = {}
         self._finished: Kernel | None = None
@@ -140,12 +149,13 @@ class Writer:
 
     def argument(self, v: Any) -> Buffer:
         """The buffer of an argument of the fusion."""
-        return self._buffer(self.fusion.arguments[v], f"in{self.fusion.arguments[v]}", storage(v), size_of(v), False)
+        number = self.fusion.arguments[v]
+        return self._buffer(number, f"in{number}", self.fusion.kept(v), size_of(v), False)
 
     def result(self, v: Any) -> Buffer:
         """The buffer of a result of the fusion. It can be read too."""
         number = self.fusion.results[v]
-        return self._buffer(number, f"out{number - len(self.fusion.arguments)}", storage(v), size_of(v), True)
+        return self._buffer(number, f"out{number - len(self.fusion.arguments)}", self.fusion.kept(v), size_of(v), True)
 
     def scratch(self, number: int) -> Buffer:
         """A scratch buffer, written and read."""
@@ -162,6 +172,10 @@ class Writer:
     def literal(self, literal: Literal) -> Value:
         """The value of a literal: floats from memory, others in the code."""
         dtype = storage(literal)
+        value = self._literal(literal, dtype)
+        return bits_of(self.k, value) if self.fusion.kept(literal) != dtype else value
+
+    def _literal(self, literal: Literal, dtype: np.dtype[Any]) -> Value:
         if dtypes.kind(dtype) not in "fc":
             return self.k.constant(literal.val, dtype)
         size = self.fusion.literals[dtype]
@@ -190,7 +204,8 @@ class Writer:
     def kernel(self) -> Kernel:
         """The finished kernel: loops merged where they run on, and cut for threads."""
         if self._finished is None:
-            self._finished = split_for_threads(merge_loops(self.k.finish()))
+            made = self.k.finish()
+            self._finished = made if self.settled else split_for_threads(merge_loops(made))
         return self._finished
 
     def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool) -> Buffer:

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import Place
 from weft.compiler.fuse.cost import WEIGHTS
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, If, Index, Kind, Load, Loop, Position, Statement, Store, Variable
+from weft.ops.reduce_extrema import highest, lowest
 
 # Elements that one turn of a loop over threads should work on at least.
 THREAD_WORK = 16384
@@ -135,6 +137,14 @@ def _weight(body: Sequence[Statement]) -> float:
     return sum(WEIGHTS.get(s.op, 1) for s in body if isinstance(s, Compute))
 
 
+def worst(dtype: Any, largest: bool) -> np.ndarray:
+    """What no number is below (above): complex numbers are compared by their real parts and then by the others."""
+    if dtypes.kind(dtype) == "c":
+        infinity = -np.inf if largest else np.inf
+        return np.array(complex(infinity, infinity), dtype)
+    return (lowest if largest else highest)(dtype)
+
+
 # ---------------------------------------------------------------------------------------------------------- widths
 
 
@@ -170,14 +180,15 @@ class Schedule:
 
 
 def schedule(space: Space, lanes: int) -> Schedule:
-    """Vectors go along the last axis, unless it is shorter than half a register and another one is longer."""
+    """Vectors go along the last axis, unless it is much shorter than a register: then rows are taken side by side."""
     if not space.axes:
         return Schedule(None, 1)
-    last = space.axes[-1]
-    others = [a for a in space.axes if a.folded != last.folded]
-    if last.size < lanes // 2 and others and others[-1].size > last.size:
-        last = others[-1]
-    return Schedule(last, width_for(last.size, lanes, space.weight))
+    chosen, kept = space.axes[-1], space.kept
+    if chosen.folded and chosen.size * 4 < lanes * 3 and kept and kept[-1].size > chosen.size:
+        chosen = kept[-1]
+    elif not chosen.folded and chosen.size * 2 < lanes and size_of_axes(space.folded) < 4 * lanes:
+        chosen = max(kept, key=lambda a: a.size)
+    return Schedule(chosen, width_for(chosen.size, lanes, space.weight))
 
 
 @contextmanager
@@ -218,12 +229,15 @@ def thread_block(width: int, work: int) -> int:
     return max(1, -(-THREAD_WORK // (max(1, work) * width))) * width
 
 
-def kept_turns(space: Space, plan: Schedule, length: int) -> int:
-    """How many turns the loop over threads of `kept_nest` has, where a kept index has `length` elements to fold."""
-    kept = [a.size for a in space.kept if a is not plan.lanes]
+def should_split(space: Space, plan: Schedule) -> bool:
+    """Whether what is folded should be cut into blocks with partial results: the turns that the loop over threads of
+    `kept_nest` has are few and long."""
+    length, rows = size_of_axes(space.folded), size_of_axes(space.kept)
+    sizes = [a.size for a in space.kept if a is not plan.lanes]
     if plan.lanes is not None and not plan.lanes.folded:
-        kept.append(-(-plan.lanes.size // thread_block(plan.width, length)))
-    return max(kept, default=1)
+        sizes.append(-(-plan.lanes.size // thread_block(plan.width, length)))
+    turns = max(sizes, default=1)
+    return rows * length >= max(SPLIT_WORK, 2 * THREAD_WORK * turns) and turns < ENOUGH_TURNS
 
 
 def split_block(axis: Axis, plan: Schedule, work: int) -> int:

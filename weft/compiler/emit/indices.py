@@ -110,7 +110,7 @@ def _reciprocal(divisor: int, high: int) -> tuple[np.dtype[Any], int | None, int
 def position_dtype(k: KernelBuilder, index: Index) -> np.dtype[Any]:
     """The narrower dtype in which an index can be a number: vectors of it are half as long."""
     bounds = k.bounds(index)
-    return INT32 if bounds is not None and -(1 << 31) <= bounds[0] and bounds[1] < 1 << 31 else INT64
+    return INT32 if bounds is not None and bounds[0] >= -(1 << 31) and bounds[1] < 1 << 31 else INT64
 
 
 def condition(
@@ -143,7 +143,8 @@ def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value |
     """Two conditions, of which None always holds."""
     if first is None or second is None:
         return second if first is None else first
-    return k.compute("and", first, second)
+    never = k.constant(False, np.bool_)
+    return never if never in (first, second) else k.compute("and", first, second)
 
 
 def number(expression: Any) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
+from weft.compiler.emit.pieces import copy_lanes
 from weft.compiler.emit.values import Place, space_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind
@@ -29,5 +30,7 @@ def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callab
 def emit_loop(fusion: Fusion) -> Emission:
     """A kernel that computes all results, which have one space."""
     writer = fusion.writer("loop")
-    nest(writer.k, space_of(fusion.program.outvars[0]), writer.lanes, writer.store_results)
+    moved = all(v.aval.dtype in fusion.moved for v in fusion.program.outvars)  # type: ignore[attr-defined]
+    width = copy_lanes(fusion) if moved else writer.lanes
+    nest(writer.k, space_of(fusion.program.outvars[0]), width, writer.store_results)
     return fusion.finish(in_place=pointwise_pairs(fusion.program))

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from weft.compiler.emit.emission import Fusion
+from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.loop import nest
 from weft.compiler.emit.packing import packed
 from weft.compiler.emit.products import (
@@ -36,11 +37,13 @@ from weft.compiler.emit.products import (
 )
 from weft.compiler.emit.tiling import SHARED_WORK, TURNS, Cut, Machine, Plan, plan
 from weft.compiler.emit.values import row_major
-from weft.compiler.kernel.ir import Index, Kind, Value
 from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kind, Value
 
 # Rows of tiles that one turn of a loop over threads takes: enough that a panel is read from the first cache.
 BLOCK_ROWS = 48
+# Sums of so few terms, and tiles of so many fused sums, are written without a loop.
+UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
 
 Offsets = tuple[tuple[Axis, int], ...]
 
@@ -49,11 +52,11 @@ def emit_products(fusion: Fusion, products: Products) -> None:
     """Write the kernels of a sum of products, with what follows it in the fusion."""
     if not product_of(products.shape):
         return
-    accesses = [access(fusion, factor, products.axes) for factor in (products.left, products.right)]
-    chosen = plan(products, *accesses, fusion.vector_bytes)
+    left, right = (access(fusion, factor, products.axes) for factor in (products.left, products.right))
+    chosen = plan(products, left, right, fusion.vector_bytes)
     factors = [
         packed(fusion, products, chosen, factor, found) if copy else factor
-        for factor, found, copy in zip((products.left, products.right), accesses, chosen.packed, strict=True)
+        for factor, found, copy in zip((products.left, products.right), (left, right), chosen.packed, strict=True)
     ]
     if chosen.cut is None:
         _Kernel(fusion, products, chosen, factors[0], factors[1]).write()
@@ -61,6 +64,11 @@ def emit_products(fusion: Fusion, products: Products) -> None:
     parts = fusion.new_scratch(sum_dtype(products.compute), chosen.cut.parts * product_of(products.shape))
     _Kernel(fusion, products, chosen, factors[0], factors[1], parts).write()
     _join_parts(fusion, products, chosen.cut, parts)
+
+
+def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
+    """Arguments that follow a sum of products at its own index, and whose memory the result may take."""
+    return pointwise_pairs(fusion.program) if len(fusion.program.outvars) == 1 else []
 
 
 def _join_parts(fusion: Fusion, products: Products, cut: Cut, number: int) -> None:
@@ -104,8 +112,11 @@ class _Kernel:
         self.machine = Machine(fusion.vector_bytes)
         self.free_lanes = None if chosen.folded else chosen.lanes
         # The first tile may have an edge; a second one divides its axis.
-        self.tile, self.height = chosen.tiles[0] if chosen.tiles else (None, 1)
-        self.whole, self.edge = divmod(self.tile.size, self.height) if self.tile is not None else (1, 0)
+        self.tile: Axis | None = None
+        self.height, self.whole, self.edge = 1, 1, 0
+        if chosen.tiles:
+            self.tile, self.height = chosen.tiles[0]
+            self.whole, self.edge = divmod(self.tile.size, self.height)
         self.block = self.tiles_of_block()
         self.blocks = -(-self.whole // self.block)
         # Where the loops are: the place of a block, of a part and of a chunk of the depth.
@@ -130,7 +141,9 @@ class _Kernel:
     def write(self) -> None:
         levels = self.levels()
         shared: list[_Level] = []
-        while levels and product_of(level.count for level in shared) < TURNS:
+        # Parts of the depth are shared alone, so that what they read is in the cache for all else.
+        enough = TURNS if self.cut is None or self.cut.parts < 4 else 2
+        while levels and product_of(level.count for level in shared) < enough:
             shared.append(levels.pop(0))
         counts = [level.count for level in shared]
         with ExitStack() as stack:
@@ -204,18 +217,27 @@ class _Kernel:
             self.lanes(spot, axis, width, limit)
             return
         if not whole:
-            self.lanes(spot, axis, rest, None)
+            self.pieces(spot, axis, rest)
             return
         at_edge = self.k.compute("ge", self.k.position(spot.panel), self.k.constant(whole, "int64"))
         with self.k.when(self.k.compute("not", at_edge)):
             self.lanes(spot, axis, width, None)
         with self.k.when(at_edge):
-            self.lanes(Spot(spot.places, Index(whole)), axis, rest, None)
+            self.pieces(Spot(spot.places, Index(whole)), axis, rest)
 
-    def lanes(self, spot: Spot, axis: Axis, width: int, limit: Index | None) -> None:
+    def pieces(self, spot: Spot, axis: Axis, rest: int) -> None:
+        """The lanes at the edge, without masks: full registers, then what is less than one."""
+        start, register = 0, self.machine.lanes(self.dtype)
+        while start < rest:
+            left = rest - start
+            width = left if left < register else register << ((left // register).bit_length() - 1)
+            self.lanes(spot, axis, width, None, start)
+            start += width
+
+    def lanes(self, spot: Spot, axis: Axis, width: int, limit: Index | None, start: int = 0) -> None:
         with self.k.loop(width, kind=Kind.LANES, width=width, limit=limit) as j:
-            there = Spot(spot.places, spot.panel, Index.of(j))
-            self.tiles(there.at(axis, spot.panel * self.plan.width + j))
+            there = Spot(spot.places, spot.panel, j + start)
+            self.tiles(there.at(axis, spot.panel * self.plan.width + start + j))
 
     def tiles(self, spot: Spot) -> None:
         """The tiles of a block, and the one at the edge after the last of them."""
@@ -292,13 +314,20 @@ class _Kernel:
             return [self.product(spot, total) for spot, total in zip(spots, totals, strict=True)]
         axis = self.plan.depth[position]
         count, start, limit = self.span(position, axis)
-        if count == 1 and limit is None:
-            return self.depth(position + 1, [s.at(axis, start) for s in spots], totals)
+        if limit is None and (count == 1 or self.unrolled(position, len(totals))):
+            for place in range(count):
+                totals = self.depth(position + 1, [s.at(axis, start + place) for s in spots], totals)
+            return totals
         lanes = self.plan.folded and axis is self.plan.lanes
         kind, width = (Kind.LANES, self.plan.width) if lanes else (Kind.SERIAL, 1)
         with self.k.loop(count, kind=kind, width=width, carries=totals, limit=limit) as (i, inside):
             there = [spot.at(axis, start + i) for spot in spots]
             return self.k.carry(*self.depth(position + 1, there, inside))
+
+    def unrolled(self, position: int, sums: int) -> bool:
+        """Whether the rest of the depth is written out: where it is short, and the tile small."""
+        terms = product_of(axis.size for axis in self.plan.depth[position:])
+        return not self.plan.folded and terms <= UNROLLED_TERMS and terms * sums <= UNROLLED_SUMS
 
     def span(self, position: int, axis: Axis) -> tuple[int, Index, Index | None]:
         """How many places of a depth axis are summed here, from where on, and what limits them at the end."""

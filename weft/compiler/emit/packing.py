@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.products import Access, Axis, Factor, Products, Spot, product_of, sum_dtype
 from weft.compiler.emit.tiling import Plan
@@ -34,60 +32,36 @@ def packed(fusion: Fusion, products: Products, plan: Plan, factor: Factor, acces
         return total
 
     writer = fusion.writer("pack")
-    _Copy(writer, plan, lanes, panels, factor, position, number, dtype).write([*free], [*depth])
+    k = writer.k
+    register = max(1, fusion.vector_bytes // max(4, min(8, dtype.itemsize)))
+
+    def element(spot: Spot) -> None:
+        k.store(writer.scratch(number), position(spot), factor(writer, spot))
+
+    def panel(spot: Spot) -> None:
+        """The lanes of one panel; without an axis of lanes, one element."""
+        if lanes is None:
+            element(spot)
+            return
+        limit = Index(lanes.size) - spot.panel * plan.width if lanes.size % plan.width else None
+        with k.loop(plan.width, kind=Kind.LANES, width=min(register, plan.width), limit=limit) as j:
+            there = Spot(spot.places, spot.panel, Index.of(j))
+            element(there.at(lanes, spot.panel * plan.width + j))
+
+    def loops(left: Sequence[Axis | None], spot: Spot, first: bool = False) -> None:
+        """One loop after the other; None stands for panels. Without an axis of lanes the last one has them."""
+        if not left:
+            panel(spot)
+            return
+        axis, *rest = left
+        last = lanes is None and not rest
+        kind = Kind.LANES if last else Kind.THREADS if first else Kind.SERIAL
+        with k.loop(panels if axis is None else axis.size, kind=kind, width=register if last else 1) as i:
+            loops(rest, Spot(spot.places, Index.of(i)) if axis is None else spot.at(axis, Index.of(i)))
+
+    loops([*free, *([] if lanes is None else [None]), *depth], Spot({}), first=True)
 
     def read(reader: Writer, spot: Spot) -> Value:
         return reader.k.load(reader.scratch_input(number), position(spot))
 
     return read
-
-
-class _Copy:
-    """Writes the loops of one copy."""
-
-    def __init__(
-        self,
-        writer: Writer,
-        plan: Plan,
-        lanes: Axis | None,
-        panels: int,
-        factor: Factor,
-        position: object,
-        number: int,
-        dtype: np.dtype[object],
-    ) -> None:
-        self.writer, self.plan, self.lanes, self.panels = writer, plan, lanes, panels
-        self.factor, self.position, self.number = factor, position, number
-        self.width = max(1, writer.fusion.vector_bytes // max(4, min(8, dtype.itemsize)))
-
-    def write(self, free: Sequence[Axis], depth: Sequence[Axis]) -> None:
-        self.loops([*free, *([None] if self.lanes else []), *depth], Spot({}), first=True)
-
-    def loops(self, left: Sequence[Axis | None], spot: Spot, first: bool) -> None:
-        """One loop after the other; None stands for panels. The last one has lanes."""
-        k = self.writer.k
-        last = self.lanes is None and len(left) == 1
-        if not left:
-            self.row(spot)
-            return
-        axis, *rest = left
-        count = self.panels if axis is None else axis.size
-        kind = Kind.LANES if last else Kind.THREADS if first else Kind.SERIAL
-        with k.loop(count, kind=kind, width=self.width if last else 1) as i:
-            inner = Spot(spot.places, Index.of(i), Index()) if axis is None else spot.at(axis, Index.of(i))
-            self.loops(rest, inner, False)
-
-    def row(self, spot: Spot) -> None:
-        """The lanes of one panel; without an axis of lanes, one element."""
-        k, plan = self.writer.k, self.plan
-        if self.lanes is None:
-            self.element(spot)
-            return
-        limit = Index(self.lanes.size) - spot.panel * plan.width if self.lanes.size % plan.width else None
-        with k.loop(plan.width, kind=Kind.LANES, width=min(self.width, plan.width), limit=limit) as j:
-            there = Spot(spot.places, spot.panel, Index.of(j))
-            self.element(there.at(self.lanes, spot.panel * plan.width + j))
-
-    def element(self, spot: Spot) -> None:
-        value = self.factor(self.writer, spot)
-        self.writer.k.store(self.writer.scratch(self.number), self.position(spot), value)  # type: ignore[operator]

@@ -14,7 +14,6 @@ from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import Place
 from weft.compiler.kernel.ir import Index, Kind
 from weft.compiler.kernel.threads import BLOCK
-from weft.ops.elementwise import Elementwise
 
 # Fewer turns of a loop over threads than this are not worth sharing out.
 FEW = 8
@@ -35,14 +34,15 @@ class Piece:
 
 def copy_lanes(fusion: Fusion) -> int:
     """How many elements go together: a register of the widest results. What is computed takes at least four bytes in a
-    register, but programs that only move elements do not. Indices do not count, since they are the same along a row."""
-    computed = any(isinstance(e.primitive, Elementwise) for e in fusion.program.eqns)
-    widest = max((storage(v).itemsize for v in fusion.program.outvars), default=4)
-    return max(1, min(fusion.vector_bytes // max(widest, 4 if computed else 1), 64))
+    register, but what is only moved does not. Indices do not count, since they are the same along a row."""
+    results = fusion.program.outvars
+    moved = all(v.aval.dtype in fusion.moved for v in results)  # type: ignore[attr-defined]
+    widest = max((storage(v).itemsize for v in results), default=4)
+    return max(1, min(fusion.vector_bytes // max(widest, 1 if moved else 4), 64))
 
 
 def lane_axis(space: Sequence[int], apart: int, width: int) -> int:
-    """The dimension along which lanes run: the last, or the longest if a run of memory does not fill half a register."""
+    """The dimension of lanes: the last, or the longest if a run of memory does not fill half a register."""
     last = len(space) - 1
     if math.prod(space[apart:]) * 2 >= width:
         return last

@@ -23,7 +23,6 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.folding import (
     ENOUGH_TURNS,
     MOST_BLOCKS,
-    SPLIT_WORK,
     STREAMED_WORK,
     Axis,
     Places,
@@ -31,12 +30,13 @@ from weft.compiler.emit.folding import (
     Space,
     collapsed,
     kept_nest,
-    kept_turns,
     register_lanes,
     schedule,
+    should_split,
     size_of_axes,
     split_block,
     width_for,
+    worst,
 )
 from weft.compiler.emit.row import Passes
 from weft.compiler.emit.values import expanded
@@ -74,6 +74,8 @@ class Hero:
 
     def neutral(self, empty: bool) -> np.ndarray:
         """What the fold starts from. Of nothing it is the result, so that it must be a number of the exact dtype."""
+        if self.card.combine_name in ("max", "min") and not empty:
+            return worst(self.wide, largest=self.card.combine_name == "max")
         return np.asarray(self.card.initial(self.exact if empty else self.wide)).astype(self.wide)
 
 
@@ -199,7 +201,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
     single = folds.passes.count == 1
     if single and _streams(folds, plan, work):
         _emit_streamed(folds, plan)
-    elif single and work >= SPLIT_WORK and kept_turns(folds.space, plan, folds.length) < ENOUGH_TURNS:
+    elif single and should_split(folds.space, plan):
         _emit_split(folds, plan)
     else:
         _emit_whole(folds, plan)
@@ -208,7 +210,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
 
 def _emit_whole(folds: Folds, plan: Schedule) -> None:
     """One kernel: all passes for each kept index."""
-    writer = folds.fusion.writer("reduction")
+    writer = folds.fusion.writer("reduction", settled=True)
     space, passes = folds.space, folds.passes
     with kept_nest(writer.k, space, plan, folds.length) as places:
         for number in range(passes.count):
@@ -240,7 +242,7 @@ def _emit_split(folds: Folds, plan: Schedule) -> None:
     block = split_block(axis, plan, folds.rows * folds.length // axis.size)
     blocks = -(-axis.size // block)
     partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
-    writer = folds.fusion.writer("partial_reduction")
+    writer = folds.fusion.writer("partial_reduction", settled=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
 
@@ -277,7 +279,7 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
     block = -(-axis.size // (wanted * GROUP)) * GROUP
     blocks = -(-axis.size // block)
     partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
-    writer = folds.fusion.writer("partial_columns")
+    writer = folds.fusion.writer("partial_columns", settled=True)
     k = writer.k
     sizes: list[tuple[Any, int]] = [("block", blocks), ("tile", tiles), *((a, a.size) for a in others)]
     sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
@@ -315,7 +317,7 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
 
 def _emit_joined(folds: Folds, partial: Sequence[int], blocks: int) -> None:
     """The second kernel: partial results of blocks, in order, and what is made of the totals."""
-    writer = folds.fusion.writer("joined_reduction")
+    writer = folds.fusion.writer("joined_reduction", settled=True)
     k, heroes = writer.k, folds.heroes
     axis = Axis(-1, -1, blocks, folded=True)
     space = Space((axis, *folds.space.kept), 1.0)

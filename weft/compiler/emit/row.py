@@ -19,7 +19,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ops.elementwise import Elementwise
 from weft.ops.shape import broadcast_in_dim, reshape, squeeze
 
-# From this weight on a value that several passes need is kept.
+# Values are kept if that saves at least this weight.
 DEAR = 8
 
 
@@ -29,6 +29,7 @@ class Passes:
     def __init__(self, program: Jaxpr, heroes: Sequence[Equation], full: tuple[int, ...]) -> None:
         self.program, self.heroes, self.full = program, heroes, full
         self.defined: dict[Any, Equation] = {v: e for e in program.eqns for v in e.outvars}
+        self._hero_ids = {id(e) for e in heroes}
         self.levels: dict[Any, int] = {}
         for equation in program.eqns:
             level = max((self.level(a) for a in equation.invars), default=0)
@@ -102,32 +103,52 @@ class Passes:
         return v in self.places and self.places[v][1] < number
 
     def _is_hero(self, equation: Equation) -> bool:
-        return any(equation is e for e in self.heroes)
+        return id(equation) in self._hero_ids
 
     def _choose_places(self) -> None:
-        """Keep dear values, the last first: what they are made from is then not needed again."""
+        """Keep dear values, the one first that saves most: what it is made from may then not be needed again."""
         taken: set[Any] = set()
-        for equation in reversed(self.program.eqns):
-            v = equation.outvars[0]
-            if not self.is_full(v) or self._is_hero(equation) or self._cost(v) < DEAR or not self._stays(v):
-                continue
-            passes = [n for n in range(self.count) if v in self.needed(n)]
-            if len(passes) < 2:
-                continue
-            for result in self.results:
-                own = result is v
-                later = self.level(result) > passes[0] and self.level(result) >= passes[-1]
-                if (own or later) and result not in taken and storage(result) == storage(v):
-                    self.places[v] = (result, passes[0])
-                    taken.add(result)
-                    self._needed.clear()
-                    break
+        while True:
+            best: tuple[float, Any, Any, int] | None = None
+            costs = self._costs()
+            for equation in self.program.eqns:
+                v = equation.outvars[0]
+                if v in self.places or not self.is_full(v) or self._is_hero(equation):
+                    continue
+                passes = [n for n in range(self.count) if v in self.needed(n)]
+                saved = costs[v] * (len(passes) - 1)
+                if saved < DEAR or (best is not None and saved <= best[0]) or not self._stays(v):
+                    continue
+                result = self._place_for(v, passes, taken)
+                if result is not None:
+                    best = saved, v, result, passes[0]
+            if best is None:
+                return
+            _, v, result, first = best
+            self.places[v] = (result, first)
+            self._needed.clear()
+            if result is not v:
+                taken.add(result)
 
-    def _cost(self, v: Any) -> float:
-        equation = self.defined.get(v)
-        if equation is None or not self.is_full(v) or self._is_hero(equation):
-            return 0
-        return weight_of(equation) + sum(self._cost(a) for a in equation.invars)
+    def _place_for(self, v: Any, passes: Sequence[int], taken: set[Any]) -> Any:
+        """A result that is written after the first of the passes that need a value, and not before the last; or the
+        value itself, if it is one."""
+        if v in self.results:
+            return v
+        for result in self.results:
+            later = self.level(result) > passes[0] and self.level(result) >= passes[-1]
+            if later and result not in taken and storage(result) == storage(v):
+                return result
+        return None
+
+    def _costs(self) -> dict[Any, float]:
+        """The work to compute an element of each full value again, from what is read."""
+        costs: dict[Any, float] = {}
+        for equation in self.program.eqns:
+            v = equation.outvars[0]
+            if v not in self.places and self.is_full(v) and not self._is_hero(equation):
+                costs[v] = weight_of(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
+        return costs
 
     def _stays(self, v: Any) -> bool:
         """Whether a value is only read at the index at which a pass stands."""

@@ -175,14 +175,11 @@ class _Scatter:
             self._over_window(rest, {**inner, d: offset + i}, part, store)
 
     def _row_width(self, size: int) -> int:
-        width = self.width
-        while width * 2 <= min(size, REGISTERS * self.width):
-            width *= 2
-        return width
+        """As many registers as a row fills, up to a few, and no more lanes than it has elements."""
+        return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
 
     def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> None:
         """One element of a window: what is there and the update meet."""
-        k = self.k
         place = row_major(self.shape, window_place(self.shape, many, inner, begin, self.pairs))
         update = self.writer.values.at(self.updates, self._update_index(many, inner))
         self.k.store(self.buffer, place, self._met(place, update))

@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Equation
 def emit_slices(fusion: Fusion) -> Emission:
     """Kernels that store every result."""
     results = fusion.program.outvars
-    made = {v: e for e in fusion.program.eqns for v in e.outvars}
+    made: dict[Any, Equation] = {v: e for e in fusion.program.eqns for v in e.outvars}
     spaces = [space_of(v) for v in results]
     shared = 0
     while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):

@@ -10,13 +10,15 @@ from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.sort_radix import emit_radix
 from weft.compiler.emit.sort_ranks import emit_ranks
 from weft.compiler.emit.sort_rows import task_of
-from weft.compiler.emit.sort_select import emit_selection
-from weft.compiler.emit.sort_words import Order, stage_bits
+from weft.compiler.emit.sort_select import MORE, emit_selection, emit_threshold, fits_selection
+from weft.compiler.emit.sort_words import Order
 
 # Rows up to this long are sorted by ranks.
 RANKED = 128
 # So many of the largest are kept in registers.
 SELECTED = 16
+# A few more are found by reading a row twice, if it is so many times longer.
+SCANNING = 8
 
 
 def emit_sort(fusion: Fusion) -> Emission:
@@ -26,8 +28,10 @@ def emit_sort(fusion: Fusion) -> Emission:
         return fusion.finish()
     if task.rows.length <= RANKED:
         emit_ranks(task)
-    elif task.order is Order.DESCENDING and task.taken <= SELECTED and stage_bits(task.stages[0]) <= 32:
+    elif task.order is Order.DESCENDING and task.taken <= SELECTED and fits_selection(task):
         emit_selection(task)
+    elif task.order is Order.DESCENDING and task.taken <= MORE and task.rows.length >= SCANNING * task.taken:
+        (emit_threshold if fits_selection(task) else emit_radix)(task)
     else:
         emit_radix(task)
     return fusion.finish()

@@ -1,14 +1,14 @@
 """Radix sort of rows: from the last digit to the first, each pass keeps the order of elements whose digit is equal.
 
-What is moved are words and, with them, the place that an element comes from or, if there is just one other operand of at
-most 32 bits, its element itself. A word of 32 bits and what goes with it are one number of 64. Each pass moves from one
-half of the scratch to the other; a digit that is the same in all elements needs no pass.
+What is moved are words and, with them, the place that an element comes from or, if there is just one other operand of
+at most 32 bits, its element itself. A word of 32 bits and what goes with it are one number of 64. Each pass moves from
+one half of the scratch to the other; a digit that is the same in all elements needs no pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,19 @@ from weft.compiler.emit.sort_words import (
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
 
-COUNT = dtypes.uint32
 INT64 = dtypes.int64
+# Rows up to this long have places of 32 bits.
+NARROW = 2**32 - 1
 # Rows at least so long are worth more buckets and thereby fewer passes.
 LONG = 1 << 15
+# Elements that are moved together.
+TOGETHER = 2
 
 
 @dataclass(frozen=True)
 class Radix:
     """How rows are sorted. `beside`: what goes with the words ("" for nothing, "place", "element"); `joined`: it
-    stands in the lower half of the words themselves."""
+    stands in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements."""
 
     task: Task
     writer: Writer
@@ -47,6 +50,7 @@ class Radix:
     digit: int
     words: tuple[int, ...]
     counts: int
+    size: Index | None = None
 
     @property
     def k(self) -> KernelBuilder:
@@ -55,6 +59,11 @@ class Radix:
     @property
     def length(self) -> int:
         return self.task.rows.length
+
+    @property
+    def count(self) -> np.dtype[Any]:
+        """The dtype that counts elements and says where they come from."""
+        return self.task.fusion.scratch[self.counts].dtype
 
     @property
     def buckets(self) -> int:
@@ -71,30 +80,36 @@ class Radix:
     def passes(self, stage: Sequence[Part]) -> int:
         return -(-stage_bits(stage) // self.digit)
 
+    def place(self, block: Index) -> Index:
+        """Where the words of a row begin in scratch."""
+        return block * (2 * self.length)
+
+    def table(self, block: Index) -> Index:
+        """Where the counts of a row begin in scratch."""
+        return block * (max(map(self.passes, self.task.stages)) << self.digit)
+
 
 def emit_radix(task: Task) -> None:
     """A kernel that sorts rows of any length."""
-    writer = task.fusion.writer("sort_radix")
+    radix = radix_of(task, task.fusion.writer("sort_radix"))
+    with task.rows.each(radix.k) as (block, row):
+        _sort_row(radix, block, row)
+
+
+def radix_of(task: Task, writer: Writer) -> Radix:
+    """How the rows of a task are sorted, with scratch for it."""
     stages, length = task.stages, task.rows.length
-    if length >= 2**32:
-        raise NotImplementedError("rows of 2**32 elements")
     beside = _beside(task)
-    joined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32
+    place = dtypes.uint32 if length <= NARROW else dtypes.uint64
+    other = place if beside == "place" else dtypes.uint32
+    joined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
     word = dtypes.uint64 if joined or len(stages) > 1 else stage_dtype(stages[0])
-    moving: list[np.dtype[Any]] = [word] if joined or not beside else [word, dtypes.uint32]
+    moving: list[np.dtype[Any]] = [word] if joined or not beside else [word, other]
     digit = 11 if length >= LONG else 8
     most = max(-(-stage_bits(stage) // digit) for stage in stages)
-    radix = Radix(
-        task,
-        writer,
-        beside,
-        joined,
-        digit,
-        tuple(task.fusion.new_scratch(dtype, task.rows.blocks * 2 * length) for dtype in moving),
-        task.fusion.new_scratch(COUNT, task.rows.blocks * most << digit),
-    )
-    with task.rows.each(writer.k) as (block, row):
-        _sort_row(radix, block, row, most)
+    blocks = task.rows.blocks
+    words = tuple(task.fusion.new_scratch(dtype, blocks * 2 * length) for dtype in moving)
+    return Radix(task, writer, beside, joined, digit, words, task.fusion.new_scratch(place, blocks * most << digit))
 
 
 def _beside(task: Task) -> str:
@@ -107,10 +122,9 @@ def _beside(task: Task) -> str:
     return "element" if len(others) == 1 and fits_word(storage(others[0])) else "place"
 
 
-def _sort_row(radix: Radix, block: Index, row: Row, most: int) -> None:
+def _sort_row(radix: Radix, block: Index, row: Row) -> None:
     k, task = radix.k, radix.task
-    place = block * (2 * radix.length)
-    counts = block * (most << radix.digit)
+    place, counts = radix.place(block), radix.table(block)
     half = k.constant(0, INT64)
     specials: list[Value] = []
     for number_of_stage, stage in enumerate(reversed(task.stages)):
@@ -123,6 +137,14 @@ def _sort_row(radix: Radix, block: Index, row: Row, most: int) -> None:
     _deliver(radix, row, place, half, specials)
 
 
+def sort_words(radix: Radix, block: Index, row: Row, size: Index) -> None:
+    """Sort what stands in the scratch of a block, `size` words with places, and write the first of them."""
+    (stage,), few = radix.task.stages, replace(radix, size=size)
+    place, counts, half = radix.place(block), radix.table(block), radix.k.constant(0, INT64)
+    _count(few, stage, place, half, counts)
+    _deliver(few, row, place, _passes(few, stage, place, half, counts), [])
+
+
 # --------------------------------------------------------------------------------------------------- words of elements
 
 
@@ -133,7 +155,7 @@ def _fill(radix: Radix, stage: list[Part], row: Row, place: Index) -> list[Value
     width = radix.writer.lanes
     dtype = storage(task.keys[0])
     counting = radix.beside != "place" and dtypes.kind(dtype) == "f"
-    zero = k.constant(0, COUNT)
+    zero = k.constant(0, radix.count)
     counts: tuple[Value, ...] = ()
     loop = k.loop(radix.length, kind=Kind.LANES, width=width, carries=[zero] * 3 if counting else ())
     with loop as opened:
@@ -145,7 +167,7 @@ def _fill(radix: Radix, stage: list[Part], row: Row, place: Index) -> list[Value
             nought = s.constant(0, dtype)
             negative, nan = s.lt(x, nought), s.ne(x, x)
             special = getattr(s, "or")(nan, _negative_zero(radix, x))
-            made = [s.add(a, s.convert(b, COUNT)) for a, b in zip(inside, (negative, nan, special), strict=True)]
+            made = [s.add(a, s.convert(b, radix.count)) for a, b in zip(inside, (negative, nan, special), strict=True)]
             counts = k.carry(*made)
     return [k.fold("add", count, width) for count in counts]
 
@@ -159,11 +181,11 @@ def _negative_zero(radix: Radix, x: Value) -> Value:
 
 
 def _goes_with(radix: Radix, row: Row, i: Any) -> Value | None:
-    """What goes with the word of an element, in 32 bits."""
+    """What goes with the word of an element."""
     k = radix.k
     match radix.beside:
         case "place":
-            return k.scalars.bitcast(k.position(i, dtypes.int32), dtypes.uint32)
+            return k.scalars.convert(k.position(i), radix.count)
         case "element":
             return moved(k.scalars, radix.task.element(radix.writer, radix.other, row, i))
     return None
@@ -201,12 +223,14 @@ def _digit(radix: Radix, word: Value, shift: Value) -> Value:
 
 
 def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
-    """How far the digit of a pass is from the end of its word. That of no pass leaves the word, which shifts rely on."""
+    """How far the digit of a pass is from the end of its word."""
     k, dtype = radix.k, radix.buffers()[0].dtype
     shift = Index.of(number_of_pass) * radix.digit + (32 if radix.joined else 0)
     if isinstance(number_of_pass, int):
         return k.constant(shift.constant, dtype)
-    return k.scalars.convert(k.position(shift), dtype)
+    # The mask changes nothing, but says that no shift is longer than the word, so that none is checked.
+    mask = k.constant(8 * dtype.itemsize - 1, dtype)
+    return k.compute("and", k.scalars.convert(k.position(shift), dtype), mask)
 
 
 def _count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> None:
@@ -214,9 +238,9 @@ def _count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: I
     k, passes = radix.k, radix.passes(stage)
     table, (words, *_) = radix.writer.scratch(radix.counts), radix.buffers()
     with k.loop(passes << radix.digit, kind=Kind.LANES, width=radix.writer.lanes) as i:
-        k.store(table, counts + i, k.constant(0, COUNT))
-    one = k.constant(1, COUNT)
-    with k.loop(radix.length) as i:
+        k.store(table, counts + i, k.constant(0, radix.count))
+    one = k.constant(1, radix.count)
+    with k.loop(radix.length, limit=radix.size) as i:
         word = k.load(words, place + half + i)
         for p in range(passes):
             bucket = counts + (p << radix.digit) + _digit(radix, word, _shift(radix, stage, p))
@@ -227,28 +251,54 @@ def _passes(radix: Radix, stage: list[Part], place: Index, half: Value, counts: 
     """Move the words, digit by digit; gives in which half they are then."""
     k, length = radix.k, radix.length
     table, buffers = radix.writer.scratch(radix.counts), radix.buffers()
-    one = k.constant(1, COUNT)
     with k.loop(radix.passes(stage), carries=[half]) as (p, (source,)):
-        own = counts + p * radix.buckets
+        # As numbers, so that they are made before the loops and not in them.
+        own, begin = (Index.of(k.position(i)) for i in (counts + p * radix.buckets, place + source))
         shift = _shift(radix, stage, p)
         target = k.compute("sub", k.constant(length, INT64), source)
+        end = Index.of(k.position(place + target))
         # All elements are in the bucket of the first one if that has as many as there are.
-        first = _digit(radix, k.load(buffers[0], place + source), shift)
-        moves = k.compute("ne", k.load(table, own + first), k.constant(length, COUNT))
+        first = _digit(radix, k.load(buffers[0], begin), shift)
+        size = k.position(Index(length) if radix.size is None else radix.size)
+        moves = k.compute("ne", k.load(table, own + first), k.scalars.convert(size, radix.count))
         with k.when(moves):
-            with k.loop(radix.buckets, carries=[k.constant(0, COUNT)]) as (b, (total,)):
+            with k.loop(radix.buckets, carries=[k.constant(0, radix.count)]) as (b, (total,)):
                 held = k.load(table, own + b)
                 k.store(table, own + b, total)
                 k.carry(k.compute("add", total, held))
-            with k.loop(length) as i:
-                numbers = [k.load(buffer, place + source + i) for buffer in buffers]
-                bucket = own + _digit(radix, numbers[0], shift)
-                at = k.load(table, bucket)
-                for buffer, moving in zip(buffers, numbers, strict=True):
-                    k.store(buffer, place + target + at, moving)
-                k.store(table, bucket, k.compute("add", at, one))
+            _move_all(radix, own, shift, begin, end)
         (half,) = k.carry(k.compute("select_n", moves, source, target))
     return half
+
+
+def _move_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index) -> None:
+    """Move elements to their buckets, a few together and then what is left."""
+    k, whole = radix.k, radix.length // TOGETHER * TOGETHER
+    limit, rest, left = None, None, Index(whole)
+    if radix.size is not None:
+        together = k.constant(TOGETHER, INT64)
+        left = Index.of(k.compute("mul", k.compute("div", k.position(radix.size), together), together))
+        limit, rest = left, radix.size - left
+    with k.loop(whole, step=TOGETHER, limit=limit) as i:
+        _move(radix, own, shift, [begin + i + n for n in range(TOGETHER)], end)
+    with k.loop(TOGETHER - 1 if rest is not None else radix.length - whole, limit=rest) as i:
+        _move(radix, own, shift, [begin + left + i], end)
+
+
+def _move(radix: Radix, own: Index, shift: Value, places: Sequence[Index], end: Index) -> None:
+    """Move elements to the next places of their buckets. First all places are found and then all are written to: a
+    machine that must know where stores go before it loads a count again waits once for all of them."""
+    k, table, buffers = radix.k, radix.writer.scratch(radix.counts), radix.buffers()
+    one = k.constant(1, radix.count)
+    elements = [[k.load(buffer, place) for buffer in buffers] for place in places]
+    buckets = [own + _digit(radix, numbers[0], shift) for numbers in elements]
+    targets = []
+    for bucket in buckets:
+        targets.append(k.load(table, bucket))
+        k.store(table, bucket, k.compute("add", targets[-1], one))
+    for target, numbers in zip(targets, elements, strict=True):
+        for buffer, moving in zip(buffers, numbers, strict=True):
+            k.store(buffer, end + target, moving)
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -282,9 +332,9 @@ def _put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) 
     """Write zeros and nans once more as they are, in the order in which they stand: words do not tell -0 from 0."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     zeros, nans, special = specials
-    one = k.constant(1, COUNT)
-    with k.when(s.ne(special, k.constant(0, COUNT))):
-        starts = [zeros, s.sub(k.constant(radix.length, COUNT), nans)]
+    one = k.constant(1, radix.count)
+    with k.when(s.ne(special, k.constant(0, radix.count))):
+        starts = [zeros, s.sub(k.constant(radix.length, radix.count), nans)]
         with k.loop(radix.length, carries=starts) as (i, places):
             x = task.element(radix.writer, task.keys[0], row, i)
             following = []

@@ -56,6 +56,23 @@ class Rows:
                     outer, inner = Index(), number
                 yield Index.of(block), lambda length: outer * (length * self.inner) + inner
 
+    @contextmanager
+    def beside(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
+        """A loop over lanes, one row a lane, of rows that lie side by side. Gives the place of
+        its first element in scratch for `pieces(width) * width` rows, where elements are `width` apart; and the row."""
+        with k.loop(self.pieces(width), kind=Kind.THREADS) as piece:
+            outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
+            whole = self.inner % width == 0
+            limit = None if whole else Index(self.inner) - part * width
+            with k.loop(width, kind=Kind.LANES, width=width, limit=limit) as lane:
+                start = part * width + lane
+                place = piece * (self.length * width) + lane
+                yield place, lambda length: outer * (length * self.inner) + start
+
+    def pieces(self, width: int) -> int:
+        """How many loops over lanes there are, each of at most `width` rows that lie side by side."""
+        return self.outer * -(-self.inner // width)
+
 
 def divided(k: KernelBuilder, number: Index, by: int) -> tuple[Index, Index]:
     """Quotient and remainder of an index that is not negative."""
@@ -90,16 +107,12 @@ class Task:
         """The word of an element that a stage compares."""
         return packed(writer.k.scalars, stage, lambda key: self.element(writer, self.keys[key], row, i), self.order)
 
-    def store(
-        self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None
-    ) -> None:
+    def store(self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None) -> None:
         """Write an element of a result."""
         place = row(self.taken) + Index.of(i) * self.rows.inner
         writer.k.store(writer.result(v), place, value, condition)
 
-    def deliver(
-        self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None
-    ) -> None:
+    def deliver(self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None) -> None:
         """Write all results at place i of a row: what stood at place `origin` of the operands."""
         k = writer.k
         for v, source in self.results:

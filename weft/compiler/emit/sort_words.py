@@ -1,8 +1,8 @@
 """Elements as unsigned words whose order is the order that a sort wants.
 
-Floats: the bits, with all of them flipped for negative numbers and the sign flipped for others. Short floats are widened
-to float32 first, whose low bits are then zero and left out. Signed integers: moved up by their smallest number. A
-complex number is two words. Words are in uint32 where they fit, else in uint64; several of them are packed into one.
+Floats: the bits, with all of them flipped for negative numbers and the sign flipped for others. Short floats are
+widened to float32 first, whose low bits are then zero and left out. Signed integers: moved up by their smallest number.
+A complex number is two words. Words are in uint32 where they fit, else in uint64; several of them are packed into one.
 """
 
 from __future__ import annotations

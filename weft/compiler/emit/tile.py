@@ -33,9 +33,7 @@ def emit_tile(fusion: Fusion) -> Emission:
         places = dict(zip(kept, index, strict=True))
         inner = tuple(places.get(2 * axis + 1, Index()) for axis in range(len(shape)))
         value = writer.values.at(operand, inner)
-        outer = tuple(
-            i + places[2 * axis] * shape[axis] if 2 * axis in places else i for axis, i in enumerate(inner)
-        )
+        outer = tuple(i + places[2 * axis] * shape[axis] if 2 * axis in places else i for axis, i in enumerate(inner))
         writer.k.store(writer.result(made), row_major(made.aval.shape, outer), value)
 
     copied = [n for n, axis in enumerate(kept) if axis % 2 == 0]

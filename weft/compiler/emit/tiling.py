@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,10 @@ from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_
 # Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
 GATHER_LANE = 1.2
 SCATTER_LANE = 2.0
-LOAD = 0.1  # that much of a load is not hidden behind sums
-STREAM = 0.5  # more for a vector that comes from the second cache
+LOAD, BROADCAST = 0.4, 0.5  # what of a load is not hidden behind sums
+STREAM = 0.25  # more for a vector that comes from the second cache
+FAR_LOAD = 8.0  # more for one that comes from beyond it
+SHORT = 24  # terms of a sum
 FIRST_CACHE = 32 << 10
 # Elements: rows of a tile that are near share pages; those that are far apart meet in few places of a cache.
 NEAR, FAR = 1 << 9, 1 << 12
@@ -75,15 +78,21 @@ class Machine:
         """Whether some lanes of any vector can be left out for nothing."""
         return self.vector_bytes >= 64
 
-    def lanes(self, dtype: np.dtype[object]) -> int:
+    def lanes(self, dtype: np.dtype[Any]) -> int:
         """How many numbers one register holds."""
         size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
         return max(1, self.vector_bytes // size)
 
-    def accumulators(self, dtype: np.dtype[object]) -> int:
-        """How many registers there are for sums, with some left for factors."""
+    def accumulators(self, dtype: np.dtype[Any]) -> int:
+        """How many numbers or vectors can be summed in registers, with some left for factors."""
         most = 24 if self.vector_bytes >= 64 else 12
         return most // 2 if dtypes.kind(dtype) == "c" else most
+
+    def fits(self, dtype: np.dtype[Any], height: int, vectors: int) -> bool:
+        """Whether a tile of sums is in registers, together with one row of a factor and a number of the other."""
+        parts = 2 if dtypes.kind(dtype) == "c" else 1
+        registers = 32 if self.vector_bytes >= 64 else 16
+        return height * vectors <= self.accumulators(dtype) and (height * vectors + vectors + 1) * parts <= registers
 
 
 def plan(products: Products, left: Access, right: Access, vector_bytes: int) -> Plan:
@@ -107,13 +116,17 @@ class _Chooser:
         self.result = products.result_strides()
         self.terms = product_of(a.size for a in depth)
         self.sums = product_of(a.size for a in products.free)
+        self.elements = [f.elements(products.axes) for f in factors]
+        # In how many sums each element of a factor is.
+        self.uses = [product_of(a.size for a in products.free if not f.stride(a)) for f in factors]
 
     def candidates(self) -> Iterator[Plan]:
         """Plans for every axis that lanes could run along."""
         yield self.scalar()
-        for axis in self.products.free:
-            if axis.size > 1:
-                yield from self.along_free(axis)
+        # Lanes want to read one after the other; only where no factor does, other axes are worth a look.
+        free = [a for a in self.products.free if a.size > 1]
+        for axis in [a for a in free if any(f.stride(a) == 1 for f in self.factors)] or free:
+            yield from self.along_free(axis)
         for axis in self.depth:
             if axis.size >= DOT_DEPTH * self.lanes:
                 yield self.along_depth(axis)
@@ -125,12 +138,12 @@ class _Chooser:
 
     # -- factors ---------------------------------------------------------------------------------------------------
 
-    def copying(self, factor: Access, repeats: float, vector: bool, strided: bool) -> tuple[bool, float]:
+    def copying(self, number: int, repeats: float, vector: bool, strided: bool) -> tuple[bool, float]:
         """Whether to copy a factor first, and the cycles of that and of reading it otherwise than from a vector.
 
         `repeats` is how often each element is asked for in the loops.
         """
-        elements = factor.elements(self.products.axes)
+        factor, elements, repeats = self.factors[number], self.elements[number], max(repeats, 1.0)
         lanes = self.lanes if vector else 1
         again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
         once = (factor.work + 2) / self.lanes + (GATHER_LANE if strided or not vector else 0.0)
@@ -140,14 +153,13 @@ class _Chooser:
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
     def along_free(self, axis: Axis) -> Iterator[Plan]:
-        others = [a for a in self.products.free if a is not axis and a.size > 1]
+        others: list[Axis | None] = [a for a in self.products.free if a is not axis and a.size > 1]
         for tile in others or [None]:
             yield self.tiled(axis, tile)
 
     def tiled(self, axis: Axis, tile: Axis | None) -> Plan:
         """The best tile for two axes."""
         best: Plan | None = None
-        budget = self.machine.accumulators(self.dtype)
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
         wide = [f.stride(axis) != 0 for f in self.factors]
@@ -155,11 +167,17 @@ class _Chooser:
         apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
         spread = 1.1 if apart > FAR else 1.02 if apart > NEAR else 1.0
         store = 1.0 if self.result[axis] == 1 else SCATTER_LANE * self.lanes
+        strided = [f.stride(axis) > 1 for f in self.factors]
+        around = 10.0 if self.terms > SHORT else 4.0
         for height in HEIGHTS if tile else (1,):
             if tile and height > tile.size:
                 break
             for vectors in VECTORS:
-                if height * vectors > budget or vectors >= 2 * needed > 1:
+                if vectors > 1 and (
+                    vectors >= 2 * needed or (not self.machine.masks and vectors * self.lanes > axis.size)
+                ):
+                    break
+                if not self.machine.fits(self.dtype, height, vectors):
                     break
                 step = self.step(height, vectors, wide, per_row)
                 streams = self.terms * vectors * self.machine.vector_bytes > FIRST_CACHE
@@ -168,15 +186,14 @@ class _Chooser:
                 ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
                 one = whole * step + ends
                 panels = -(-needed // vectors)
-                cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * 10.0)
+                cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
                 cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
-                cycles *= (1.05 if left_over else 1.0) * spread
-                cycles *= 1.1 if needed % vectors else 1.0
+                cycles *= (1.06 if left_over else 1.0) * spread
+                cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
                 packed = []
-                for factor, vector, row in zip(self.factors, wide, per_row, strict=True):
-                    asked = product_of(a.size for a in self.products.free if not factor.stride(a))
-                    asked /= (1 if row else height) * (1 if vector else vectors * self.lanes)
-                    copy, extra = self.copying(factor, max(asked, 1.0), vector, factor.stride(axis) > 1)
+                for n in (0, 1):
+                    together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
+                    copy, extra = self.copying(n, self.uses[n] / together, wide[n], strided[n])
                     packed.append(copy)
                     cycles += extra
                 if best is None or cycles < best.cycles:
@@ -189,35 +206,43 @@ class _Chooser:
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
         """Cycles of one turn of the innermost loop: fused sums, loads, or all instructions together."""
-        loads = sum((vectors if w else 1) * (height if r else 1) for w, r in zip(wide, per_row, strict=True))
+        loads, shown = 0, 0.0
+        for w, r in zip(wide, per_row, strict=True):
+            number = (vectors if w else 1) * (height if r else 1)
+            loads, shown = loads + number, shown + number * (LOAD if w else BROADCAST)
         sums = height * vectors
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
-        return max(scale * max(sums, 8) / 2, (scale * sums + loads + 3) / 4.5) + loads * LOAD
+        # Long sums wait for one another unless there are enough of them.
+        waiting = 8 if self.terms > SHORT else 2
+        return max(scale * max(sums, waiting) / 2, loads / 2, (scale * sums + loads + 3) / 4.5) + shown
 
     # -- lanes along the depth ---------------------------------------------------------------------------------------
 
     def along_depth(self, axis: Axis) -> Plan:
         """Sums of lanes, for a tile of places along an axis of the left factor and one of the right."""
         tiles: list[tuple[Axis, int]] = []
-        heights = []
+        heights: list[int] = []
+        budget = min(16, self.machine.accumulators(self.dtype))
         for mine, other in (self.factors, self.factors[::-1]):
             own = [a for a in self.products.free if mine.stride(a) and not other.stride(a) and a.size > 1]
             best = max(own, key=lambda a: a.size, default=None)
-            height = next(h for h in (4, 3, 2, 1) if best is None or best.size % h == 0) if best else 1
+            most = budget // product_of(heights)
+            height = next(h for h in (4, 3, 2, 1) if h <= most and best.size % h == 0) if best else 1
             heights.append(height)
             if best is not None and height > 1:
                 tiles.append((best, height))
         sums = product_of(heights)
-        registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= 16 and r * self.lanes <= axis.size))
+        registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
         turns = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
         step = max(scale * max(sums * registers, 8) / 2, sum(heights) * registers / 2)
+        touched = self.terms * sum(heights) * self.dtype.itemsize
+        step += sum(heights) * registers * (FAR_LOAD if touched > SECOND_CACHE else STREAM)
         fold = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
         cycles = self.sums / sums * (turns * step + fold + 10.0)
         packed = []
-        for factor, height in zip(self.factors, heights[::-1], strict=True):
-            asked = product_of(a.size for a in self.products.free if not factor.stride(a)) / height
-            copy, extra = self.copying(factor, max(asked, 1.0), True, factor.stride(axis) > 1)
+        for n, height in enumerate(reversed(heights)):
+            copy, extra = self.copying(n, self.uses[n] / height, True, self.factors[n].stride(axis) > 1)
             packed.append(copy)
             cycles += extra
         width = 1 << int(np.log2(registers * self.lanes))
@@ -234,14 +259,15 @@ class _Chooser:
         turns = self.sums / product_of(h for _, h in best.tiles)
         turns = turns if best.folded else turns / best.width
         first = best.depth[0]
-        few = turns < 4
-        far = not best.folded and self.terms * best.width * size > SECOND_CACHE and turns > 1
+        few = turns < TURNS and self.terms >= 4 * TURNS
+        rows = not best.folded and any(axis.size > height for axis, height in best.tiles)
+        far = rows and self.terms * best.width * size > SECOND_CACHE
         if not few and not far:
             return None
         parts = 1
-        if turns < TURNS or (far and self.sums * size <= SECOND_CACHE):
+        if few or (far and self.sums * size <= SECOND_CACHE):
             least = best.width * 4 if best.folded and best.lanes is first else 1
-            parts = max(1, min(TURNS // 2, first.size // least))
+            parts = max(1, min(TURNS, first.size // least))
         length = -(-first.size // parts)
         if best.folded and best.lanes is first:
             length = -(-length // best.width) * best.width

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit import bits
 from weft.compiler.emit.indices import INT64, applied, both, condition, position_dtype, sources
+from weft.compiler.emit.moved import bits_of
 from weft.compiler.emit.windows import first_of_window, split_dimensions, window_place
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Value
@@ -139,10 +142,13 @@ class Values:
         result: Value | None = None
         for operand, index_map in reversed(found):
             holds = condition(self.k, index_map.constraints, index_map, index)
+            if holds is not None and holds is self.k.constant(False, np.bool_) and len(found) > 1:
+                continue
             inner = both(self.k, guard, holds)
             value = self.at(equation.invars[operand], applied(self.k, index_map, index), inner)
             result = value if result is None or holds is None else self.k.compute("select_n", holds, result, value)
-        assert result is not None
+        if result is None:
+            raise InternalError(f"`{equation.primitive.name}` has an element that comes from nowhere.")
         return result
 
     def _folded(self, equation: Equation, index: Place, guard: Value | None) -> Value:
@@ -196,8 +202,10 @@ class Values:
         value = self.at(operand, place, both(k, guard, inside))
         if inside is None or not filled:
             return value
-        fill = params["fill_value"]
-        nothing = k.constant(default_fill(value.dtype) if fill is None else fill, value.dtype)
+        fill, dtype = params["fill_value"], dtypes.storage(operand.aval.dtype)  # type: ignore[attr-defined]
+        nothing = k.constant(default_fill(dtype) if fill is None else fill, dtype)
+        if value.dtype != dtype:
+            nothing = bits_of(k, nothing)
         return k.compute("select_n", inside, nothing, value)
 
     def _bits(self, equation: Equation, index: Place, guard: Value | None) -> Value:

@@ -70,13 +70,23 @@ def windows_of(hero: Any, operand: Any) -> list[Window]:
     return geometry(operand.aval.shape, **params)
 
 
+def sizes_of(windows: Sequence[Any]) -> list[int]:
+    """How many elements a window has along each dimension."""
+    return [int(w.window) for w in windows]
+
+
+def counts_of(windows: Sequence[Any]) -> list[int]:
+    """How many windows there are along each dimension."""
+    return [int(w.count) for w in windows]
+
+
 def element(writer: Writer, atom: Any, place: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
     """An element of an operand of the hero; `otherwise` where the condition does not hold."""
     if isinstance(atom, Literal):
         return writer.literal(atom)
     k, dtype = writer.k, storage(atom)
     rest = None if taken is None else k.constant(otherwise, dtype)
-    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(place)), taken, rest)  # type: ignore[attr-defined]
+    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(place)), taken, rest)
 
 
 def store_at(writer: Writer, at: At, value: Value) -> None:
@@ -102,7 +112,7 @@ def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
     k, exact = writer.k, storage(operand)
     wide, neutral = dtypes.accumulation_dtype(exact), card.initial(exact)
     start = k.constant(card.initial(wide), wide)
-    elements = prod(int(w.window) for w in windows)  # type: ignore[arg-type]
+    elements = prod(sizes_of(windows))
     if FOLDS[card] == "add" and dtypes.kind(wide) in "fc":
         # Nothing changes by adding -0; by adding 0, -0 does.
         negative = k.constant(-np.zeros((), wide), wide)
@@ -136,7 +146,12 @@ def keeps_of(k: KernelBuilder, hero: Any) -> Keeps:
 
 
 def choose(
-    writer: Writer, at: At, operand: Any, keeps: Keeps, brings: Callable[[Sequence[Index], Value | None], Value], none: Value
+    writer: Writer,
+    at: At,
+    operand: Any,
+    keeps: Keeps,
+    brings: Callable[[Sequence[Index], Value | None], Value],
+    none: Value,
 ) -> tuple[Value, Value]:
     """Go through a window: whether it has an element, and what the chosen one brings (`none` if there is none)."""
     k = writer.k
@@ -191,8 +206,7 @@ def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand:
     """Bring each source element to the place of the element that its window chose."""
     hero = fusion.hero
     assert hero is not None
-    sizes = [int(w.window) for w in windows]  # type: ignore[arg-type]
-    counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    sizes, counts = sizes_of(windows), counts_of(windows)
     # Which element of its window each window chose: -1 for none.
     kept = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else NUMBER
     scratch = fusion.new_scratch(kept, prod(counts))
@@ -210,6 +224,9 @@ def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand:
         choice = k.load(choices, row_major(counts, place), taken, None if taken is None else none)
         own = [Index(size - 1) - i for size, i in zip(sizes, at.elements(tap), strict=True)]
         hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), NUMBER), kept))
+        if at.running and taken is not None:
+            # Such taps may be beyond the window, where their number means nothing.
+            hit = k.compute("and", hit, taken)
         value = k.scalars.convert(element(writer, source, place, hit, np.zeros((), exact)), wide)
         if initial is None:
             return [k.compute("add", now[0], value)]
@@ -225,8 +242,7 @@ def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand:
 
 
 def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch: int, kept: Any) -> None:
-    sizes = [int(w.window) for w in windows]  # type: ignore[arg-type]
-    counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    sizes, counts = sizes_of(windows), counts_of(windows)
     writer = fusion.writer("window_choices")
     k = writer.k
 

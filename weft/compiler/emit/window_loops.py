@@ -34,6 +34,11 @@ class At:
         """How many taps there are (at most)."""
         return prod(taps.count for taps in self.taps)
 
+    @property
+    def running(self) -> bool:
+        """Whether a phase is known only when the kernel runs."""
+        return any(taps.condition is not None for taps in self.taps)
+
     def place(self, tap: Sequence[Index]) -> tuple[Index, ...]:
         """Where a tap is in the operand."""
         rows = zip(self.taps, self.numbers, tap, strict=True)

@@ -1,9 +1,9 @@
 """Which elements of an operand a window reads, as indices that are affine in the window's number.
 
-Along one dimension, element r of window o is at place (o * stride + r * spread - low) / dilation of the operand, if that
-is a whole number and one of the operand. Windows are taken in phases, o = phase + period * q, so that the same r give
-whole numbers for all q. These are the taps: r = first + step * t, at a place that is affine in q and t. So what is not
-read is never visited, and nothing is divided for each element.
+Along one dimension, element r of window o is at place (o * stride + r * spread - low) / dilation of the operand, if
+that is a whole number and one of the operand. Windows are taken in phases, o = phase + period * q, so that the same r
+give whole numbers for all q. These are the taps: r = first + step * t, at a place that is affine in q and t. So what is
+not read is never visited, and nothing is divided for each element.
 """
 
 from __future__ import annotations

@@ -63,9 +63,7 @@ def window_place(
 ) -> Place:
     """The operand's index of an element of a window: its start, the place inside of it, or the batch."""
     batched = {d: many[e] for d, e in batching}
-    return tuple(
-        sum((part[d] for part in (starts, window, batched) if d in part), Index()) for d in range(len(shape))
-    )
+    return tuple(sum((part[d] for part in (starts, window, batched) if d in part), Index()) for d in range(len(shape)))
 
 
 def split_dimensions(index: Sequence[Any], window_positions: Sequence[int]) -> tuple[list[Any], list[Any]]:

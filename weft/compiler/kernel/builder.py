@@ -140,7 +140,8 @@ class KernelBuilder:
         variable = Variable(f"i{self._variables}")
         inside = tuple(Value(initial.dtype) for initial in carries)
         block = _Block(inside)
-        for term in (variable, *inside):
+        terms: tuple[Term, ...] = (variable, *inside)
+        for term in terms:
             self._depths[term] = len(self._blocks)
         self.ranges[variable] = (start, max(start, start + (stop - 1 - start) // step * step))
         self._blocks.append(block)

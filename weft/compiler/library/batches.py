@@ -15,6 +15,8 @@ from weft.ir.jaxpr import Equation
 
 # A tile is worth its way to another thread from this many operations on, a hundred microseconds or so.
 LEAST_WORK = 1 << 19
+# What a call costs besides, and one that iterates until it finds eigenvalues, however small the matrix.
+CALL_WORK, ITERATION_WORK = 1000, 20_000
 # More tiles than threads, so that none waits long for the last one.
 MOST_TILES = 64
 # Each tile has scratch memory of its own; all of it together is at most this large, if there are to be several tiles.
@@ -50,7 +52,7 @@ def batched(
     sizes = [max(1, -(-(scratch or {})[name] // ALIGNMENT)) * ALIGNMENT for name in family.scratch]
     check_sizes(*fields.values(), *(s for t in types for s in t.shape))
     items = matrices * parts
-    wanted = min(items, MOST_TILES, int(items * work) // LEAST_WORK, MOST_SCRATCH // max(sum(sizes), 1))
+    wanted = min(items, MOST_TILES, int(items * (work + CALL_WORK)) // LEAST_WORK, MOST_SCRATCH // max(sum(sizes), 1))
     per_tile = -(-items // max(wanted, 1))
     tiles = -(-items // per_tile)
     strides = [t.member(lead).bytes for t in types]

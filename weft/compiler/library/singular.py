@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.library.batches import Work, batched
+from weft.compiler.library.batches import ITERATION_WORK, Work, batched
 from weft.compiler.library.calls import Call, arrays_of
 from weft.compiler.library.writer import Writer, family
 from weft.ir.jaxpr import Equation
 
 
 def write_svd(w: Writer) -> None:
-    """The values numbered `start` and following, from large to small, and their vectors, if these are results."""
-    f, (x,), (values, *vectors) = w.f, w.operands, w.results
-    rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
-    right = w["right"]
-    start, count = w["start"], w["count"]
-    w.transpose(matrix, rows, x, columns, rows, columns)
-    rest = [w.scratch["reals"]] if w.number.is_complex else []
-    u, v = w.scratch["u"], w.scratch["v"]
-    found = w.scratch["values"]
-    failed = w.lapack(
-        "gesdd", w.character(w["job"]), rows, columns, matrix, rows, found, u, rows, v, right,
-        w.scratch["work"], w["work size"], *rest, w.scratch["integers"],
-    )  # fmt: skip
-    real = w.number.real
+    """The values numbered `start` and following, from large to small, and their vectors, if these are results.
 
-    def finish() -> None:
-        w.copy(values, w.at(found, start, real.bytes), count, real.bytes)
-        if vectors:
-            kept = [w["kept left"], w["kept right"]]
-            w.transpose(vectors[0], kept[0], w.at(u, f.mul(start, rows)), rows, kept[0], rows)
-            w.transpose(vectors[1], columns, w.at(v, start), right, columns, kept[1])
+    They are nan if an element of the matrix is not finite: LAPACK may never come back from one with an infinity.
+    """
+    f, (x,), (values, *vectors) = w.f, w.operands, w.results
+    rows, columns, right, start, count = (w[name] for name in ("rows", "columns", "right", "start", "count"))
+    real = w.number.real
 
     def fail() -> None:
         w.fill_nan(values, count, real)
@@ -39,7 +25,24 @@ def write_svd(w: Writer) -> None:
             w.fill_nan(vectors[0], f.mul(rows, w["kept left"]))
             w.fill_nan(vectors[1], f.mul(w["kept right"], columns))
 
-    w.unless(failed, finish, fail)
+    def work() -> None:
+        matrix, found, u, v = (w.scratch[name] for name in ("matrix", "values", "u", "v"))
+        w.transpose(matrix, rows, x, columns, rows, columns)
+        rest = [w.scratch["reals"]] if w.number.is_complex else []
+        failed = w.lapack(
+            "gesdd", w.character(w["job"]), rows, columns, matrix, rows, found, u, rows, v, right,
+            w.scratch["work"], w["work size"], *rest, w.scratch["integers"],
+        )  # fmt: skip
+
+        def finish() -> None:
+            w.copy(values, w.at(found, start, real.bytes), count, real.bytes)
+            if vectors:
+                w.transpose(vectors[0], w["kept left"], w.at(u, f.mul(start, rows)), rows, w["kept left"], rows)
+                w.transpose(vectors[1], columns, w.at(v, start), right, columns, w["kept right"])
+
+        w.unless(failed, finish, fail)
+
+    w.unless(f.not_(w.is_finite(x, f.mul(rows, columns))), work, fail)
 
 
 _SVD: dict[str, Any] = {
@@ -100,5 +103,5 @@ def plan_svd(equation: Equation) -> Call:
         "integers": 8 * small * 4,
     }
     same = [(0, n) for n, t in enumerate(results) if n and t.shape == x.shape]
-    cost = (20 if vectors else 4) * rows * columns * small
+    cost = (20 if vectors else 4) * rows * columns * small + ITERATION_WORK
     return batched(svd if vectors else singular_values, equation, fields, scratch, work=cost, in_place=same)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.library.batches import Work, batched
+from weft.compiler.library.batches import ITERATION_WORK, Work, batched
 from weft.compiler.library.calls import Call, arrays_of
 from weft.compiler.library.writer import Writer, family
 from weft.compiler.target.llvm import Value, constant, i64, zero
@@ -84,7 +84,7 @@ def plan_eigh(equation: Equation) -> Call:
         "integers": integer_size * 4,
     }
     same = [(0, 0)] if end - start == size else []
-    return batched(eigh, equation, fields, scratch, work=9 * size**3, in_place=same)
+    return batched(eigh, equation, fields, scratch, work=9 * size**3 + ITERATION_WORK, in_place=same)
 
 
 @family(
@@ -241,7 +241,8 @@ def plan_eig(equation: Equation) -> Call:
     same = [(0, n) for n in range(1, 1 + left + right)] if x.dtype.kind == "c" else []
     chosen = made[bool(left), bool(right)]
     fields = {"size": size, "work size": work_size}
-    return batched(chosen, equation, fields, scratch, work=(25 if left or right else 10) * size**3, in_place=same)
+    cost = (25 if left or right else 10) * size**3 + ITERATION_WORK
+    return batched(chosen, equation, fields, scratch, work=cost, in_place=same)
 
 
 def write_schur(w: Writer, vectors: bool) -> None:
@@ -313,7 +314,8 @@ def plan_schur(equation: Equation) -> Call:
     chosen = schur_vectors if vectors else schur
     same = [(0, n) for n in range(1 + vectors)]
     fields = {"size": size, "work size": work_size}
-    return batched(chosen, equation, fields, scratch, work=(25 if vectors else 10) * size**3, in_place=same)
+    cost = (25 if vectors else 10) * size**3 + ITERATION_WORK
+    return batched(chosen, equation, fields, scratch, work=cost, in_place=same)
 
 
 @family("hessenberg", operands=1, results=2, scratch=["matrix", "work"], fields=["size", "work size"])

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import Any
 
 from weft.compiler.program.ir import (
     ALIGNMENT,
     Branch,
-    Copy,
-    Count,
     Kind,
     Loop,
     Point,
@@ -193,5 +190,3 @@ def place_of(slot: Slot, program: Program) -> tuple[int, int]:
         case Kind.POINTED:
             assert slot.register is not None
             return slot.register.number, 0
-
-

@@ -83,9 +83,7 @@ class Builder:
             elif found is not slot:
                 self.copy(slot, self.atom(block, v))
             aliases.append(found.number if found is not None and given else None)
-        return Program(
-            jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots
-        )
+        return Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
 
     def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
         """Pair every donated argument with a result of its type."""

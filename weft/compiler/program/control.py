@@ -102,7 +102,10 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
     token = object()
     counter = Register("counter")
     with steps_of(builder, token) as body:
-        slices = [_slice(builder, v, slot, counter) for v, slot in zip(jaxpr.invars[len(held) + count :], scanned, strict=True)]
+        slices = [
+            _slice(builder, v, slot, counter)
+            for v, slot in zip(jaxpr.invars[len(held) + count :], scanned, strict=True)
+        ]
         outs = jaxpr.outvars[count:]
         targets = [_target(builder, v, slot, counter) for v, slot in zip(outs, stacked, strict=True)]
         build_body(builder, jaxpr, [*held, *carried, *slices], carried, targets)

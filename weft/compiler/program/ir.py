@@ -1,8 +1,8 @@
 """Programs: steps that read and write slots. A slot is a piece of memory; what steps do is in order.
 
 A `Slot` is where a value lives. Arguments, results and constants are given from outside; temporaries share one block of
-memory, by their lifetimes; a pointed slot is wherever a register points at that time, such as the slice of an array that
-a loop is at. A `Register` holds a number: a loop counter, or an address.
+memory, by their lifetimes; a pointed slot is wherever a register points at that time, such as the slice of an array
+that a loop is at. A `Register` holds a number: a loop counter, or an address.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Slot:
 
 
 class Step:
-    """One thing that a program does. `reads` and `writes` are the slots it touches itself, `bodies` what it contains."""
+    """One thing that a program does. `reads` and `writes` are the slots that it touches, `bodies` what it contains."""
 
     label: str = ""
     line: Location | None = None  # the user's line

@@ -6,7 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Kind, Launch, Loop, Point, Program, Register, Slot, While
+from weft.compiler.program.ir import (
+    Branch,
+    Call,
+    Copy,
+    Count,
+    Fill,
+    Kind,
+    Launch,
+    Loop,
+    Point,
+    Program,
+    Register,
+    Slot,
+    While,
+)
 
 _LETTERS = {Kind.ARGUMENT: "in", Kind.RESULT: "out", Kind.CONSTANT: "const"}
 
@@ -14,7 +28,9 @@ _LETTERS = {Kind.ARGUMENT: "in", Kind.RESULT: "out", Kind.CONSTANT: "const"}
 def to_text(program: Program) -> str:
     """The steps of a program, and how much memory it needs."""
     printer = _Printer()
-    head = f"program {program.name}: temporaries {program.temporary_bytes} bytes, constants {program.constant_bytes} bytes"
+    head = (
+        f"program {program.name}: temporaries {program.temporary_bytes} bytes, constants {program.constant_bytes} bytes"
+    )
     printer.steps(program.steps, 1)
     for number, alias in enumerate(program.aliases):
         if alias is not None:

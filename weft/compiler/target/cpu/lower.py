@@ -350,6 +350,8 @@ class _Lowering:
             carried = self.vectors(loop, start, stop, carried, masked=False)
         elif self.features.masks and (whole or loop.limit is not None):
             carried = self.vectors(loop, start, stop, carried, masked=True)
+        elif self.features.masks and not carried:
+            self.vector(loop, start, self.lanes_below(loop, start, stop), carried)
         else:
             edge = constant(loop.start + whole * loop.width * loop.step, i64)
             if loop.limit is not None:

@@ -414,10 +414,15 @@ def machine_object(features: Features | None = None) -> Object:
 
 
 @functools.cache
+def library() -> link.Library:
+    """The machine in memory."""
+    return link.load(machine_object(host()), pool.library().addresses)
+
+
+@functools.cache
 def _machine() -> Callable[[Any, Any], int]:
     """`weft_machine` of this process. ctypes lets other Python threads run while it does."""
-    made = link.load(machine_object(host()), pool.library().addresses)
-    return made.function("weft_machine", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    return library().function("weft_machine", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def run(code: int, registers: Any) -> int:

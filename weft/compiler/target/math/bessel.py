@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from weft.compiler.target.math.exponential import exp
-from weft.compiler.target.math.term import Term, polynomial
+from collections.abc import Sequence
+
+from weft.compiler.target.math.exponential import exp, reduced
+from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, two_product
 
 # Polynomials of x*x up to 8, where order 1 is divided by x, to be multiplied by exp(-|x|); then of 16/x - 1, divided by
 # sqrt(x). The second of each is enough for float32.
@@ -77,9 +79,11 @@ def bessel_i0e(x: Term) -> Term:
 
 def _order_0(size: Term, table: int) -> Term:
     limited = size.at_most(FARTHER)
-    near = polynomial(limited * limited, NEAR_0[table]) * exp(-limited)
-    far = polynomial(16 / size.at_least(FARTHER) - 1, FAR_0[table]) / size.sqrt()
-    return (size > FARTHER).select(far, near)
+    if table:
+        near = polynomial(limited * limited, NEAR_0[table]) * exp(-limited)
+    else:
+        near = _times_exponential(*_near(limited, NEAR_0[table]), limited)
+    return (size > FARTHER).select(_far(size, FAR_0[table]), near)
 
 
 def bessel_i1e(x: Term) -> Term:
@@ -91,6 +95,35 @@ def bessel_i1e(x: Term) -> Term:
 
 def _order_1(size: Term, table: int) -> Term:
     limited = size.at_most(FARTHER)
-    near = limited * (polynomial(limited * limited, NEAR_1[table]) * exp(-limited))
-    far = polynomial(16 / size.at_least(FARTHER) - 1, FAR_1[table]) / size.sqrt()
-    return (size > FARTHER).select(far, near)
+    if table:
+        near = limited * (polynomial(limited * limited, NEAR_1[table]) * exp(-limited))
+    else:
+        value, low = _near(limited, NEAR_1[table])
+        product, lost = two_product(limited, value)
+        near = _times_exponential(product, limited.fma(low, lost), limited)
+    return (size > FARTHER).select(_far(size, FAR_1[table]), near)
+
+
+def _far(size: Term, coefficients: Sequence[float]) -> Term:
+    value, low = polynomial_pair(16 / size.at_least(FARTHER) - 1, coefficients)
+    root = size.sqrt()
+    made = value / root
+    # The quotient and the root have an error that can be told, but not at infinity.
+    rest = made.fma(-root, value) + low - (made / (root + root)) * root.fma(-root, size)
+    return (size < 1e300).select(made + rest / root, made)
+
+
+def _near(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
+    """A polynomial of x*x; what rounding that square has lost matters as much as the slope is steep."""
+    square, lost = two_product(x, x)
+    slope = polynomial(square, [n * c for n, c in enumerate(coefficients)][1:])
+    return polynomial(square, coefficients), lost * slope
+
+
+def _times_exponential(value: Term, low: Term, x: Term) -> Term:
+    """(value + low) * exp(-x) for x from 0 to FARTHER, rounded once more."""
+    part = reduced(-x)
+    less_one = part.r + (part.rest + part.low)
+    power = 1 + less_one
+    lost = less_one - (power - 1)
+    return value.fma(power, low.fma(power, value * lost)) * power_of_two(part.n)

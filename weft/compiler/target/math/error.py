@@ -6,7 +6,7 @@ import math
 
 from weft.compiler.target.math.exponential import reduced
 from weft.compiler.target.math.logarithm import log, log1p
-from weft.compiler.target.math.term import Term, polynomial, power_of_two, quotient, scaled
+from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, scaled
 from weft.ops.special import CENTRAL as GILES_CENTRAL
 from weft.ops.special import TAIL as GILES_TAIL
 
@@ -92,15 +92,19 @@ def _erfc_of_size(size: Term) -> Term:
     square = a * a
     square_low = a.fma(a, -square)
     center = ERFC_CENTER[bits]
-    t = (a - center) / (a + center)
-    below = 1 + (a + a)
-    ratio = quotient(polynomial(t, ERFC[bits]), below, (a + a) - (below - 1))
+    above, above_low = polynomial_pair((a - center) / (a + center), ERFC[bits])
+    twice = a + a
+    below = 1 + twice
+    inverse = 1 / below
+    ratio = above * inverse
+    # What the quotient lacks; of 1 + 2*a the part that was rounded off counts too.
+    ratio_low = inverse * (ratio.fma(-below, above) + (above_low - ratio * (twice - (below - 1))))
     part = reduced(-square)
     less_one = part.r + (part.rest + part.low)
     power = 1 + less_one
     # What the square and the sum have lost, in units of the power.
     lost = (less_one - (power - 1)) - square_low * power
-    return scaled(ratio.fma(power, ratio * lost), part.n)
+    return scaled(ratio.fma(power, ratio_low.fma(power, ratio * lost)), part.n)
 
 
 def erfc(x: Term) -> Term:
@@ -116,12 +120,16 @@ def erf_inv(x: Term) -> Term:
     """The inverse of the error function."""
     if x.bits == 32:
         return _erf_inv_single(x)
-    size = abs(x)
-    w = -log((1 - size) * (1 + size))
-    root = w.sqrt()
-    far = (w < 16.0).select(polynomial(root - 3.25, INVERSE_MIDDLE), polynomial(root - 5, INVERSE_TAIL))
-    made = (w < 6.0).select(polynomial(w - 3, INVERSE_CENTRAL), far)
-    return size.equals(1.0).select(x * math.inf, x * made)
+    w = -log(x.fma(-x, 1.0))
+    central, middle = w < 6.0, w < 16.0
+    t = central.select(w, w.sqrt()) - central.select(w.of(3), middle.select(w.of(3.25), 5.0))
+    parts = [polynomial_pair(t, table) for table in (INVERSE_CENTRAL, INVERSE_MIDDLE, INVERSE_TAIL)]
+    (near, near_low), (between, between_low), (far, far_low) = parts
+    # The difference above is not exact where w is small.
+    near_low = near_low + (w - (t + 3)) * INVERSE_CENTRAL[1]
+    high = central.select(near, middle.select(between, far))
+    low = central.select(near_low, middle.select(between_low, far_low))
+    return abs(x).equals(1.0).select(x * math.inf, x.fma(high, x * low))
 
 
 def _erf_inv_single(x: Term) -> Term:

@@ -55,14 +55,17 @@ def _zeta(x: Term, q: Term) -> Term:
 
 
 def _negative_zeta(x: Term, size: Term) -> Term:
-    """Of -size: of the terms up to 0, which are those of a positive number less what comes after them, and the rest."""
+    """Of -size: the terms up to 0 are those of a positive number less what comes after them."""
     fraction = size - size.floor()
     half = x * 0.5
     odd = half.floor().differs(half)
     # Powers of numbers above 1 are nothing by then, and their series not a number.
     none = x > 2.0**60
-    before = positive_zeta(x, fraction) - none.select(0.0, positive_zeta(x, none.select(1.0, size + 1)))
-    return odd.select(-before, before) + positive_zeta(x, 1 - fraction)
+    after = none.select(0.0, positive_zeta(x, none.select(1.0, size + 1)))
+    before = positive_zeta(x, fraction)
+    # The greatest parts first: for odd x they may cancel.
+    near = positive_zeta(x, 1 - fraction) + odd.select(-before, before)
+    return near + odd.select(after, -after)
 
 
 def positive_zeta(x: Term, q: Term) -> Term:

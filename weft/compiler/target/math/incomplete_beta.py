@@ -16,7 +16,6 @@ from weft.compiler.target.math.density import (
     lgamma_difference,
     lgamma_of_one_more,
     stirling_difference,
-    stirling_rest,
 )
 from weft.compiler.target.math.error import erfc
 from weft.compiler.target.math.exponential import exp, expm1
@@ -39,7 +38,7 @@ def regularized_incomplete_beta(a: Term, b: Term, x: Term) -> Term:
 
 def _beta(a: Term, b: Term, x: Term) -> Term:
     usual = (a > 0) & (b > 0) & (a < math.inf) & (b < math.inf) & (x > 0) & (x < 1.0)
-    made = _inside(usual.select(a, 1.0), usual.select(b, 1.0), usual.select(x, 0.5))
+    made = _inside(usual.select(a, 1.0), usual.select(b, 1.0), usual.select(x, 0.5)).at_least(0.0).at_most(1.0)
     none = b.equals(0.0) | a.equals(math.inf)
     everything = a.equals(0.0) | b.equals(math.inf)
     made = none.select(0.0, everything.select(1.0, made))

@@ -70,7 +70,7 @@ def igammac(a: Term, x: Term) -> Term:
 
 def _incomplete(a: Term, x: Term, upper: bool) -> Term:
     defined = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
-    made = _inside(defined.select(a, 1.0), defined.select(x, 1.0), upper)
+    made = _inside(defined.select(a, 1.0), defined.select(x, 1.0), upper).at_least(0.0).at_most(1.0)
     all_of_it, nothing = (0.0, 1.0) if upper else (1.0, 0.0)
     # The limits, those that count most last.
     made = x.equals(math.inf).select(all_of_it, made)
@@ -91,7 +91,9 @@ def _inside(a: Term, x: Term, upper: bool) -> Term:
         slow = ((x > 0.5).select(a > x * 1.1, -(a * logarithm) > 0.4)) & (x <= 1.1)
         beside = (x <= 1.1) & ~slow & ~uniform
         lower = (slow | ((x > 1.1) & (x < a))) & ~uniform
-        made = lower.select(1 - density * _series(a, x, lower), density * a * _fraction(a, x, ~(lower | beside | uniform)))
+        made = lower.select(
+            1 - density * _series(a, x, lower), density * a * _fraction(a, x, ~(lower | beside | uniform))
+        )
         made = beside.select(_small_upper(a, x, logarithm, beside), made)
     else:
         lower = ((x <= 1.1) | (x <= a)) & ~uniform

@@ -232,6 +232,11 @@ def _horner(x: Term, coefficients: Sequence[float]) -> Term:
     return total
 
 
+def polynomial_pair(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
+    """The same with what its last sum has rounded off; the first coefficient is the greatest part."""
+    return quick_two_sum(x.of(coefficients[0]), x * polynomial(x, coefficients[1:]))
+
+
 def two_sum(a: Term, b: Term) -> tuple[Term, Term]:
     """The rounded sum and what was rounded off."""
     total = a + b

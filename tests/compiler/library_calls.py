@@ -1,0 +1,105 @@
+"""Run library calls as a program does: tables of addresses, scratch memory, tiles in some order or on two threads."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.compiler.running import GUARD, _surroundings, aligned
+from weft.compiler.library import Call, address, plan
+from weft.ir.jaxpr import Equation, Var
+from weft.ir.types import array_type
+
+ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def equation_of(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any]) -> Equation:
+    """The equation that computes the operation on operands like these."""
+    types = [array_type(x.shape, x.dtype) for x in operands]
+    made = card.type(*types, **params)
+    results = made if card.multiple_results else [made]
+    return Equation([Var(t) for t in types], [Var(t) for t in results], card, params)
+
+
+def guarded(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array full of nan (or nonsense), with guards around it."""
+    dtype = np.dtype(dtype)
+    flat = aligned(int(np.prod(shape)), dtype)
+    _surroundings(flat)[:] = 0xAB
+    flat.view(np.uint8)[:] = 0xFF
+    return flat.reshape(shape)
+
+
+def assert_guards_hold(array: np.ndarray) -> None:
+    around = _surroundings(array.reshape(-1))
+    assert (around[:GUARD] == 0xAB).all(), "something is written before a buffer"
+    assert (around[GUARD + array.nbytes :] == 0xAB).all(), "something is written after a buffer"
+
+
+def execute(
+    call: Call,
+    operands: Sequence[np.ndarray],
+    results: Sequence[np.ndarray],
+    order: Sequence[int] | None = None,
+    threads: int = 1,
+) -> None:
+    """Run a call. Its tiles are done one by one in the given order, by default backwards, or by several threads."""
+    if call.host is not None:
+        assert call.routine == "host"
+        call.host(*operands, out=results)
+        return
+    scratch = [guarded([size], np.uint8) for size in call.scratch]
+    numbers = np.array(call.numbers, np.int64)
+    places = [a.ctypes.data for a in (*operands, *results, *scratch)]
+    if not call.tiles:
+        table = (ctypes.c_void_p * len(places))(*places)
+        assert ROUTINE(address(call.routine))(table, numbers.ctypes.data, None) == 0
+    else:
+        table = (ctypes.c_void_p * (len(places) + 1))(*places, numbers.ctypes.data)
+        function = TILES(address(call.routine))
+        chosen = list(reversed(range(call.tiles))) if order is None else list(order)
+
+        def work(mine: Sequence[int]) -> None:
+            for tile in mine:
+                function(table, tile, tile + 1)
+
+        workers = [threading.Thread(target=work, args=(chosen[n::threads],)) for n in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    for buffer in scratch:
+        assert_guards_hold(buffer)
+
+
+def computed(equation: Equation, operands: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
+    """The results of an equation by its library call."""
+    call = plan(equation)
+    moved = [
+        x if not call.permutations or call.permutations[n] is None else x.transpose(call.permutations[n])  # type: ignore[arg-type]
+        for n, x in enumerate(operands)
+    ]
+    given = []
+    for x in moved:
+        given.append(guarded(x.shape, x.dtype))
+        given[-1][...] = x
+    results: list[Any] = [guarded(v.aval.shape, v.aval.dtype) for v in equation.outvars]  # type: ignore[attr-defined]
+    execute(call, given, results, **options)
+    for x, before in zip(given, moved, strict=True):
+        assert_guards_hold(x)
+        assert x.tobytes() == np.ascontiguousarray(before).tobytes(), "an operand was changed"
+    for result in results:
+        assert_guards_hold(result)
+    return results
+
+
+def expected(equation: Equation, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results by the meaning of the operation."""
+    with np.errstate(all="ignore"):
+        made = equation.primitive.eval(*operands, **equation.params)
+    return list(made) if equation.primitive.multiple_results else [made]

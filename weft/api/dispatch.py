@@ -1,0 +1,224 @@
+"""Dispatch: for each signature of a jitted function, Python code that checks it and calls the program, nothing else.
+
+The code compares the structure of the arguments node by node and types by identity, takes addresses from the arrays,
+cuts the results from memory, and builds the tree of results: no generic walk over trees is left. Where a signature has
+nodes that this cannot write down, or the call is not a plain one, the general way is taken.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from weft.api.flat import MISS, Dispatcher
+from weft.base.settings import config
+from weft.base.source import user_location
+from weft.base.tree import PyTreeDef
+from weft.base.tree_def import LEAF
+from weft.compiler.program.assign import CONSTANTS
+from weft.compiler.program.build import bytes_of
+from weft.compiler.target.cpu import entry, pool
+from weft.ir.context import EVALUATION, context
+from weft.ir.types import ArrayType
+from weft.runtime import memory
+from weft.runtime.array import ConcreteArray
+from weft.runtime.device import CPU
+from weft.runtime.executable import Executable
+
+# Longer functions take longer to make than they save.
+MOST_LEAVES = 2000
+
+
+def dispatcher(
+    executable: Executable,
+    in_tree: PyTreeDef,
+    types: Sequence[Any],
+    out_tree: PyTreeDef,
+    constants: Sequence[Any],
+    donated: Sequence[bool],
+) -> Dispatcher | None:
+    """A function of (args, kwargs) that gives the result, or MISS if the call is another one; None if there cannot be
+    one."""
+    if executable.has_tapes or len(types) > MOST_LEAVES:
+        return None
+    if not all(type(c) is ConcreteArray for c in constants) or not all(isinstance(t, ArrayType) for t in types):
+        return None
+    writer = _Writer(executable, types, constants, donated)
+    args, kwargs = in_tree.children()
+    try:
+        writer.arguments(args, kwargs)
+        writer.call(out_tree)
+    except NotImplementedError:
+        return None
+    return writer.function()
+
+
+class _Writer:
+    """Writes the source of one dispatcher. `names` are the objects that it refers to."""
+
+    def __init__(
+        self, executable: Executable, types: Sequence[Any], constants: Sequence[Any], donated: Sequence[bool]
+    ) -> None:
+        self.executable = executable
+        self.types = types
+        self.constants = constants
+        self.donated = [*donated[len(constants) :]] or [False] * len(types)
+        self.lines: list[str] = []
+        self.leaves: list[str] = []
+        self.count = 0
+        self.names: dict[str, Any] = {
+            "MISS": MISS,
+            "Array": ConcreteArray,
+            "CPU": CPU,
+            "config": config,
+            "context": context,
+            "EVALUATION": EVALUATION,
+            "KEY": config.call_key(),
+            "small": memory.small,
+            "take": memory.pool.take,
+            "user_location": user_location,
+            "executable": executable,
+            "enter": entry.function(),
+            "prepare": pool.prepare,
+        }
+
+    def line(self, text: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + text)
+
+    def constant(self, value: Any) -> str:
+        name = f"k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    # -- the arguments ---------------------------------------------------------------------------------------------
+
+    def arguments(self, args: PyTreeDef, kwargs: PyTreeDef) -> None:
+        self.line("if config.call_key() is not KEY or context.trace is not EVALUATION or context.axes: return MISS")
+        self.line("try:")
+        self.node("args", args)
+        self.node("kwargs", kwargs)
+        if not self.leaves:
+            self.line("pass", 2)
+        self.line("except KeyError: return MISS")
+
+    def node(self, name: str, tree: PyTreeDef) -> None:
+        """Check the structure of what stands under a name."""
+        described = tree.node_data()
+        if described is None:
+            number = len(self.leaves)
+            aval = self.constant(self.types[number])
+            self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
+            self.leaves.append(name)
+            return
+        (kind, data), children = described, tree.children()
+        if kind is type(None):
+            self.line(f"if {name} is not None: return MISS", 2)
+            return
+        if kind not in (tuple, list, dict) and not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+            raise NotImplementedError
+        self.line(f"if type({name}) is not {self.constant(kind)} or len({name}) != {len(children)}: return MISS", 2)
+        parts = []
+        for position in range(len(children)):
+            self.count += 1
+            parts.append(f"v{self.count}")
+            key = self.constant(data[position]) if kind is dict else position
+            self.line(f"{parts[-1]} = {name}[{key}]", 2)
+        for part, child in zip(parts, children, strict=True):
+            self.node(part, child)
+
+    # -- the call --------------------------------------------------------------------------------------------------
+
+    def call(self, out_tree: PyTreeDef) -> None:
+        executable, program = self.executable, self.executable.program
+        pointers = [str(c._pointer or c._address()) for c in self.constants]
+        given: dict[int, str] = {}  # donated memory by argument
+        if any(self.donated):
+            ids = ", ".join(f"id({name})" for name in self.leaves)
+            self.line(f"if len({{{ids}}}) != {len(self.leaves)}: return MISS")
+        for number, (name, donated) in enumerate(zip(self.leaves, self.donated, strict=True)):
+            if donated:
+                array = given[number + len(self.constants)] = f"g{number}"
+                self.line(f"{array} = {name}._for_donation()")
+                pointers.append(f"{array}.__array_interface__['data'][0]")
+            else:
+                pointers.append(f"({name}._pointer or {name}._address())")
+        results, outputs = self.results(given)
+        if program.temporary_bytes:
+            self.names["temporaries"] = executable.temporaries
+            self.line("try: scratch = temporaries.pop()")
+            self.line("except IndexError: scratch = executable.take_temporaries()")
+        words = ["scratch.address" if program.temporary_bytes else "0", str(int(executable.template[CONSTANTS])), "0"]
+        words += [*pointers, *outputs]
+        if executable.blocks:  # registers at the end point to the parameters of library calls
+            words += [str(int(word)) for word in executable.template[len(words) :]]
+        self.names["pack"] = struct.Struct(f"{len(words)}Q").pack
+        self.line("prepare()")
+        packed = f"pack({', '.join(words)})"
+        self.line(f"status = enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})")
+        if program.temporary_bytes:
+            self.line("temporaries.append(scratch)")
+        self.line("if status: executable.raise_(status)")
+        if given:
+            self.line("where = user_location()")
+            for number, donated in enumerate(self.donated):
+                if donated:
+                    self.line(f"{self.leaves[number]}._donate(where)")
+        leaves = iter(results)
+        tree = self.tree(out_tree, leaves)
+        self.line(f"return {tree}")
+
+    def results(self, given: dict[int, str]) -> tuple[list[str], list[str]]:
+        """Expressions for the arrays of results, and for their addresses."""
+        made: list[str] = []
+        addresses: list[str] = []
+        total = 0
+        arrays: list[str] = []
+        for number, (aval, alias) in enumerate(
+            zip(self.executable.out_types, self.executable.program.aliases, strict=True)
+        ):
+            name = self.constant(aval)
+            size = -(-bytes_of(aval) // 64) * 64
+            if alias is not None:
+                if alias not in given:
+                    raise NotImplementedError
+                addresses.append("0")  # the program writes to the argument's register
+                arrays.append(f"Array({given[alias]}.reshape({self.constant(aval.shape)}), {name})")
+            elif size > memory.SMALL or total + size > memory.CHUNK // 2:
+                made.append(f"b{number} = take({size})")
+                addresses.append(f"b{number}.address")
+                arrays.append(f"Array(None, {name}, CPU, b{number}, b{number}.address)")
+            else:
+                addresses.append(f"base + {total}" if total else "base")
+                arrays.append(f"Array(None, {name}, CPU, chunk, {addresses[-1]})")
+                total += size
+        if any(a.startswith("base") for a in addresses):
+            self.line(f"base, chunk = small({total})")
+        for text in made:
+            self.line(text)
+        return arrays, addresses
+
+    def tree(self, tree: PyTreeDef, leaves: Any) -> str:
+        """The tree of results as an expression."""
+        described = tree.node_data()
+        if described is None:
+            return next(leaves)
+        kind, data = described
+        if kind is type(None):
+            return "None"
+        parts = [self.tree(child, leaves) for child in tree.children()]
+        if kind is tuple:
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if kind is list:
+            return f"[{', '.join(parts)}]"
+        if kind is dict:
+            return "{" + ", ".join(f"{self.constant(k)}: {p}" for k, p in zip(data, parts, strict=True)) + "}"
+        # Another kind of node: its parts are leaves of a structure of one level.
+        level = PyTreeDef.from_node_data_and_children(None, described, [LEAF] * len(parts))
+        unflatten = self.constant(level.unflatten)
+        return f"{unflatten}(({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
+
+    def function(self) -> Dispatcher:
+        source = "\n".join(["def dispatch(args, kwargs):", *self.lines])
+        exec(compile(source, "<dispatch>", "exec"), self.names)
+        return self.names["dispatch"]
