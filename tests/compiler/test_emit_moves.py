@@ -10,8 +10,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check, fused_program, fusions_with_operands
-from tests.compiler.running import assert_same, numbers
+from tests.compiler.emitting import check, fused_program, fusions_with_operands, launched
+from tests.compiler.running import assert_same, compiled, numbers
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
@@ -21,6 +21,7 @@ from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Compute, Index, Kind, Load, Loop, Shuffle
+from weft.compiler.target.cpu.features import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 
@@ -342,6 +343,25 @@ def test_results_may_stand_where_emissions_say(name: str) -> None:
                 np.testing.assert_array_equal(buffers[len(operands) + number], np.asarray(want).reshape(-1))
             shared += 1
     assert shared
+
+
+PARTS = (
+    (TRANSPOSES, ("whole tiles", "few columns", "channels first", "much work on both sides")),
+    (JOINED, ("columns", "work around")),
+    (SLICES, ("columns", "after work")),
+    (UPDATES, ("inside", "short rows")),
+    (LOOKUPS, ("rows", "work around")),
+)
+
+
+@pytest.mark.parametrize(("function", "args"), [cases[name] for cases, names in PARTS for name in names])
+def test_parts_for_threads_do_not_meet(function: Callable[..., Any], args: Any) -> None:
+    for equation, operands in fusions_with_operands(function, *args):
+        program = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
+        for one, want in zip(got, interpret(program, operands), strict=True):
+            assert_same(one, np.asarray(want))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float8_e4m3fn", "bfloat16", "float16", "complex64"])

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import weft
-from tests.compiler.emitting import check, close, fused_program
-from tests.compiler.running import assert_same, numbers
+from tests.compiler.emitting import check, close, fused_program, fusions_with_operands, launched
+from tests.compiler.running import assert_same, compiled, numbers
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import fusions
+from weft.compiler.target.cpu.features import host
+from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 from weft.ops.gather import GatherScatterMode
 from weft.ops.scatter import ScatterDimensionNumbers, scatter_params
@@ -110,6 +112,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "rows": (lambda x, i, u: x.at[i].set(u), (array(9, 70), np.array([3, 0, 3]), array(3, 70, seed=1))),
     "columns": (lambda x, i, u: x.at[:, i].add(u), (array(9, 70), np.array([3, 0, 3]), array(9, 3, seed=1))),
     "scalars": (lambda x, i, u: x.at[i].max(u), (array(9), np.arange(20) % 7, array(20, seed=1))),
+    "unique scalars": (
+        lambda x, i, u: x.at[i].add(u, unique_indices=True),
+        (array(33), np.arange(20) * 7 % 33, array(20, seed=1)),
+    ),
     "pairs": (lambda x, i, j: x.at[i, j].add(2.0), (array(5, 6), np.arange(20) % 5, np.arange(20) % 6)),
     "work before": (
         lambda x, i, u: x.at[i + 1].add(u.T * 2.0),
@@ -144,6 +150,18 @@ def test_threads_take_batches_or_parts_of_windows() -> None:
     assert parallel("batches") == [6]
     assert parallel("wide rows") == [6]  # 700 columns by 128
     assert parallel("scalars") == []
+    assert parallel("unique scalars") == [20]
+
+
+@pytest.mark.parametrize("name", ["batches", "wide rows", "unique scalars", "slices in batches"])
+def test_parts_of_a_scatter_do_not_meet(name: str) -> None:
+    function, args = CASES[name]
+    for equation, operands in fusions_with_operands(function, *args):
+        program = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
+        for one, want in zip(got, interpret(program, operands), strict=True):
+            np.testing.assert_allclose(one, want, rtol=1e-6)
 
 
 def test_large_scatters() -> None:
@@ -152,3 +170,17 @@ def test_large_scatters() -> None:
     function = scattered("scatter-add", ROWS, GatherScatterMode.FILL_OR_DROP)
     args = array(5000, 64), i, array(3000, 64, seed=1)
     assert check(function, *args, interpret=False, compare=assert_same) == ["scatter"]
+
+
+def test_what_is_read_under_another_shape_is_not_overwritten() -> None:
+    i = np.array([[3, 2], [1, 0]], np.int32)
+
+    @weft.jit
+    def function(x: Any) -> Any:
+        y = x * 2.0
+        return weft.numpy.cumsum(y.at[i].set(y.reshape(2, 2, 5)), 1)
+
+    x = array(4, 5)
+    wanted = x * 2
+    wanted[i] = (x * 2).reshape(2, 2, 5)
+    np.testing.assert_array_equal(np.asarray(function(x)), np.cumsum(wanted, 1))

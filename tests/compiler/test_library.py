@@ -133,7 +133,8 @@ def assert_close(
             continue
         np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
         a, b = (np.where(np.isnan(b), 0, x) for x in (a, b))
-        precision = np.finfo(b.dtype).eps
+        # The last elements of these forms are sensitive to how all others were rounded.
+        precision = np.finfo(b.dtype).eps * (50 if equation.primitive in (hessenberg, tridiagonal) else 1)
         scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)))
         a = turned(a, b, axes[number] if number < len(axes) else None)
         np.testing.assert_allclose(a, b, rtol=2000 * precision, atol=500 * precision * scale)

@@ -17,8 +17,8 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.folding import (
+    ENOUGH_TURNS,
     STREAMED_WORK,
-    Axis,
     Places,
     Schedule,
     collapsed,
@@ -38,6 +38,8 @@ from weft.ops.cumulative import Cumulative, cumlogsumexp, cummax, cummin, cumpro
 
 # The columns that are worked on together where accumulators are an array.
 TILE = 1024
+# Rows that a block of them has at least.
+LEAST_ROWS = 32
 # The binary operation of each running fold that has one.
 OPERATIONS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 
@@ -229,30 +231,32 @@ def _emit_split(running: Running, plan: Schedule) -> None:
     blocks = -(-axis.size // block)
     before = fusion.new_scratch(running.wide, blocks * rows)
     fold = running.scanned if along else running.serial
-
-    def position(b: Any, places: Places) -> Index:
-        return Index.of(b) * rows + space.kept_position(places)
-
     writer = fusion.writer("totals_of_blocks", settled=True)
     k = writer.k
     with k.loop(blocks - 1, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         total = running.total(writer, places, plan, Index.of(b) * block, block)
-        k.store(writer.scratch(before), position(b, places) + rows, total)
-    writer = fusion.writer("before_blocks", settled=True)
-    k = writer.k
-    other = plan if not along else Schedule(None, 1)
-    with kept_nest(k, space, other, blocks) as places:
-        with k.loop(blocks - 1, start=0, carries=[running.neutral(writer)]) as (b, (so_far,)):
-            place = position(b, places) + rows
-            total = running.combine(writer, so_far, k.load(writer.scratch(before), place))
-            k.store(writer.scratch(before), place, total)
-            k.carry(total)
-        k.store(writer.scratch(before), position(0, places), running.neutral(writer))
+        k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.kept_position(places), total)
+    _emit_before(running, Schedule(None, 1) if along else plan, before, blocks)
     writer = fusion.writer("blocks", settled=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
-        start = k.load(writer.scratch_input(before), position(b, places))
+        start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.kept_position(places))
         fold(writer, places, start, (Index.of(b) * block, block))
+
+
+def _emit_before(running: Running, plan: Schedule, before: int, blocks: int) -> None:
+    """The kernel that folds what was found for each block but the last, which stands one further, to what comes before
+    each block."""
+    writer = running.fusion.writer("before_blocks", settled=True)
+    k = writer.k
+    with kept_nest(k, running.space, plan, blocks) as places:
+        position = running.space.kept_position(places)
+        k.store(writer.scratch(before), position, running.neutral(writer))
+        with k.loop(blocks - 1, carries=[running.neutral(writer)]) as (b, (so_far,)):
+            place = (Index.of(b) + 1) * running.rows + position
+            total = running.combine(writer, so_far, k.load(writer.scratch(before), place))
+            k.store(writer.scratch(before), place, total)
+            k.carry(total)
 
 
 def _streams(running: Running, plan: Schedule) -> bool:
@@ -264,33 +268,59 @@ def _streams(running: Running, plan: Schedule) -> bool:
 
 
 def _emit_streamed(running: Running, plan: Schedule) -> None:
-    """Row after row as they lie in memory; the accumulators of a tile of columns stay in cache."""
-    fusion, space, axis, lanes = running.fusion, running.space, running.axis, plan.lanes
+    """Row after row as they lie in memory; the accumulators of a tile of columns stay in cache. If there are few tiles,
+    rows are cut into blocks, in three kernels as above."""
+    axis, lanes = running.axis, plan.lanes
     assert axis is not None and lanes is not None
-    others = [a for a in space.kept if a is not lanes]
     tile = min(TILE, lanes.size)
-    scratch = fusion.new_scratch(running.wide, running.rows)
-    writer = fusion.writer("running_columns", settled=True)
-    k = writer.k
-    sizes: list[tuple[Axis | None, int]] = [(None, -(-lanes.size // tile)), *((a, a.size) for a in others)]
+    pieces = running.rows // lanes.size * -(-lanes.size // tile)
+    blocks = 1 if pieces >= ENOUGH_TURNS // 2 else min(-(-ENOUGH_TURNS // pieces), axis.size // LEAST_ROWS)
+    block = -(-axis.size // max(1, blocks))
+    blocks = -(-axis.size // block)
+    scratch = running.fusion.new_scratch(running.wide, blocks * running.rows)
+    if blocks > 1:
+        writer = running.fusion.writer("totals_of_blocks", settled=True)
+        _write_rows(running, plan, writer, scratch, range(1, blocks), block, tile, store=False)
+        _emit_before(running, plan, scratch, blocks)
+    writer = running.fusion.writer("blocks", settled=True)
+    _write_rows(running, plan, writer, scratch, range(blocks), block, tile, store=True)
+
+
+def _write_rows(
+    running: Running, plan: Schedule, writer: Writer, scratch: int, numbers: range, block: int, tile: int, store: bool
+) -> None:
+    """Blocks of rows, each into accumulators of its own. Storing, the blocks are those of the numbers, and go on from
+    what the accumulators hold if there are several; else they are those before, and start from nothing."""
+    space, axis, lanes, k = running.space, running.axis, plan.lanes, writer.k
+    assert axis is not None and lanes is not None
+    others = [(a, a.size) for a in space.kept if a is not lanes]
+    sizes: list[tuple[Any, int]] = [("block", len(numbers)), ("tile", -(-lanes.size // tile)), *others]
     sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
     with ExitStack() as stack:
         at: dict[Any, Index] = {}
         for number, (what, size) in enumerate(sizes):
             kind = Kind.SERIAL if number else Kind.THREADS
             at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
-        first = at.pop(None) * tile
+        number_of_block, first = at.pop("block"), at.pop("tile") * tile
         columns = None if lanes.size % tile == 0 else Index(lanes.size) - first
-        with k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i:
-            place = space.kept_position({**at, lanes: first + i})
-            k.store(writer.scratch(scratch), place, running.neutral(writer))
+        row = number_of_block * block
+        limit = None if axis.size % block == 0 or not store else Index(axis.size) - row
+
+        def position(places: Places) -> Index:
+            return (number_of_block + numbers.start) * running.rows + space.kept_position(places)
+
+        if not store or len(numbers) == 1:
+            with k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i:
+                place = position({**at, lanes: first + i})
+                k.store(writer.scratch(scratch), place, running.neutral(writer))
         with (
-            k.loop(axis.size) as row,
+            k.loop(block, limit=limit) as r,
             k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i,
         ):
-            places = {**at, lanes: first + i, axis: Index.of(row)}
-            place, index = space.kept_position(places), running.index(places)
+            places = {**at, lanes: first + i, axis: row + r}
+            place, index = position(places), running.index(places)
             before = k.load(writer.scratch(scratch), place)
             total = running.combine(writer, before, running.element(writer, index))
             k.store(writer.scratch(scratch), place, total)
-            running.store(writer, index, total)
+            if store:
+                running.store(writer, index, total)

@@ -1,8 +1,8 @@
 """The emitter of scatters: windows of updates are brought into an array in place, in the order of their indices.
 
 Hero: one of the `Scatter` family. Of two updates of one place the later comes later, so the loop over indices is
-serial; lanes run along a window. Threads take batches, or parts of a window that is covered whole, because what they
-write is apart.
+serial; lanes run along a window. Threads take what is written apart: batches, windows that are said to be unique, or
+parts of a dimension that windows cover whole.
 Sums and products of short floats are kept wider until the last update: in memory of their own, which is rounded at the
 end.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.loop import nest
-from weft.compiler.emit.pieces import copy_lanes
+from weft.compiler.emit.pieces import FEW, copy_lanes
 from weft.compiler.emit.update import begin_update
 from weft.compiler.emit.values import Place, expanded, row_major, space_of
 from weft.compiler.emit.windows import first_of_window, window_place
@@ -101,6 +101,9 @@ class _Scatter:
     def emit(self) -> None:
         """The loop over threads, if there is one, then batches, indices in order, and the window."""
         batched = [e for _, e in self.pairs if self.many[e] != 1]
+        if not batched and self.hero.params["unique_indices"] and not self.clip:
+            # No two windows meet, unless they were moved inside: then their order does not matter.
+            batched = [e for e, size in enumerate(self.many) if size >= FEW]
         first = max(batched, key=lambda e: self.many[e], default=None)
         order = [] if first is None else [first]
         order += [e for e in batched if e != first]

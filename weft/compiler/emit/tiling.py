@@ -23,6 +23,8 @@ from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_
 
 # Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
 GATHER_LANE = 1.2
+UNALIGNED = 0.7  # more for a vector that lies in two lines of the cache
+ANOTHER_KERNEL = 3000.0
 SCATTER_LANE = 2.0
 LOAD, BROADCAST = 0.4, 0.5  # what of a load is not hidden behind sums
 STREAM = 0.25  # more for a vector that comes from the second cache
@@ -138,16 +140,20 @@ class _Chooser:
 
     # -- factors ---------------------------------------------------------------------------------------------------
 
-    def copying(self, number: int, repeats: float, vector: bool, strided: bool) -> tuple[bool, float]:
+    def copying(self, number: int, axis: Axis, repeats: float) -> tuple[bool, float]:
         """Whether to copy a factor first, and the cycles of that and of reading it otherwise than from a vector.
 
-        `repeats` is how often each element is asked for in the loops.
+        `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`.
         """
         factor, elements, repeats = self.factors[number], self.elements[number], max(repeats, 1.0)
+        stride = factor.stride(axis)
+        vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
         again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
+        if vector and any(s % self.lanes for a, s in factor.strides.items() if a is not axis):
+            again += UNALIGNED / lanes
         once = (factor.work + 2) / self.lanes + (GATHER_LANE if strided or not vector else 0.0)
-        direct, copied = again * elements * repeats, once * elements + 200.0
+        direct, copied = again * elements * repeats, once * elements + ANOTHER_KERNEL
         return (True, copied) if copied < direct else (False, direct)
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
@@ -167,7 +173,6 @@ class _Chooser:
         apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
         spread = 1.1 if apart > FAR else 1.02 if apart > NEAR else 1.0
         store = 1.0 if self.result[axis] == 1 else SCATTER_LANE * self.lanes
-        strided = [f.stride(axis) > 1 for f in self.factors]
         around = 10.0 if self.terms > SHORT else 4.0
         for height in HEIGHTS if tile else (1,):
             if tile and height > tile.size:
@@ -193,7 +198,7 @@ class _Chooser:
                 packed = []
                 for n in (0, 1):
                     together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
-                    copy, extra = self.copying(n, self.uses[n] / together, wide[n], strided[n])
+                    copy, extra = self.copying(n, axis, self.uses[n] / together)
                     packed.append(copy)
                     cycles += extra
                 if best is None or cycles < best.cycles:
@@ -242,7 +247,7 @@ class _Chooser:
         cycles = self.sums / sums * (turns * step + fold + 10.0)
         packed = []
         for n, height in enumerate(reversed(heights)):
-            copy, extra = self.copying(n, self.uses[n] / height, True, self.factors[n].stride(axis) > 1)
+            copy, extra = self.copying(n, axis, self.uses[n] / height)
             packed.append(copy)
             cycles += extra
         width = 1 << int(np.log2(registers * self.lanes))

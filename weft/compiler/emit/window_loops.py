@@ -63,7 +63,7 @@ def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callabl
 
     def next_axis(axis: int, taps: tuple[Taps, ...], numbers: tuple[Index, ...], outermost: bool) -> None:
         if axis == len(windows):
-            body(At(taps, numbers))
+            body(At([phase.narrowed(k, q) for phase, q in zip(taps, numbers, strict=True)], numbers))
             return
         window, period = windows[axis], period_of(windows[axis])
         first = Kind.THREADS if outermost else Kind.SERIAL

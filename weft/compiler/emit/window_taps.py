@@ -8,14 +8,18 @@ not read is never visited, and nothing is divided for each element.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
+from weft.base.dtypes import bool_ as BOOL
 from weft.compiler.emit.indices import INT64
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
 from weft.ops.convolution_shapes import Window
+
+# A window with so many times more taps than the operand has elements is narrowed.
+NARROWED = 4
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,28 @@ class Taps:
         if high >= self.size:
             checks.append(_compared(k, self.place(q, t), "lt", self.size))
         return all_of(k, checks)
+
+    def narrowed(self, k: KernelBuilder, q: Index) -> Taps:
+        """The taps of window q that can be elements of the operand, where these are few: from the first that is not
+        before it, as many as it has room for. As they are where that is no gain."""
+        room = -(-self.size // self.per_tap)
+        if self.count < NARROWED * max(room, 1):
+            return self
+
+        def computed(op: str, x: Value, number: int) -> Value:
+            return k.compute(op, x, k.constant(number, INT64))
+
+        before = computed("max", k.position(self.place(q, Index()) * -1), 0)
+        skipped = Index.of(computed("div", computed("add", before, self.per_tap - 1), self.per_tap))
+        return replace(
+            self,
+            count=room,
+            base=self.base + skipped * self.per_tap,
+            first=self.first + skipped * self.step,
+            lowest=0,
+            highest=self.size,
+            condition=k.constant(True, BOOL) if self.condition is None else self.condition,
+        )
 
 
 def _compared(k: KernelBuilder, index: Index, op: str, number: int) -> Value:

@@ -247,7 +247,9 @@ class Builder:
         for argument, result in emission.updated:
             if result == number:
                 slot = arguments[argument]
-                if block.dead(slot, position, from_now=False) and slot not in others and v not in block.targets:
+                once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
+                dead = block.dead(slot, position, from_now=False)
+                if once and dead and slot not in others and v not in block.targets:
                     block.put(v, slot)
                     return slot
                 made = self.place(block, v, position)
@@ -292,8 +294,10 @@ class Builder:
         results = [self.place(block, v, position) for v in equation.outvars]
         primitive, params = equation.primitive, equation.params
 
-        def call(*arrays: np.ndarray) -> Sequence[np.ndarray]:
-            return primitive.eval(*(a.copy() for a in arrays), **params)
+        def call(*arrays: np.ndarray, out: Sequence[np.ndarray]) -> None:
+            results = primitive.eval(*(a.copy() for a in arrays), **params)
+            for target, value in zip(out, results, strict=True):
+                target[...] = value
 
         self.host(call, equation, operands, results)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.target.math.exponential import exp, reduced
-from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, two_product
+from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, two_product, two_sum
 
 # Polynomials of x*x up to 8, where order 1 is divided by x, to be multiplied by exp(-|x|); then of 16/x - 1, divided by
 # sqrt(x). The second of each is enough for float32.
@@ -117,7 +117,10 @@ def _near(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
     """A polynomial of x*x; what rounding that square has lost matters as much as the slope is steep."""
     square, lost = two_product(x, x)
     slope = polynomial(square, [n * c for n, c in enumerate(coefficients)][1:])
-    return polynomial(square, coefficients), lost * slope
+    fourth = square * square
+    product, product_low = two_product(polynomial(fourth, coefficients[1::2]), square)
+    value, low = two_sum(polynomial(fourth, coefficients[0::2]), product)
+    return value, lost.fma(slope, low + product_low)
 
 
 def _times_exponential(value: Term, low: Term, x: Term) -> Term:

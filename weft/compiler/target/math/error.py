@@ -113,7 +113,7 @@ def erfc(x: Term) -> Term:
     made = _erfc_of_size(size)
     # Near 0 the result is near 1, where the sum is rounded no more than once.
     near = (1 - x) - x * polynomial(x * x, ERF[x.bits])
-    return (size < 0.5).select(near, (x < 0).select(2 - made, made))
+    return (size < 0.25).select(near, (x < 0).select(2 - made, made))
 
 
 def erf_inv(x: Term) -> Term:

@@ -1,0 +1,77 @@
+"""The law of the compiler: what a primitive means, its machine code computes; on every sample, in every layout."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.laws.laws import assert_close
+from tests.laws.samples import CASES, Case
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.primitive import NO_EFFECTS
+from weft.runtime.execute import executable_of
+
+# Samples of one primitive are compiled together, so many at a time.
+TOGETHER = 12
+
+
+def programs() -> list[tuple[str, list[Case]]]:
+    """The samples of each primitive, in groups."""
+    found = []
+    for name, group in itertools.groupby(CASES, key=lambda case: case.primitive.name):
+        cases = list(group)
+        for number in range(0, len(cases), TOGETHER):
+            found.append((f"{name}-{number}", cases[number : number + TOGETHER]))
+    return found
+
+
+def joined(cases: Sequence[Case]) -> Jaxpr:
+    """One program with an equation for each sample."""
+    invars, outvars, equations = [], [], []
+    for case in cases:
+        operands = [Var(t) for t in case.types]
+        results = [Var(t) for t in case.result_types]
+        equations.append(Equation(operands, results, case.primitive, case.params, NO_EFFECTS))
+        invars += operands
+        outvars += results
+    return Jaxpr((), invars, outvars, equations)
+
+
+GROUPS = programs()
+
+
+@pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
+def test_compiled_is_eval(group: list[Case]) -> None:
+    results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
+    for case in group:
+        for number, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
+            actual = next(results)
+            assert actual.aval is aval or actual.aval.matches(aval)
+            if case.primitive.name == "eig" and number:  # vectors are found up to a factor
+                actual, expected = turned(actual._value), turned(expected)
+            assert_close(actual, expected, case.tolerance, f"{case}, result {number}")
+
+
+def turned(vectors: np.ndarray) -> np.ndarray:
+    """Vectors, the columns of matrices, whose largest element is positive."""
+    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=-2, keepdims=True), axis=-2)
+    return vectors * (np.conj(largest) / np.abs(largest)).astype(vectors.dtype)
+
+
+def strided(array: np.ndarray) -> np.ndarray:
+    """The same numbers with the strides of a transposed and widened array."""
+    wide = np.zeros((*array.shape[::-1], 2), array.dtype)
+    view = wide[..., 0].T
+    view[...] = array
+    return view
+
+
+def test_operands_may_have_any_layout() -> None:
+    cases = [case for case in CASES if case.primitive.name in ("add", "dot_general", "reduce_sum", "gather")][::5]
+    results = iter(executable_of(joined(cases))([strided(a) for case in cases for a in case.arrays]))
+    for case in cases:
+        for expected in case.results:
+            assert_close(next(results), expected, case.tolerance, str(case))
