@@ -305,6 +305,17 @@ def test_every_dtype_is_looked_up(dtype: str) -> None:
     assert check(lambda x, i: x.at[i].get(mode="promise_in_bounds"), x, i, compare=assert_same) == ["gather"]
 
 
+def test_an_index_of_several_components_is_not_put_together() -> None:
+    x, i, j = counting(5, 6), np.arange(20) % 5, np.arange(20) % 6
+    assert check(lambda x, i, j: x[i, j], x, i, j, compare=assert_same) == ["gather"]
+    assert check(lambda x, i: wnp.take_along_axis(x, i, 1), x, i.reshape(5, 4), compare=assert_same) == ["gather"]
+    # What is no index is joined part by part.
+    assert check(lambda i, j: wnp.stack([i, j], 1), i, j, compare=assert_same) == ["loop"]
+    assert check(lambda i, j: wnp.stack([i, j], 1) * 2, i, j, compare=assert_same) == ["loop", "loop"]
+    emission = emission_of(lambda i, j: wnp.stack([i, j], 1), i, j)
+    assert not statements(emission.launches[0].kernel.body, Compute)
+
+
 def test_a_row_is_copied_with_one_index() -> None:
     emission = emission_of(lambda x, i: x.at[i].get(mode="clip"), counting(50, 64), np.arange(20, dtype=np.int32))
     (threads,) = (s for s in emission.launches[0].kernel.body if isinstance(s, Loop))

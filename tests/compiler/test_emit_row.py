@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +27,7 @@ from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.interpreter import run as interpret
+from weft.compiler.kernel.ir import Kind, Loop, Statement
 from weft.compiler.kernel.printer import to_text
 from weft.ir.interpreter import run
 
@@ -267,3 +268,22 @@ def check_kinds(function: Callable[..., Any], *args: Any) -> None:
                 scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
                 tolerance = 2e-2 if got.dtype.itemsize == 2 else 1e-5
                 np.testing.assert_allclose(got.astype(wide), want, rtol=tolerance, atol=tolerance * scale)
+
+
+def lane_loops(body: Sequence[Statement]) -> list[Loop]:
+    """All loops over lanes in a block."""
+    loops = [s for s in body if isinstance(s, Loop)]
+    return [inner for s in loops for inner in ([s] if s.kind is Kind.LANES else lane_loops(s.body))]
+
+
+def test_dimensions_that_run_together_are_one_loop() -> None:
+    (launch,) = emission_of(lambda x: wnp.sum(x * x, (2, 3)), normal(2, 5, 7, 9)).launches
+    assert [loop.stop for loop in lane_loops(launch.kernel.body)] == [63]
+    (rows,) = launch.kernel.body[-1:]
+    assert isinstance(rows, Loop) and rows.stop == 10
+
+
+def test_short_rows_lie_side_by_side() -> None:
+    (launch,) = emission_of(lambda x: wnp.sum(x, 1), normal(40, 3)).launches
+    (lanes,) = lane_loops(launch.kernel.body)
+    assert lanes.stop == 40 and any(isinstance(s, Loop) and s.stop == 3 for s in lanes.body)

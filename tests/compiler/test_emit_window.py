@@ -147,6 +147,25 @@ def test_dtypes(dtype: str) -> None:
             check(lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), source, x, interpret=False)
 
 
+def test_dimensions_are_folded_one_after_the_other_if_that_is_less_work() -> None:
+    x = numbers((2, 15, 17, 20))
+    params = windows((1, 9, 11, 1), (1, 1, 2, 1), ((0, 0), (4, 4), (5, 5), (0, 0)))
+    ((fusion, _),) = fusions_with_operands(lambda a: reduce_window_max(a, **params), x)
+    assert len(emit("window", fusion.params["jaxpr"], fusion.params["hero"], 64).launches) == 2
+    for card in CARDS[:3]:
+        check(lambda a, card=card: wnp.abs(card(a, **params)), x, interpret=False)
+    check(lambda a: reduce_window_min(a, **windows((8, 9), padding=((7, 0), (8, 0)), base=(1, 2))), numbers((8, 9)))
+    half = (numbers((20, 30)) / 8).astype(np.float16)
+    check(lambda a: reduce_window_sum(a, **windows((9, 9), padding=((4, 4), (4, 4)))), half, interpret=False)
+
+
+def test_gaps_hold_the_neutral_element() -> None:
+    for dtype in ("float8_e4m3fn", "float16", "int8", "float32"):
+        x = numbers((30,)).astype(dtypes.as_dtype(dtype))
+        for card in CARDS[:3]:
+            check(lambda a, card=card: card(a, **windows((1,), base=(3,))), x, interpret=False)
+
+
 def test_complex_sums() -> None:
     x = (numbers((5, 19)) + 1j * numbers((5, 19), seed=1)).astype(np.complex64)
     check(lambda a: reduce_window_sum(a, **windows((2, 3), padding=((1, 1), (0, 2)), base=(1, 2))), x)

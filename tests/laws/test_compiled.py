@@ -58,7 +58,8 @@ def test_compiled_is_eval(group: list[Case]) -> None:
 def turned(vectors: np.ndarray) -> np.ndarray:
     """Vectors, the columns of matrices, whose largest element is positive."""
     largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=-2, keepdims=True), axis=-2)
-    return vectors * (np.conj(largest) / np.abs(largest)).astype(vectors.dtype)
+    with np.errstate(all="ignore"):
+        return vectors * (np.conj(largest) / np.abs(largest)).astype(vectors.dtype)
 
 
 def strided(array: np.ndarray) -> np.ndarray:

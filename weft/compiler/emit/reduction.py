@@ -62,6 +62,7 @@ class Hero:
 
     @staticmethod
     def of(equation: Equation) -> Hero:
+        """The reduction of an equation."""
         card = equation.primitive
         if not isinstance(card, Reduction):
             raise InternalError(f"`{card.name}` is no reduction.")
@@ -70,6 +71,7 @@ class Hero:
 
     @property
     def result(self) -> Any:
+        """The value that it gives."""
         return self.equation.outvars[0]
 
     def neutral(self, empty: bool) -> np.ndarray:
@@ -105,14 +107,13 @@ class Folds:
             operand = hero.equation.invars[0]
             values.at(operand, expanded(operand, full))
         for v in self.fusion.program.outvars:
-            writer.store(v, full if self.passes.is_full(v) else kept, values.at(v, self.expanded(v, full, kept)))
-
-    def expanded(self, v: Any, full: Any, kept: Any) -> Any:
-        return expanded(v, full if self.passes.is_full(v) else kept)
+            index = full if self.passes.is_full(v) else kept
+            writer.store(v, index, values.at(v, expanded(v, index)))
 
     # -- one pass --------------------------------------------------------------------------------------------------
 
     def starts(self, writer: Writer, heroes: Sequence[Hero]) -> list[Value]:
+        """The accumulators before anything was folded."""
         return [writer.k.constant(hero.neutral(self.empty), hero.wide) for hero in heroes]
 
     def step(
@@ -144,6 +145,7 @@ class Folds:
             writer.values.overrides[hero.result] = writer.k.scalars.convert(total, hero.exact)
 
     def forget(self, writer: Writer) -> None:
+        """Results of reductions are known at one kept index only."""
         for hero in self.heroes:
             writer.values.overrides.pop(hero.result, None)
 
@@ -197,9 +199,8 @@ def emit_reduction(fusion: Fusion) -> Emission:
     """The kernels of a fusion of reductions."""
     folds = Folds(fusion)
     plan = schedule(folds.space, folds.lanes)
-    work = folds.rows * folds.length
     single = folds.passes.count == 1
-    if single and _streams(folds, plan, work):
+    if single and _streams(folds, plan):
         _emit_streamed(folds, plan)
     elif single and should_split(folds.space, plan):
         _emit_split(folds, plan)
@@ -257,12 +258,12 @@ def _emit_split(folds: Folds, plan: Schedule) -> None:
     _emit_joined(folds, partial, blocks)
 
 
-def _streams(folds: Folds, plan: Schedule, work: int) -> bool:
+def _streams(folds: Folds, plan: Schedule) -> bool:
     """Whether accumulators should be an array: long columns side by side, more of them than fit registers."""
     lanes, folded = plan.lanes, folds.space.folded
     if lanes is None or lanes.folded or len(folded) != 1 or lanes is not folds.space.axes[-1]:
         return False
-    return work >= STREAMED_WORK and folds.length >= 8 * GROUP and lanes.size > plan.width
+    return folds.rows * folds.length >= STREAMED_WORK and folds.length >= 8 * GROUP and lanes.size > plan.width
 
 
 def _emit_streamed(folds: Folds, plan: Schedule) -> None:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.compiler.emit.concatenate import emit_concatenate
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.loop import emit_loop
 from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
 from weft.compiler.emit.values import Place, row_major
 from weft.compiler.kernel.ir import Index
+from weft.ops.concatenate import concatenate
 from weft.ops.shape import tile
 
 
 def emit_loop_or_tile(fusion: Fusion) -> Emission:
-    """The kernel of a loop: a `tile` that stands alone has loops of its own."""
-    alone = fusion.hero is not None and fusion.hero.primitive is tile and len(fusion.program.eqns) == 1
-    return emit_tile(fusion) if alone else emit_loop(fusion)
+    """The kernel of a loop. A `tile` that stands alone has loops of its own, and so has a `concatenate` that nothing
+    follows."""
+    program = fusion.program
+    if fusion.hero is not None and fusion.hero.primitive is tile and len(program.eqns) == 1:
+        return emit_tile(fusion)
+    last = program.eqns[-1]
+    if last.primitive is concatenate and tuple(program.outvars) == tuple(last.outvars):
+        return emit_concatenate(Fusion(program, len(program.eqns) - 1, fusion.vector_bytes))
+    return emit_loop(fusion)
 
 
 def emit_tile(fusion: Fusion) -> Emission:

@@ -24,8 +24,10 @@ from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_
 # Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
 GATHER_LANE = 1.2
 UNALIGNED = 0.7  # more for a vector that lies in two lines of the cache
+COPY = 0.5
+CROWDED, CROWD = 1 << 10, 96  # that many rows, of which each is a multiple of so many bytes after the one before
 ANOTHER_KERNEL = 3000.0
-SCATTER_LANE = 2.0
+SCATTER_LANE, FAR_SCATTER_LANE = 1.5, 4.0
 LOAD, BROADCAST = 0.4, 0.5  # what of a load is not hidden behind sums
 STREAM = 0.25  # more for a vector that comes from the second cache
 FAR_LOAD = 8.0  # more for one that comes from beyond it
@@ -150,11 +152,18 @@ class _Chooser:
         vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
         again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
-        if vector and any(s % self.lanes for a, s in factor.strides.items() if a is not axis):
-            again += UNALIGNED / lanes
-        once = (factor.work + 2) / self.lanes + (GATHER_LANE if strided or not vector else 0.0)
+        again += UNALIGNED / lanes if vector and self.awkward(factor, axis) else 0.0
+        once = factor.work / self.lanes + COPY + (GATHER_LANE if strided or not vector else 0.0)
         direct, copied = again * elements * repeats, once * elements + ANOTHER_KERNEL
         return (True, copied) if copied < direct else (False, direct)
+
+    def awkward(self, factor: Access, axis: Axis) -> bool:
+        """Whether vectors lie across two lines of the cache, or so many of them in one place of it that they do not
+        stay."""
+        if any(s % self.lanes for a, s in factor.strides.items() if a is not axis):
+            return True
+        crowded = any(factor.stride(a) * self.dtype.itemsize % CROWDED == 0 for a in self.depth if factor.stride(a))
+        return crowded and self.terms > CROWD
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
@@ -172,7 +181,9 @@ class _Chooser:
         per_row = [tile is not None and f.stride(tile) != 0 for f in self.factors]
         apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
         spread = 1.1 if apart > FAR else 1.02 if apart > NEAR else 1.0
-        store = 1.0 if self.result[axis] == 1 else SCATTER_LANE * self.lanes
+        store = 1.0
+        if self.result[axis] != 1:
+            store = self.lanes * (FAR_SCATTER_LANE if self.result[axis] > NEAR // 4 else SCATTER_LANE)
         around = 10.0 if self.terms > SHORT else 4.0
         for height in HEIGHTS if tile else (1,):
             if tile and height > tile.size:

@@ -39,6 +39,8 @@ from weft.ops.window import (
 
 BOOL, NUMBER = dtypes.bool_, dtypes.int32
 FOLDS = {reduce_window_sum: "add", reduce_window_max: "max", reduce_window_min: "min"}
+# Writing an element to scratch and reading it again costs as much as reading so many.
+SEPARATED = 4
 # Whether the element chosen so far stays, given it and the next one.
 Keeps = Callable[[Value, Value], Value]
 
@@ -104,32 +106,67 @@ def store_at(writer: Writer, at: At, value: Value) -> None:
 
 
 def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
+    """One kernel, or one for each dimension that is folded, if that is much less work; sums between them stay wide."""
+    hero = fusion.hero
+    assert hero is not None
+    (operand,) = hero.invars
+    wide = dtypes.accumulation_dtype(storage(operand))
+    stages = _stages(windows)
+    source: int | None = None
+    for number, stage in enumerate(stages):
+        last = number == len(stages) - 1
+        target = None if last else fusion.new_scratch(wide, prod(counts_of(stage)))
+        _fold_stage(fusion, stage, source, target)
+        source = target
+
+
+def _stages(windows: list[Window]) -> list[list[Window]]:
+    """The windows, or windows over one dimension after the other, each over the results of those before."""
+    folded = [axis for axis, window in enumerate(windows) if window[1:] != (1, 1, 0, 0, 1, 1)]
+    stages, shape = [], [w.size for w in windows]
+    for axis in folded:
+        stage = [Window(size, 1, 1, 0, 0, 1, 1) for size in shape]
+        stage[axis] = windows[axis]
+        shape[axis] = windows[axis].count
+        stages.append(stage)
+    work = sum(prod(counts_of(stage)) * (SEPARATED + prod(sizes_of(stage))) for stage in stages)
+    return stages if len(stages) > 1 and prod(counts_of(windows)) * prod(sizes_of(windows)) > 2 * work else [windows]
+
+
+def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, target: int | None) -> None:
+    """Fold windows over the operand, or over what stands in scratch, into the results or into scratch."""
     hero = fusion.hero
     assert hero is not None
     card: Any = hero.primitive
     (operand,) = hero.invars
     writer = fusion.writer("window")
     k, exact = writer.k, storage(operand)
-    wide, neutral = dtypes.accumulation_dtype(exact), card.initial(exact)
-    start = k.constant(card.initial(wide), wide)
+    wide, neutral = dtypes.accumulation_dtype(exact), np.asarray(card.initial(exact))
+    start = k.constant(neutral.astype(wide), wide)
+    # Nothing changes by adding -0; by adding 0, -0 does.
+    adds = FOLDS[card] == "add" and dtypes.kind(wide) in "fc"
+    empty = k.constant(-np.zeros((), wide), wide) if adds else start
     elements = prod(sizes_of(windows))
-    if FOLDS[card] == "add" and dtypes.kind(wide) in "fc":
-        # Nothing changes by adding -0; by adding 0, -0 does.
-        negative = k.constant(-np.zeros((), wide), wide)
-    else:
-        negative = start
+
+    def value_at(place: Sequence[Index], taken: Value | None) -> Value:
+        if source is None:
+            return k.scalars.convert(element(writer, operand, place, taken, neutral), wide)
+        index = row_major([int(w.size) for w in windows], place)  # type: ignore[arg-type]
+        return k.load(writer.scratch_input(source), index, taken, None if taken is None else start)
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
-        value = element(writer, operand, at.place(tap), at.taken(k, tap), neutral)
-        value = k.scalars.convert(value, wide)
+        value = value_at(at.place(tap), at.taken(k, tap))
         # A window that begins with an element is that element so far.
-        return [value if now[0] is negative else k.compute(FOLDS[card], now[0], value)]
+        return [value if now[0] is empty else k.compute(FOLDS[card], now[0], value)]
 
     def body(at: At) -> None:
         # What lies between the elements of a spread operand adds 0.
-        begin = negative if at.count == elements else start
+        begin = empty if at.count == elements else start
         (total,) = fold_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
-        store_at(writer, at, k.scalars.convert(total, exact))
+        if target is None:
+            store_at(writer, at, k.scalars.convert(total, exact))
+        else:
+            k.store(writer.scratch(target), row_major(counts_of(windows), at.index), total)
 
     visit(k, windows, writer.lanes, body)
 

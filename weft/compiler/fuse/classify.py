@@ -63,6 +63,8 @@ BARE = frozenset({LIBRARY, CONTROL, CALLBACK, BARRIER, COLLECTIVE})
 SYMBOLIC_SIZE = 1024
 # Smaller transposes are read with a stride; the tiles would not pay.
 TILED_TRANSPOSE_BYTES = 16384
+# Components of an index that a lookup takes apart.
+LONGEST_INDEX = 8
 # Contractions at least this large (m * n * k of one matrix product) are a library's.
 LIBRARY_CONTRACTION = 384**3
 LIBRARY_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
@@ -119,6 +121,8 @@ _LIBRARY, _CONTROL, _CALLBACK = Facts(LIBRARY), Facts(CONTROL), Facts(CALLBACK)
 _BARRIER, _COLLECTIVE = Facts(BARRIER), Facts(COLLECTIVE)
 _TRANSPOSE = Facts(HERO, "transpose")
 _CONCATENATE = Facts(HERO, "concatenate")
+# Whole numbers side by side: the index of a gather or a scatter, which takes them one by one. Nothing else does.
+INDEX_VECTOR = Facts(MOVE, affine=False)
 _SLICES = Facts(HERO, "slices")
 _UPDATE = Facts(HERO, "dynamic_update_slice", closed=CLOSED_FIRST)
 _SCATTER = Facts(HERO, "scatter", closed=CLOSED_FIRST)
@@ -224,6 +228,13 @@ def _transpose(equation: Equation) -> Facts:
     return _TRANSPOSE
 
 
+def _concatenate(equation: Equation) -> Facts:
+    parts: list[Any] = [a.aval for a in equation.invars]
+    last = equation.params["dimension"] == len(parts[0].shape) - 1
+    vector = last and len(parts) <= LONGEST_INDEX and all(x.shape[-1] == 1 for x in parts)
+    return INDEX_VECTOR if vector and dtypes.kind(parts[0].dtype) in "iu" else _CONCATENATE
+
+
 def _bitcast(equation: Equation) -> Facts:
     same = equation.invars[0].aval.shape == equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     return _POINTWISE if same else _GUARDED_MOVE
@@ -262,7 +273,7 @@ _BY_PRIMITIVE: dict[Any, Callable[[Equation], Facts]] = {
     dynamic_slice: constant(_MOVE),
     tile: constant(_CLOSED_LOOP),
     transpose: _transpose,
-    concatenate: constant(_CONCATENATE),
+    concatenate: _concatenate,
     split: constant(_SLICES),
     gather: constant(_LOOKUP),
     bitcast_convert_type: _bitcast,

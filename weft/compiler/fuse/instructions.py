@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.fuse.classify import EXPAND, HERO, LOOKUP, MOVE, POINTWISE
+from weft.compiler.fuse.classify import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
 from weft.compiler.fuse.graph import IN_PLACE_KINDS, POINTWISE_KINDS, Graph, Group, Node, set_hero, usage, users_in
 from weft.ir.jaxpr import Var
+from weft.ops.gather import gather
+from weft.ops.scatter import Scatter
 
 RULE = "instruction"
 # Heroes whose results can be worked on, element by element, before they are stored.
@@ -155,6 +157,8 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
         reads = len({*group.operands, *node.operands}.difference(node.equation.outvars))
         if reads > limits.operands:
             return (("operands", reads), ("limit", limits.operands))
+    if node.facts is INDEX_VECTOR and not all(_takes_index(user, node) for user in users_in(group, node)):
+        return (("index", "only lookups take its components one by one"),)
     evaluations, direct = usage(group, node)
     if node.role == HERO:
         return _hero_obstacle(group, node, direct)
@@ -180,6 +184,14 @@ def closed_operand(group: Group, node: Node) -> str | None:
         if closed and any(type(a) is Var and a in made for i, a in enumerate(user.equation.invars) if i in closed):
             return user.label
     return None
+
+
+def _takes_index(user: Node, node: Node) -> bool:
+    """Whether an equation is a gather or a scatter, and the node is nothing but its index."""
+    if user.equation.primitive is not gather and not isinstance(user.equation.primitive, Scatter):
+        return False
+    made = node.equation.outvars
+    return [n for n, a in enumerate(user.equation.invars) if type(a) is Var and a in made] == [1]
 
 
 def overwrites(group: Group, operands: Sequence[Var]) -> bool:

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.compiler.kernel.ir import Compute, Constant, Fold, If, Kernel, Kind, Last, Load, Loop, Position, Shift, Shuffle, Statement, Value
+from weft.compiler.kernel.ir import (
+    Compute,
+    Constant,
+    Fold,
+    If,
+    Kernel,
+    Kind,
+    Last,
+    Load,
+    Loop,
+    Position,
+    Shift,
+    Shuffle,
+    Statement,
+    Value,
+)
 
 
 def widths(kernel: Kernel) -> dict[Value, int]:

@@ -101,7 +101,7 @@ class Launch(Step):
 @dataclass(eq=False)
 class Call(Step):
     """Call a routine of a library by name with slots (those in `written` are results or scratch) and numbers; with
-    `tiles`, over so many tiles in parallel. The routine "host" is the Python function `host(*operands, out=results)`."""
+    `tiles`, over so many tiles in parallel. The routine "host" is a Python function, `host(*operands, out=results)`."""
 
     routine: str
     slots: tuple[Slot, ...]
