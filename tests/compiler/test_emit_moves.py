@@ -311,9 +311,10 @@ def test_an_index_of_several_components_is_not_put_together() -> None:
     assert check(lambda x, i: wnp.take_along_axis(x, i, 1), x, i.reshape(5, 4), compare=assert_same) == ["gather"]
     # What is no index is joined part by part.
     assert check(lambda i, j: wnp.stack([i, j], 1), i, j, compare=assert_same) == ["loop"]
-    assert check(lambda i, j: wnp.stack([i, j], 1) * 2, i, j, compare=assert_same) == ["loop", "loop"]
-    emission = emission_of(lambda i, j: wnp.stack([i, j], 1), i, j)
-    assert not statements(emission.launches[0].kernel.body, Compute)
+    assert check(lambda i, j: wnp.stack([i, j], 1) * 2 + 1, i, j, compare=assert_same) == ["loop"]
+    assert check(lambda i, j: wnp.stack([i, j], 1)[::-1] * 2, i, j, compare=assert_same)
+    emission = emission_of(lambda i, j: wnp.stack([i, j], 1) * 2, i, j)
+    assert {s.op for s in statements(emission.launches[0].kernel.body, Compute)} == {"mul"}
 
 
 def test_a_row_is_copied_with_one_index() -> None:

@@ -14,9 +14,11 @@ from weft.base.errors import InternalError
 from weft.compiler.compile import Compilation
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.build import bytes_of
+from weft.compiler.program.cost import estimate
 from weft.compiler.program.ir import Call, Launch
 from weft.compiler.target.cpu import kernels, machine, tape
 from weft.compiler.target.cpu.assemble import Assembly
+from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime import memory, tapes
@@ -26,6 +28,9 @@ from weft.runtime.device import CPU
 # Calls of Python by number; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
 _next_host = 0
+_lock = threading.Lock()
+# Programs that run longer than this many nanoseconds are compiled with more care from the start.
+WORTH_MORE = 200e6
 _raised = threading.local()
 
 
@@ -61,16 +66,16 @@ class Executable:
         global _next_host
         self.compilation = compilation
         program = self.program = compilation.program
-        launched = [step.kernel for step in program.all_steps() if isinstance(step, Launch)]
-        self.kernels = kernels.compiled(dict.fromkeys(launched), compilation.features)
-        hosts: list[Call] = []
-        assembly = Assembly(program, lambda kernel: self.kernels[kernel].address, _HOST_ADDRESS, hosts, _next_host)
-        self.code = assembly.words()
-        self.code_address = self.code.ctypes.data
-        for number, step in enumerate(hosts, _next_host):
+        self._launched = dict.fromkeys(step.kernel for step in program.all_steps() if isinstance(step, Launch))
+        hosts = [step for step in program.all_steps() if isinstance(step, Call) and step.routine == "host"]
+        with _lock:
+            self._first_host = _next_host
+            _next_host += len(hosts)
+        for number, step in enumerate(hosts, self._first_host):
             _hosts[number] = step
-        weakref.finalize(self, _forget, range(_next_host, _next_host + len(hosts)))
-        _next_host += len(hosts)
+        weakref.finalize(self, _forget, range(self._first_host, self._first_host + len(hosts)))
+        self._codes: list[np.ndarray] = []
+        assembly = self._link(Tier.LIGHT if estimate(program) > WORTH_MORE else Tier.QUICK)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
@@ -81,11 +86,25 @@ class Executable:
         for register, block in assembly.pointers:
             self.template[register] = block.ctypes.data
         self.temporaries = memory.temporaries(program.temporary_bytes)
-        self.in_types = [v.aval for v in compilation.fused.invars]
-        self.out_types = [v.aval for v in compilation.fused.outvars]
+        self.in_types: list[Any] = [v.aval for v in compilation.fused.invars]
+        self.out_types: list[Any] = [v.aval for v in compilation.fused.outvars]
         self.has_tapes = any(isinstance(s, Call) and s.routine in tape.ROUTINES for s in program.all_steps()) or any(
             isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
         )
+
+    def _link(self, tier: Tier) -> Assembly:
+        """Compile the kernels and write the words of the machine, which the next run takes."""
+        self.tier = tier
+        self.kernels = kernels.compiled(self._launched, self.compilation.features, tier)
+        assembly = Assembly(self.program, lambda kernel: self.kernels[kernel].address, _HOST_ADDRESS, self._first_host)
+        self._codes.append(assembly.words())  # a run may still be at the older ones
+        self.code_address: int = self._codes[-1].ctypes.data
+        return assembly
+
+    def optimise(self) -> None:
+        """Replace the code by better code for the same bits. Runs that are under way end with the old one."""
+        if self.tier is Tier.QUICK:
+            self._link(Tier.LIGHT)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """Run on arrays in storage dtype (and tapes); gives new arrays, but for results that took the memory of a

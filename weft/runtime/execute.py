@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.runtime.executable import Executable
 
 # What is compiled when it is called outside of any program: calls of `jit`, and loops, which would crawl otherwise.
-COMPILED: frozenset[Primitive] = frozenset({jit, scan, while_, repeat, cond})
+COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
 _lock = threading.RLock()
 
 

@@ -16,14 +16,14 @@ from weft.compiler.emit.reduction import emit_reduction
 from weft.compiler.emit.scatter import emit_scatter
 from weft.compiler.emit.slices import emit_slices
 from weft.compiler.emit.sort import emit_sort
-from weft.compiler.emit.tile import emit_loop_or_tile
+from weft.compiler.emit.tile import emit_loop_kind
 from weft.compiler.emit.transpose import emit_transpose
 from weft.compiler.emit.update import emit_update
 from weft.compiler.emit.window import emit_window
 from weft.ir.jaxpr import Jaxpr
 
 EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
-    "loop": emit_loop_or_tile,
+    "loop": emit_loop_kind,
     "concatenate": emit_concatenate,
     "slices": emit_slices,
     "transpose": emit_transpose,

@@ -51,15 +51,13 @@ class Rows:
             limit = None if self.blocks * size == self.count else Index(self.count) - block * size
             with k.loop(size, limit=limit) as i:
                 number = block * size + i
-                outer, inner = divided(k, number, self.inner)
-                if self.outer == 1:
-                    outer, inner = Index(), number
+                outer, inner = (Index(), number) if self.outer == 1 else divided(k, number, self.inner)
                 yield Index.of(block), lambda length: outer * (length * self.inner) + inner
 
     @contextmanager
     def beside(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
-        """A loop over lanes, one row a lane, of rows that lie side by side. Gives the place of
-        its first element in scratch for `pieces(width) * width` rows, where elements are `width` apart; and the row."""
+        """A loop over lanes, one row a lane, of rows that lie side by side. Gives the place of a row's first element in
+        scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
         with k.loop(self.pieces(width), kind=Kind.THREADS) as piece:
             outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
             whole = self.inner % width == 0

@@ -1,4 +1,4 @@
-"""The emitter of repeated arrays: loops over copies and over the operand, so that no index is divided. Hero: `tile`."""
+"""Loops that are more than one over the results: repeated arrays (`tile`) and joined ones. No index is divided."""
 
 from __future__ import annotations
 
@@ -8,22 +8,39 @@ from weft.compiler.emit.concatenate import emit_concatenate
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.loop import emit_loop
 from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
-from weft.compiler.emit.values import Place, row_major
+from weft.compiler.emit.values import Place, row_major, space_of
 from weft.compiler.kernel.ir import Index
+from weft.ir.jaxpr import Jaxpr
 from weft.ops.concatenate import concatenate
+from weft.ops.elementwise import Elementwise
 from weft.ops.shape import tile
 
 
-def emit_loop_or_tile(fusion: Fusion) -> Emission:
-    """The kernel of a loop. A `tile` that stands alone has loops of its own, and so has a `concatenate` that nothing
-    follows."""
-    program = fusion.program
-    if fusion.hero is not None and fusion.hero.primitive is tile and len(program.eqns) == 1:
+def emit_loop_kind(fusion: Fusion) -> Emission:
+    """The kernel of a loop. A `tile` that stands alone has loops of its own, and so has a `concatenate` if all that
+    follows it is at its own index."""
+    if fusion.hero is not None and fusion.hero.primitive is tile and len(fusion.program.eqns) == 1:
         return emit_tile(fusion)
-    last = program.eqns[-1]
-    if last.primitive is concatenate and tuple(program.outvars) == tuple(last.outvars):
-        return emit_concatenate(Fusion(program, len(program.eqns) - 1, fusion.vector_bytes))
+    joined = _joined(fusion.program)
+    if joined is not None:
+        return emit_concatenate(Fusion(fusion.program, joined, fusion.vector_bytes))
     return emit_loop(fusion)
+
+
+def _joined(program: Jaxpr) -> int | None:
+    """The position of the one `concatenate` of a program, if it can be the hero."""
+    found = [n for n, e in enumerate(program.eqns) if e.primitive is concatenate]
+    if len(found) != 1:
+        return None
+    after: set[Any] = set(program.eqns[found[0]].outvars)
+    if space_of(next(iter(after))) != space_of(program.outvars[0]):
+        return None
+    for equation in program.eqns[found[0] + 1 :]:
+        if after.intersection(equation.invars):
+            if not isinstance(equation.primitive, Elementwise):
+                return None
+            after.update(equation.outvars)
+    return found[0]
 
 
 def emit_tile(fusion: Fusion) -> Emission:

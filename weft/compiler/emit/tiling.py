@@ -127,9 +127,12 @@ class _Chooser:
     def candidates(self) -> Iterator[Plan]:
         """Plans for every axis that lanes could run along."""
         yield self.scalar()
-        # Lanes want to read one after the other; only where no factor does, other axes are worth a look.
         free = [a for a in self.products.free if a.size > 1]
-        for axis in [a for a in free if any(f.stride(a) == 1 for f in self.factors)] or free:
+        if len(free) > 3:
+            # Lanes want to read or write one after the other; only where none does, other axes are worth a look.
+            strides = {a: (self.result[a], *(f.stride(a) for f in self.factors)) for a in free}
+            free = [a for a in free if a.size >= self.lanes and 1 in strides[a]] or free
+        for axis in free:
             yield from self.along_free(axis)
         for axis in self.depth:
             if axis.size >= DOT_DEPTH * self.lanes:
@@ -152,18 +155,24 @@ class _Chooser:
         vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
         again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
-        again += UNALIGNED / lanes if vector and self.awkward(factor, axis) else 0.0
+        if vector and self.awkward(factor, axis):
+            again += UNALIGNED / lanes
+        elif self.crowded(factor):
+            again += UNALIGNED
         once = factor.work / self.lanes + COPY + (GATHER_LANE if strided or not vector else 0.0)
         direct, copied = again * elements * repeats, once * elements + ANOTHER_KERNEL
         return (True, copied) if copied < direct else (False, direct)
 
     def awkward(self, factor: Access, axis: Axis) -> bool:
-        """Whether vectors lie across two lines of the cache, or so many of them in one place of it that they do not
-        stay."""
-        if any(s % self.lanes for a, s in factor.strides.items() if a is not axis):
-            return True
-        crowded = any(factor.stride(a) * self.dtype.itemsize % CROWDED == 0 for a in self.depth if factor.stride(a))
-        return crowded and self.terms > CROWD
+        """Whether vectors lie across two lines of the cache, or do not stay in it."""
+        return self.crowded(factor) or any(s % self.lanes for a, s in factor.strides.items() if a is not axis)
+
+    def crowded(self, factor: Access) -> bool:
+        """Whether what follows along the depth falls into few places of the cache."""
+        if not self.depth or not factor.stride(self.depth[-1]):
+            return False
+        apart = factor.stride(self.depth[-1]) * self.dtype.itemsize
+        return apart % CROWDED == 0 and self.depth[-1].size > CROWD
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 

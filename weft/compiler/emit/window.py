@@ -39,8 +39,9 @@ from weft.ops.window import (
 
 BOOL, NUMBER = dtypes.bool_, dtypes.int32
 FOLDS = {reduce_window_sum: "add", reduce_window_max: "max", reduce_window_min: "min"}
-# Writing an element to scratch and reading it again costs as much as reading so many.
-SEPARATED = 4
+# Writing an element to scratch and reading it again costs as much as adding so many; folding the greater of two with
+# the order of zeros and with nan costs as much as these additions.
+SEPARATED, EXTREMUM = 4, 3
 # Whether the element chosen so far stays, given it and the next one.
 Keeps = Callable[[Value, Value], Value]
 
@@ -111,7 +112,7 @@ def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
     assert hero is not None
     (operand,) = hero.invars
     wide = dtypes.accumulation_dtype(storage(operand))
-    stages = _stages(windows)
+    stages = _stages(windows, 1 if hero.primitive is reduce_window_sum else EXTREMUM)
     source: int | None = None
     for number, stage in enumerate(stages):
         last = number == len(stages) - 1
@@ -120,8 +121,9 @@ def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
         source = target
 
 
-def _stages(windows: list[Window]) -> list[list[Window]]:
-    """The windows, or windows over one dimension after the other, each over the results of those before."""
+def _stages(windows: list[Window], cost: int) -> list[list[Window]]:
+    """The windows, or windows over one dimension after the other, each over the results of those before; `cost` is
+    that of folding in one element."""
     folded = [axis for axis, window in enumerate(windows) if window[1:] != (1, 1, 0, 0, 1, 1)]
     stages, shape = [], [w.size for w in windows]
     for axis in folded:
@@ -129,8 +131,9 @@ def _stages(windows: list[Window]) -> list[list[Window]]:
         stage[axis] = windows[axis]
         shape[axis] = windows[axis].count
         stages.append(stage)
-    work = sum(prod(counts_of(stage)) * (SEPARATED + prod(sizes_of(stage))) for stage in stages)
-    return stages if len(stages) > 1 and prod(counts_of(windows)) * prod(sizes_of(windows)) > 2 * work else [windows]
+    together = prod(counts_of(windows)) * prod(sizes_of(windows)) * cost
+    apart = sum(prod(counts_of(stage)) * (SEPARATED + prod(sizes_of(stage)) * cost) for stage in stages)
+    return stages if len(stages) > 1 and 2 * together > 3 * apart else [windows]
 
 
 def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, target: int | None) -> None:

@@ -75,23 +75,23 @@ class Builder:
         self.fill(block, results)
         aliases: list[int | None] = []
         taken: set[int] = set()
-        for v, slot in zip(jaxpr.outvars, results, strict=True):
-            found = block.slots.get(v)
+        for made, slot in zip(jaxpr.outvars, results, strict=True):
+            found = block.slots.get(made)
             given = found is not None and found.kind is Kind.ARGUMENT and found.donated and found.number not in taken
             if found is not None and given:
                 taken.add(found.number)
             elif found is not slot:
-                self.copy(slot, self.atom(block, v))
+                self.copy(slot, self.atom(block, made))
             aliases.append(found.number if found is not None and given else None)
         return Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
 
     def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
         """Pair every donated argument with a result of its type."""
         free = {n: v.aval for n, v in enumerate(jaxpr.invars) if arguments[n].donated}
-        for v in jaxpr.outvars:
+        for made in jaxpr.outvars:
             for number, aval in free.items():
-                if type(v) is not Literal and v not in block.slots and aval.matches(v.aval):
-                    block.preferred.setdefault(v, arguments[number])
+                if type(made) is not Literal and made not in block.slots and aval.matches(made.aval):
+                    block.preferred.setdefault(made, arguments[number])
                     del free[number]
                     break
 
@@ -103,9 +103,9 @@ class Builder:
         for v, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
             block.put(v, self.constant(storage_of(value)))
         targets: dict[Any, Slot] = {}
-        for v, slot in zip(jaxpr.outvars, results, strict=False):
-            if slot is not None and type(v) is not Literal and v not in block.slots:
-                targets.setdefault(v, slot)
+        for made, slot in zip(jaxpr.outvars, results, strict=False):
+            if slot is not None and type(made) is not Literal and made not in block.slots:
+                targets.setdefault(made, slot)
         block.send(targets)
         for number, equation in enumerate(jaxpr.eqns):
             self.equation(block, number, equation)
@@ -318,7 +318,7 @@ class Builder:
 
 def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
     """The operand whose bytes a result of an alias fusion has."""
-    sources = {v: a for v, a in zip(program.invars, equation.invars, strict=True)}
+    sources: dict[Any, Any] = dict(zip(program.invars, equation.invars, strict=True))
     for inner in program.eqns:
         for v in inner.outvars:
             sources[v] = sources[inner.invars[0]]

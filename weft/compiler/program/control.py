@@ -73,9 +73,9 @@ def build_body(
     block = Block(jaxpr, owned=carried)
     for v, slot in zip(jaxpr.invars, inputs, strict=True):
         block.put(v, slot)
-    for v, slot in zip(jaxpr.outvars, carried, strict=False):
-        if v not in block.slots:
-            block.preferred.setdefault(v, slot)
+    for made, slot in zip(jaxpr.outvars, carried, strict=False):
+        if made not in block.slots:
+            block.preferred.setdefault(made, slot)
     builder.fill(block, [*(None for _ in carried), *targets])
     builder.settle(block, [*carried, *targets])
 

@@ -80,6 +80,7 @@ class _Runner:
             case Fill(target):
                 self.view(target)[:] = 0
             case Point(target, base, counter, stride):
+                assert target.register is not None
                 self.registers[target.register.number] = self.address(base) + self.registers[counter.number] * stride
             case Count(target, counter):
                 self.view(target, np.int32)[0] = self.registers[counter.number]

@@ -15,17 +15,14 @@ from weft.compiler.target.cpu.machine import Assembler, Place
 
 
 class Assembly:
-    """Writes one program. `addresses` are those of its kernels; `hosts` collects the calls of Python, and `blocks` the
-    parameters of tiled calls, which must live as long as the words."""
+    """Writes one program. `addresses` are those of its kernels, `host` that of what calls Python with the number of the
+    call, from `first_host` on; `blocks` collects parameters of tiled calls, which must live as long as the words."""
 
-    def __init__(
-        self, program: Program, addresses: Callable[[Kernel], int], host: int, hosts: list[Call], first_host: int
-    ) -> None:
+    def __init__(self, program: Program, addresses: Callable[[Kernel], int], host: int, first_host: int) -> None:
         self.program = program
         self.addresses = addresses
         self.host = host
-        self.hosts = hosts
-        self.first_host = first_host
+        self.next_host = first_host
         self.machine = Assembler()
         self.blocks: list[np.ndarray] = []
         self.pointers: list[tuple[int, np.ndarray]] = []
@@ -77,8 +74,8 @@ class Assembly:
     def call(self, step: Call) -> None:
         m, places = self.machine, self.places(step.slots)
         if step.routine == "host":
-            m.call(self.host, places, [self.first_host + len(self.hosts)])
-            self.hosts.append(step)
+            m.call(self.host, places, [self.next_host])
+            self.next_host += 1
         elif step.tiles:
             block = np.array(step.numbers, np.int64)
             self.blocks.append(block)

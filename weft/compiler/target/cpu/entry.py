@@ -1,6 +1,6 @@
 """How Python enters a program: `i64 weft_enter(ptr code, ptr words, i64 given, i64 all)` puts the registers on the
-stack, the first `given` of them from `words`, and runs the machine. The caller's words are only read, so they can be a bytes
-object."""
+stack, the first `given` of them from `words`, and runs the machine. The caller's words are only read, so they can be a
+bytes object."""
 
 from __future__ import annotations
 

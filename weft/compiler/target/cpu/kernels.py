@@ -24,7 +24,7 @@ class CompiledKernel:
         self.name, self.address, self.library = name, address, library
 
 
-_compiled: dict[tuple[Features, str], CompiledKernel] = {}
+_compiled: dict[tuple[Features, Tier, str], CompiledKernel] = {}
 _lock = threading.RLock()
 
 
@@ -42,12 +42,26 @@ def module_text(kernels: Iterable[tuple[str, Kernel]], features: Features) -> st
 
 
 def compiled(kernels: Iterable[Kernel], features: Features, tier: Tier = Tier.LIGHT) -> dict[Kernel, CompiledKernel]:
-    """Every kernel as machine code; those that are new are compiled together."""
+    """Every kernel as machine code of at least the given tier; those that are new are compiled together.
+
+    The bits that a kernel computes are the same in every tier.
+    """
     names = {kernel: name_of(kernel) for kernel in kernels}
     with _lock:
-        missing = {name: kernel for kernel, name in names.items() if (features, name) not in _compiled}
+        missing = {name: kernel for kernel, name in names.items() if _best(features, tier, name) is None}
         if missing:
             library = link.compiled(module_text(missing.items(), features), features, tier)
             for name in missing:
-                _compiled[features, name] = CompiledKernel(name, library.addresses[name], library)
-        return {kernel: _compiled[features, name] for kernel, name in names.items()}
+                _compiled[features, tier, name] = CompiledKernel(name, library.addresses[name], library)
+        return {kernel: found for kernel, name in names.items() if (found := _best(features, tier, name)) is not None}
+
+
+def _best(features: Features, least: Tier, name: str) -> CompiledKernel | None:
+    """The kernel in the best tier that it has, if that is good enough."""
+    for tier in (Tier.FULL, Tier.LIGHT, Tier.QUICK):
+        found = _compiled.get((features, tier, name))
+        if found is not None:
+            return found
+        if tier is least:
+            break
+    return None

@@ -9,6 +9,8 @@ from weft.compiler.target.llvm import double, float_, i32
 from weft.compiler.target.math.exponential import LN2, reduced
 from weft.compiler.target.math.logarithm import split
 from weft.compiler.target.math.term import (
+    BIAS,
+    MANTISSA,
     SHIFTER,
     SMALLEST_NORMAL,
     Term,
@@ -24,10 +26,16 @@ ATANH_LONG = (
     0.19999999999999987, 0.1428571428572334, 0.11111111108609005, 0.09090909451949693, 0.07692277430795862,
     0.06668193137493847, 0.05836779104723616, 0.05999285983483641,
 )  # fmt: skip
-# The same and the parts of exp in doubles, as exact as a power of float32 needs.
-ATANH_SHORT = (0.3333333333801555, 0.19999997780554588, 0.14286057264521554, 0.1108799677947708, 0.09793329669848846)
-EVEN_SHORT = (0.4999999999958162, 0.041666666999674584, 0.0013888806067468788, 2.488294301989254e-05)
-ODD_SHORT = (0.166666667574904, 0.00833328815656455, 0.00019905457842635078)
+# log2(1 + f)/f for 1 + f between sqrt(1/2) and sqrt(2), and 2**r for r up to 1/2, as exact as a power of float32 needs.
+LOG2_SHORT = (
+    1.4426950408708794, -0.7213475209631551, 0.4808983601762459, -0.3606736553159396, 0.28853739437873954,
+    -0.24045433696411997, 0.20617283226751987, -0.1802710257711494, 0.15878356832510718, -0.14349039375280995,
+    0.14495052999815844, -0.1414478821058739, 0.07553790398013412,
+)  # fmt: skip
+EXP2_SHORT = (
+    1.0, 0.6931471805599453, 0.24022650922288757, 0.055504108839096185, 0.009618056678524637, 0.001333350238616277,
+    0.0001546144469856913, 1.5297323760701075e-05,
+)  # fmt: skip
 THIRD = (1 / 3, 1.850371707708594e-17)
 
 
@@ -65,29 +73,25 @@ def exp_pair(high: Term, low: Term) -> Term:
 
 
 def _short_power(x: Term, y: Term) -> Term:
-    """x**y of a positive x in doubles, exact enough for float32."""
-    k, f = split(x)
-    s = f / (2 + f)
-    z = s * s
-    logarithm = k.fma(math.log(2), (s + s) * z.fma(polynomial(z, ATANH_SHORT), 1.0))
-    power = (y * logarithm).at_most(200.0).at_least(-200.0)
-    n = power.fma(1 / math.log(2), SHIFTER[64]) - SHIFTER[64]
-    r = n.fma(-math.log(2), power)
-    z = r * r
-    rest = z * polynomial(z, ODD_SHORT).fma(r, polynomial(z, EVEN_SHORT))
-    return scaled(1 + (r + rest), n)
+    """x**y of a positive float32, in doubles that are exact enough, rounded once."""
+    k, f = (part.long() for part in split(x))
+    logarithm = f.fma(polynomial(f, LOG2_SHORT), k)
+    power = ((y.long() if y.bits == 32 else y) * logarithm).at_most(300.0).at_least(-300.0)
+    # The sum has the exponent of the power of two in its last bits, as in `power_of_two`.
+    shift = SHIFTER[64] + BIAS[64]
+    shifted = power + shift
+    fraction = polynomial(power - (shifted - shift), EXP2_SHORT)
+    return (fraction * (shifted.raw() << MANTISSA[64]).cooked()).short()
 
 
 def pow(x: Term, y: Term) -> Term:
     """x**y, as C's pow has it for zeros, infinities and negative numbers."""
-    if x.bits == 32:
-        return _special_powers(x.long(), y.long(), _short_power).short()
-    return _special_powers(x, y, _long_power)
+    return _special_powers(x, y, _short_power if x.bits == 32 else _long_power)
 
 
 def pow_of_short(x: Term, y: Term) -> Term:
     """float32 to the power of a float64 that may have digits a float32 has not."""
-    return _special_powers(x.long(), y, _short_power).short()
+    return _special_powers(x, y, _short_power)
 
 
 def _long_power(x: Term, y: Term) -> Term:
@@ -97,11 +101,21 @@ def _long_power(x: Term, y: Term) -> Term:
 
 
 def _special_powers(x: Term, y: Term, power: Callable[[Term, Term], Term]) -> Term:
+    """`power` has only positive bases and exponents that are not too large; a branch for all lanes sees to the rest."""
+    f = x.function
     size = abs(x)
     usual = (size > 0.0) & (size < math.inf)
     # An exponent this large overflows, or the logarithm is 0; an infinite one would make nan of it.
     limited = y.at_most(2.0**80).at_least(-(2.0**80))
     made = power(usual.select(size, 1.0), limited)
+    plain = (x > 0.0) & (x < math.inf) & (abs(y) < 2.0**80)
+    with f.when((~plain).any(), made.value, unlikely=True) as region:
+        region.give(_exceptions(x, y, size, usual, made).value)
+    return Term(f, region.results[0])
+
+
+def _exceptions(x: Term, y: Term, size: Term, usual: Term, made: Term) -> Term:
+    """What C says of bases that are negative, 0 or infinite, of infinite exponents, and of nan."""
     # 0 and inf: to a negative power they change places.
     to_zero = size.equals(0.0) ^ (y < 0)
     made = usual.select(made, to_zero.select(size.of(0), math.inf))

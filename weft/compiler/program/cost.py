@@ -1,0 +1,39 @@
+"""How long a program takes, roughly; for decisions that do not change what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.compiler.kernel.cost import work
+from weft.compiler.program.ir import Branch, Call, Copy, Launch, Loop, Program, Step, While
+
+# Turns of a loop whose number is not known.
+TURNS = 100
+NANOSECONDS_PER_BYTE = 0.1
+LIBRARY = 10_000.0
+
+
+def estimate(program: Program) -> float:
+    """Nanoseconds of one run on one thread."""
+    return _steps(program.steps)
+
+
+def _steps(steps: Sequence[Step]) -> float:
+    total = 0.0
+    for step in steps:
+        match step:
+            case Launch(kernel):
+                total += 10.0 + work(kernel)
+            case Call():
+                total += LIBRARY
+            case Copy():
+                total += step.size * NANOSECONDS_PER_BYTE
+            case Loop():
+                total += (step.count if isinstance(step.count, int) else TURNS) * _steps(step.body)
+            case While():
+                total += TURNS * (_steps(step.condition) + _steps(step.body))
+            case Branch():
+                total += max(_steps(branch) for branch in step.branches)
+            case _:
+                total += 10.0
+    return total

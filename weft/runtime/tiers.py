@@ -1,0 +1,78 @@
+"""Better code behind the back of a running program: programs that are called again are compiled once more, in a thread
+of its own, and go on with that code when it is there. Both compute the same bits."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.runtime.executable import Executable
+
+_waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+_pending = 0
+_idle = threading.Event()
+_idle.set()
+
+
+def improve(executable: Executable) -> None:
+    """Have better code made for a program, soon."""
+    global _thread, _pending
+    with _lock:
+        _pending += 1
+        _idle.clear()
+        _waiting.put(weakref.ref(executable))
+        if _thread is None:
+            _thread = threading.Thread(target=_work, name="weft-compiler", daemon=True)
+            _thread.start()
+
+
+def wait(timeout: float | None = None) -> bool:
+    """Wait until all programs have the code that is being made for them."""
+    return _idle.wait(timeout)
+
+
+def _work() -> None:
+    global _pending
+    while True:
+        reference = _waiting.get()
+        if reference is None:
+            return
+        executable = reference()
+        try:
+            if executable is not None:
+                executable.optimise()
+        finally:
+            del executable
+            with _lock:
+                _pending -= 1
+                if not _pending:
+                    _idle.set()
+
+
+@atexit.register
+def _stop() -> None:
+    """End the thread: LLVM must not be at work when the process goes."""
+    thread = _thread
+    while not _waiting.empty():
+        _waiting.get()
+    if thread is not None:
+        _waiting.put(None)
+        thread.join()
+
+
+def _after_fork() -> None:
+    """Threads do not survive a fork."""
+    global _thread, _pending, _waiting, _lock
+    _thread, _pending, _waiting, _lock = None, 0, queue.SimpleQueue(), threading.Lock()
+    _idle.set()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
