@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fused_program, fusions_with_operands, launched
-from tests.compiler.running import MACHINES, compiled
+from tests.compiler.running import MACHINES, call, compiled
 from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
@@ -218,3 +218,18 @@ def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> Non
         runner = partial(compiled, features=MACHINES["host"](), parts=parts)
         made.append(launched(emission, operands, program, runner)[0].tobytes())
     assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("shapes", [((30, 20), (20, 37), (30, 37)), ((3, 300_000), (300_000, 2), (3, 2))])
+def test_the_result_may_take_the_place_of_what_is_added_to_it(shapes: Any) -> None:
+    args = [whole(*shape, seed=n) for n, shape in enumerate(shapes)]
+    ((equation, operands),) = fusions_with_operands(lambda a, b, c: a @ b + c, *args)
+    program, features = equation.params["jaxpr"], MACHINES["host"]()
+    emission = emit("contraction", program, equation.params["hero"], features.vector_bits // 8)
+    (added,) = [n for n, operand in enumerate(operands) if operand.shape == shapes[2]]
+    assert emission.in_place == {(added, 0)}
+    buffers = [a.reshape(-1).copy() for a in operands]
+    buffers += [buffers[added], *(np.zeros(s.size, s.dtype) for s in emission.scratch)]
+    for launch in emission.launches:
+        call(launch.kernel, [buffers[n] for n in launch.operands], features)
+    np.testing.assert_array_equal(buffers[added].reshape(shapes[2]), args[0] @ args[1] + args[2])

@@ -12,6 +12,7 @@ from weft.base.source import user_line
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
 from weft.ops.call import jit as jit_primitive
+from weft.runtime.execute import executable_of
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -56,27 +57,91 @@ class Lowered:
     def out_info(self) -> Any:
         return self._traced.out_info
 
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program as it was staged."""
+        return self._traced.jaxpr
+
     def as_text(self, dialect: str | None = None) -> str:
         """The program as text."""
         return str(self._traced.jaxpr)
 
+    def cost_analysis(self) -> dict[str, float]:
+        """Operations and bytes of one run."""
+        return self.compile().cost_analysis()
+
     def compile(self) -> Compiled:
+        """Machine code for this signature."""
         return Compiled(self._traced)
 
 
 class Compiled:
-    """A program fixed to one signature: calling it with other types is an error, never a new compilation."""
+    """A program fixed to one signature: calling it with other types is an error, never a new compilation.
+
+    What it went through can be looked at: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`.
+    """
 
     def __init__(self, traced: Traced):
         self._traced = traced
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
+        self._executable = executable_of(traced._program, traced._params.get("donated", ()))
 
     @property
     def out_info(self) -> Any:
         return self._traced.out_info
 
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program as it was staged."""
+        return self._traced.jaxpr
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The program after each pass, by the pass's number and name."""
+        stages = self._executable.compilation.stages
+        return {f"{number:02d}_{stage.name}": stage.text for number, stage in enumerate(stages, 1)}
+
+    @property
+    def fusions(self) -> str:
+        """The fused program, with what each fusion costs and why it was made, and what was not fused and why."""
+        return self._executable.fusions()
+
+    @property
+    def program(self) -> str:
+        """The steps that run, and where their memory is."""
+        return self._executable.program_text()
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """Each distinct kernel by its name, in the kernel language."""
+        return self._executable.kernel_texts()
+
+    @property
+    def llvm(self) -> str:
+        """The kernels in LLVM's language."""
+        return self._executable.llvm()
+
+    @property
+    def asm(self) -> str:
+        """The kernels as assembly."""
+        return self._executable.assembly()
+
     def as_text(self) -> str:
-        return str(self._traced.jaxpr)
+        """The program as it runs: its steps and its kernels."""
+        kernels = "\n\n".join(f"{name}\n{text}" for name, text in self.kernels.items())
+        return f"{self.program}\n\n{kernels}\n"
+
+    def memory_analysis(self) -> Any:
+        """Bytes of arguments, results, temporaries and code."""
+        return self._executable.memory_analysis()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Operations and bytes of one run."""
+        return self._executable.cost_analysis()
+
+    def runtime_executable(self) -> Any:
+        """What runs."""
+        return self._executable
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self._traced

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import InternalError
+from weft.compiler import analysis
 from weft.compiler.compile import Compilation
+from weft.compiler.fuse import report
+from weft.compiler.kernel import printer as kernel_printer
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program import printer
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.build import bytes_of
 from weft.compiler.program.cost import estimate
 from weft.compiler.program.ir import Call, Launch
-from weft.compiler.target.cpu import kernels, machine, tape
+from weft.compiler.target.cpu import kernels, link, machine, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
@@ -158,6 +163,40 @@ class Executable:
             return self.temporaries.pop()
         except IndexError:
             return memory.Chunk(memory.size_of_class(memory.class_of(self.program.temporary_bytes)))
+
+    # -- looking inside --------------------------------------------------------------------------------------------
+
+    def fusions(self) -> str:
+        """The fused program, with the reasons."""
+        return report.explain(self.compilation.stages[-2].program)
+
+    def program_text(self) -> str:
+        """The steps as text."""
+        return printer.to_text(self.program)
+
+    def kernel_texts(self) -> dict[str, str]:
+        """Each distinct kernel as text, by name."""
+        return {made.name: kernel_printer.to_text(kernel) for kernel, made in self.kernels.items()}
+
+    def _distinct(self) -> dict[str, Kernel]:
+        return {made.name: kernel for kernel, made in self.kernels.items()}
+
+    def llvm(self) -> str:
+        """The kernels as one LLVM module."""
+        return kernels.module_text(self._distinct().items(), self.compilation.features)
+
+    def assembly(self) -> str:
+        """The kernels as assembly."""
+        return link.assembly(self.llvm(), self.compilation.features, Tier.LIGHT)
+
+    def memory_analysis(self) -> analysis.MemoryAnalysis:
+        """Bytes that a run takes."""
+        code = self._codes[-1].nbytes + sum(made.library.size for made in self.kernels.values())
+        return analysis.memory_analysis(self.program, code)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Operations and bytes of a run."""
+        return analysis.cost_analysis(self.compilation.fused)
 
     def raise_(self, status: int) -> None:
         error = getattr(_raised, "error", None)

@@ -23,27 +23,27 @@ from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_
 
 # Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
 GATHER_LANE = 1.2
+SCATTER_LANE, FAR_SCATTER_LANE = 1.5, 4.0
 UNALIGNED = 0.7  # more for a vector that lies in two lines of the cache
 COPY = 0.5
-CROWDED, CROWD = 1 << 10, 96  # that many rows, of which each is a multiple of so many bytes after the one before
 ANOTHER_KERNEL = 3000.0
-SCATTER_LANE, FAR_SCATTER_LANE = 1.5, 4.0
 LOAD, BROADCAST = 0.4, 0.5  # what of a load is not hidden behind sums
 STREAM = 0.25  # more for a vector that comes from the second cache
 FAR_LOAD = 8.0  # more for one that comes from beyond it
-SHORT = 24  # terms of a sum
-FIRST_CACHE = 32 << 10
+# Sums of so few terms do not wait for one another.
+SHORT = 24
+# Bytes of which a cache keeps all while something else goes by.
+FIRST_CACHE, SECOND_CACHE = 32 << 10, 256 << 10
+# More rows than CROWD, each a multiple of CROWDED bytes after the one before, fall into few places of the first cache.
+CROWDED, CROWD = 1 << 10, 96
 # Elements: rows of a tile that are near share pages; those that are far apart meet in few places of a cache.
 NEAR, FAR = 1 << 9, 1 << 12
-SECOND_CACHE = 256 << 10
 # Loops over threads should have about as many turns, and work to share (in multiplications) is at least so much.
 TURNS = 16
 SHARED_WORK = 1 << 20
 HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 # Vectors of other lengths are widened to powers of two by LLVM, with lanes that nobody needs.
 VECTORS = (1, 2, 4, 8, 16)
-# Depth loops at least this many times a register long can have lanes along them.
-DOT_DEPTH = 1
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Chooser:
         for axis in free:
             yield from self.along_free(axis)
         for axis in self.depth:
-            if axis.size >= DOT_DEPTH * self.lanes:
+            if axis.size >= self.lanes:
                 yield self.along_depth(axis)
 
     def scalar(self) -> Plan:

@@ -40,8 +40,9 @@ class Object:
 class Library:
     """Code in memory, for as long as this is kept."""
 
-    def __init__(self, addresses: dict[str, int], tracker: Any) -> None:
+    def __init__(self, addresses: dict[str, int], tracker: Any, size: int = 0) -> None:
         self.addresses = addresses
+        self.size = size  # bytes of the object
         self._tracker = tracker
 
     def function(self, name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
@@ -138,7 +139,7 @@ def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
         except RuntimeError as error:
             needed = ", ".join(made.imports) or "nothing"
             raise InternalError(f"A kernel cannot be linked, which needs {needed}: {error}", stage="link") from None
-        return Library({name: tracker[name] for name in made.exports}, tracker)
+        return Library({name: tracker[name] for name in made.exports}, tracker, len(made.code))
 
 
 def compiled(
