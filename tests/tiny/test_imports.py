@@ -29,6 +29,11 @@ ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
 ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib"}
 LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
+# The compiler is loaded when the first program is compiled; this is where.
+LOADED_LATER = {
+    "weft/runtime/execute.py": ("weft.compiler.compile", "weft.runtime.executable"),
+    "weft/api/jit.py": ("weft.api.dispatch",),
+}
 IMPORT_SECONDS = 0.3
 
 
@@ -101,7 +106,7 @@ def complaints(source: str, path: str) -> Iterator[str]:
         top = module.partition(".")[0]
         if top not in sys.stdlib_module_names | ALWAYS_ALLOWED | ALLOWED_IN_FUNCTIONS:
             yield f"{where}: {top} is no dependency of Weft"
-        if in_function and top not in ALLOWED_IN_FUNCTIONS:
+        if in_function and top not in ALLOWED_IN_FUNCTIONS and module not in LOADED_LATER.get(path, ()):
             yield f"{where}: {module} is imported inside a function"
         if top == "llvmlite" and not path.startswith(LLVMLITE_FOLDERS):
             yield f"{where}: llvmlite is for {' and '.join(LLVMLITE_FOLDERS)} only"

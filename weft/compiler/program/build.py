@@ -19,6 +19,7 @@ from weft.compiler.emit.emission import Emission, literal_arrays, size_of, stora
 from weft.compiler.emit.key import fusion_key
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
+from weft.compiler.library import plan
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step
@@ -274,8 +275,6 @@ class Builder:
 
     def library(self, block: Block, position: int, equation: Equation) -> None:
         """A call of a library."""
-        from weft.compiler.library import plan
-
         call = plan(equation)
         operands = [self.atom(block, a) for a in equation.invars]
         results = [self.place(block, v, position) for v in equation.outvars]
@@ -317,11 +316,12 @@ class Builder:
 
 
 def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
-    """The operand whose bytes a result of an alias fusion has."""
+    """The operand (or the literal) whose bytes a result of an alias fusion has."""
     sources: dict[Any, Any] = dict(zip(program.invars, equation.invars, strict=True))
     for inner in program.eqns:
+        (atom,) = inner.invars
         for v in inner.outvars:
-            sources[v] = sources[inner.invars[0]]
+            sources[v] = atom if type(atom) is Literal else sources[atom]
     return sources[result]
 
 

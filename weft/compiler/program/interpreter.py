@@ -12,11 +12,11 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.compiler import library
 from weft.compiler.kernel import interpreter as kernel_interpreter
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES, place_of
 from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
 from weft.compiler.target.cpu import tape
-from weft.compiler.target.cpu.assemble import library_address
 
 _ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -114,10 +114,10 @@ class _Runner:
         addresses = [self.address(s) for s in step.slots]
         if step.tiles:
             table = np.array([*addresses, numbers.ctypes.data], np.int64)
-            _TILES(library_address(step.routine))(table.ctypes.data, 0, step.tiles)
+            _TILES(library.address(step.routine))(table.ctypes.data, 0, step.tiles)
             return
         table = np.array([*addresses, 0], np.int64)
-        found = tape.address(step.routine) if step.routine in tape.ROUTINES else library_address(step.routine)
+        found = tape.address(step.routine) if step.routine in tape.ROUTINES else library.address(step.routine)
         status = _ROUTINE(found)(table.ctypes.data, numbers.ctypes.data, self.registers.ctypes.data)
         if status:
             raise RuntimeError(f"{step.routine} ended with status {status}")

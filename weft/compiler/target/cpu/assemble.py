@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.compiler import library
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.assign import place_of
 from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
@@ -82,11 +83,11 @@ class Assembly:
             # The block of numbers is at an address of its own, which a register has from the start.
             register = self.program.registers + len(self.pointers)
             self.pointers.append((register, block))
-            m.parallel(library_address(step.routine), step.tiles, 1, [*places, Place(register)])
+            m.parallel(library.address(step.routine), step.tiles, 1, [*places, Place(register)])
         elif step.routine in tape.ROUTINES:
             m.call(tape.address(step.routine), places, step.numbers)
         else:
-            m.call(library_address(step.routine), places, step.numbers)
+            m.call(library.address(step.routine), places, step.numbers)
 
     def loop(self, step: Loop) -> None:
         m, counter, bound = self.machine, step.counter.number, step.bound.number
@@ -132,10 +133,3 @@ class Assembly:
             self.steps(steps)
             m.jump(end)
         m.here(end)
-
-
-def library_address(routine: str) -> int:
-    """Where a routine of a library is; libraries are loaded when the first program needs them."""
-    from weft.compiler import library
-
-    return library.address(routine)
