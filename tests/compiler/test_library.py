@@ -491,6 +491,7 @@ def test_tiles_of_products(layout: str, rng: np.random.Generator, monkeypatch: p
     equation = equation_of(dot_general, operands, product_params(dimension_numbers))
     monkeypatch.setattr(products, "TILE_SIDE", 32)
     monkeypatch.setattr(products, "TILE_NUMBERS", 1000)
+    monkeypatch.setattr(products, "TILE_OUTPUTS", 16)
     wanted = expected(equation, operands)[0]
     for options in ({}, {"threads": 2}):
         np.testing.assert_array_equal(computed(equation, operands, **options)[0], wanted)

@@ -18,14 +18,14 @@ from weft.ir.primitive import lookup
 SINGLE = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "logistic": 1.5, "tanh": 2.0, "sinh": 1.5, "cosh": 2.0, "log": 1.0,
     "log1p": 1.5, "asinh": 2.0, "acosh": 2.0, "atanh": 2.0, "sin": 1.0, "cos": 1.0, "tan": 1.5, "asin": 1.5,
-    "acos": 1.5, "atan": 2.0, "sqrt": 0.5, "rsqrt": 1.5, "cbrt": 1.0, "erf": 1.5, "erfc": 3.0, "lgamma": 0.51,
+    "acos": 1.5, "atan": 2.0, "sqrt": 0.5, "rsqrt": 1.5, "cbrt": 1.0, "erf": 1.5, "erfc": 1.5, "lgamma": 0.51,
     "digamma": 0.51, "bessel_i0e": 0.51, "bessel_i1e": 0.51,
 }  # fmt: skip
 DOUBLE = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "logistic": 1.5, "tanh": 2.0, "sinh": 1.5, "cosh": 1.5, "log": 1.0,
     "log1p": 1.5, "asinh": 2.0, "acosh": 2.0, "atanh": 2.0, "sin": 1.5, "cos": 1.5, "tan": 1.5, "asin": 1.5,
-    "acos": 1.5, "atan": 2.0, "cbrt": 1.0, "erf": 1.5, "erfc": 3.0, "erf_inv": 3.0, "lgamma": 4.0, "digamma": 4.0,
-    "bessel_i0e": 3.0, "bessel_i1e": 3.0, "pow": 1.0, "atan2": 2.0, "sqrt": 0.5, "rsqrt": 1.5,
+    "acos": 1.5, "atan": 2.0, "cbrt": 1.0, "erf": 1.5, "erfc": 1.5, "erf_inv": 2.0, "lgamma": 4.0, "digamma": 4.0,
+    "bessel_i0e": 2.0, "bessel_i1e": 2.0, "pow": 1.0, "atan2": 2.0, "sqrt": 0.5, "rsqrt": 1.5,
 }  # fmt: skip
 BINARY = {"pow", "atan2"}
 
@@ -69,6 +69,15 @@ def test_float32(name: str, rng: np.random.Generator) -> None:
     apart = units_in_the_last_place(compiled(dtypes.float32)(name, x), reference(name)(x))
     worst = int(np.argmax(apart))
     assert apart[worst] <= SINGLE[name], f"{name}({x[worst]!r}) is {apart[worst]} units off"
+
+
+def test_the_inverse_of_erf_in_float32_is_its_definition(rng: np.random.Generator) -> None:
+    """Random normal numbers are made with it, so that what counts is to be near `eval`, not near the function."""
+    x = np.concatenate([rng.uniform(-1, 1, 100_000), 1 - np.exp(-rng.uniform(1, 17, 20_000))]).astype(np.float32)
+    body = Compiled({"erf_inv": function_map("erf_inv", dtypes.float32)}, WIDE)
+    card: Any = lookup("erf_inv")
+    apart = units_in_the_last_place(body("erf_inv", x), np.asarray(card.eval(x)))
+    assert apart.max() <= 2 and np.mean(apart > 0) < 0.05
 
 
 @pytest.mark.parametrize("name", ["lgamma", "digamma"])

@@ -50,6 +50,8 @@ class Config(threading.local):
     disable_jit: bool
     no_tracing: bool
     num_threads: int
+    compilation_cache: bool
+    compilation_cache_dir: str
     checks: str
     enable_checks: bool
     debug_nans: bool
@@ -212,7 +214,15 @@ _TRUE = frozenset({"1", "true", "yes", "on", "y", "t"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "n", "f"})
 _in_key: list[str] = []
 # Settings besides those in the key that change what a call of a jitted function does.
-_IN_CALLS = ("num_threads", "disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "log_compiles", "enable_checks")
+_IN_CALLS = (
+    "num_threads",
+    "disable_jit",
+    "debug_nans",
+    "debug_infs",
+    "debug_key_reuse",
+    "log_compiles",
+    "enable_checks",
+)
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 _generation = 0
 _lock = threading.Lock()
@@ -304,6 +314,17 @@ def integer(name: str, default: int, doc: str, *, least: int | None = None, in_k
 
     expected = "an integer" if least is None else f"an integer of at least {least}"
     return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
+
+
+def text(name: str, default: str, doc: str, *, in_key: bool) -> State[str]:
+    """Define a setting that is any string."""
+
+    def validate(value: Any) -> str:
+        if isinstance(value, (str, os.PathLike)):
+            return os.fspath(value)
+        raise ValueError
+
+    return _define(State(name, default, doc, validate=validate, expected="a string or a path", in_key=in_key))
 
 
 def value_of_any_kind(name: str, default: Any, doc: str, *, expected: str, in_key: bool) -> State[Any]:
@@ -415,6 +436,19 @@ legacy_prng_key = choice(
 )
 
 # ---------------------------------------------------------------------------------------------- tracing and running
+
+compilation_cache = flag(
+    "compilation_cache",
+    True,
+    "Keep machine code on disk, so that the next process links it instead of compiling.",
+    in_key=False,
+)
+compilation_cache_dir = text(
+    "compilation_cache_dir",
+    "",
+    "The folder for machine code; empty: `weft` in the user's folder for caches.",
+    in_key=False,
+)
 
 default_device = value_of_any_kind(
     "default_device",

@@ -48,8 +48,8 @@ def memory_analysis(program: Program, code_bytes: int) -> MemoryAnalysis:
 
 def cost_analysis(fused: Jaxpr) -> dict[str, float]:
     """Operations and bytes of one run: `flops` counts additions, products and the like, `transcendentals` functions
-    that are computed by polynomials, `bytes accessed` what kernels read and write. A loop of unknown length counts as one
-    turn, a branch as the costlier one."""
+    that are computed by polynomials, `bytes accessed` what kernels read and write. A loop of unknown length counts as
+    one turn, a branch as the costlier one."""
     flops, functions = _operations(fused)
     moved = sum(equation_cost(e).bytes for e in fused.eqns)
     return {"flops": flops, "transcendentals": functions, "bytes accessed": float(moved)}

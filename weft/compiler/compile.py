@@ -1,4 +1,4 @@
-"""The whole way: from a traced program to something that runs. Read `pipeline` for the passes, `program` for the steps."""
+"""The whole way from a traced program to something that runs. Read `pipeline` for passes, `program` for the steps."""
 
 from __future__ import annotations
 

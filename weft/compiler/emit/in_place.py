@@ -17,9 +17,7 @@ def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
     results = program.outvars
     space = space_of(results[0])
     for equation in reversed(program.eqns):
-        if not _stays(equation, space):
-            elsewhere.update(a for a in equation.invars if type(a) is Var)
-        elif any(v in elsewhere for v in equation.outvars):
+        if not _stays(equation, space) or any(v in elsewhere for v in equation.outvars):
             elsewhere.update(a for a in equation.invars if type(a) is Var)
     pairs = []
     for number, v in enumerate(program.invars):

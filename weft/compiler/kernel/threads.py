@@ -1,6 +1,6 @@
 """Cutting of long loops for threads: one loop over lanes that is all of a kernel becomes blocks of it.
 
-for lanes k in n: y[k] = x[k]     ->     for threads b in n / block: for lanes k in block: y[block b + k] = x[block b + k]
+for lanes k in n: y[k] = x[k]    ->    for threads b in n / B: for lanes k in B: y[B b + k] = x[B b + k]
 """
 
 from __future__ import annotations

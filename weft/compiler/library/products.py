@@ -30,8 +30,9 @@ TILE_SIDE = 512
 MOST_SPLIT, TILE_WORK = 16, 1 << 28
 # But a tile is not made smaller than this.
 LEAST_SIDE = 128
-# A tile of a product with a vector reads so many numbers of the matrix.
-TILE_NUMBERS = 1 << 18
+# A tile of a product with a vector reads so many numbers of the matrix; and it has so many outputs, if the numbers for
+# one are not side by side, but those for several are.
+TILE_NUMBERS, TILE_OUTPUTS = 1 << 18, 1024
 
 Axes = tuple[int, ...]
 
@@ -261,7 +262,8 @@ def _vector(product: Product) -> tuple[str, list[int], int]:
     else:
         outputs, matrix, step, vector_stride, out_stride = columns, "rhs", columns.rhs, summed.lhs, columns.out
     turned, stride = _reading(outputs, summed, matrix)
-    tile = min(outputs.size, max(16, -(-TILE_NUMBERS // max(summed.size, 1) // 16) * 16))
+    least = TILE_OUTPUTS if turned else 16
+    tile = min(outputs.size, max(least, -(-TILE_NUMBERS // max(summed.size, 1) // 16) * 16))
     tiles = -(-outputs.size // tile)
     values: dict[str, Any] = {
         "outputs": outputs.size,

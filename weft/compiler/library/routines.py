@@ -8,7 +8,7 @@ from weft.base.errors import InternalError
 from weft.compiler.library import blas, capsules, factors, guard, moves, singular, solves, spectra
 from weft.compiler.library.writer import FAMILIES, NUMBERS, TILES, write_family
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu import cache, link
 from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
@@ -53,7 +53,8 @@ def address(routine: str) -> int:
     with _lock:
         library = _libraries.get(routine)
         if library is None:
-            made = link.make_object(text(routine), tier=Tier.LIGHT if moves.is_move(routine) else Tier.QUICK)
+            tier = Tier.LIGHT if moves.is_move(routine) else Tier.QUICK
+            made = cache.kept(f"routine {routine}", lambda: text(routine), host(), tier)
             link.provide({name: _imported(name) for name in made.imports})
             library = link.load(made)
             _libraries.update(dict.fromkeys(made.exports, library))

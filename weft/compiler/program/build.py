@@ -17,6 +17,7 @@ from weft.base.errors import InternalError
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.emit.key import fusion_key
+from weft.compiler.fuse.classify import HERO, classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
 from weft.compiler.library import plan
@@ -24,13 +25,14 @@ from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step
 from weft.ir.interpreter import storage_of
-from weft.ir.jaxpr import Equation, Jaxpr, Literal
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.types import TapeType
 from weft.ops.callback import Callback
 from weft.ops.cond import cond
 from weft.ops.remat import optimization_barrier
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
+from weft.ops.shape import transpose
 from weft.ops.tape import TapePrimitive
 from weft.ops.while_loop import while_
 
@@ -229,9 +231,7 @@ class Builder:
         scratch = [self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch]
         literals = [self.constant(a) for a in literal_arrays(program)]
         operands = [*arguments, *results, *scratch, *literals]
-        for launch in emission.launches:
-            grain = grain_of(launch.kernel)
-            self.steps.append(Launch(launch.kernel, tuple(operands[n] for n in launch.operands), grain, label=kind))
+        self.launch(emission, operands, kind)
 
     def result_of_fusion(
         self,
@@ -277,6 +277,9 @@ class Builder:
         """A call of a library."""
         call = plan(equation)
         operands = [self.atom(block, a) for a in equation.invars]
+        for number, permutation in enumerate(call.permutations):
+            if permutation is not None:
+                operands[number] = self.transposed(equation.invars[number].aval, permutation, operands[number])
         results = [self.place(block, v, position) for v in equation.outvars]
         scratch = [self.temporary(size) for size in call.scratch]
         slots = (*operands, *results, *scratch)
@@ -286,6 +289,31 @@ class Builder:
         self.steps.append(
             Call(call.routine, slots, (*results, *scratch), call.numbers, call.tiles, label=equation.primitive.name)
         )
+
+    def transposed(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:
+        """An operand with its dimensions in another order, in memory of its own."""
+        before = Var(aval)
+        after = Var(transpose.type(aval, permutation=permutation))
+        equation = Equation([before], [after], transpose, {"permutation": permutation})
+        hero = classify(equation).role == HERO
+        emission = emission_of(
+            "transpose" if hero else "loop",
+            Jaxpr((), [before], [after], [equation]),
+            0 if hero else None,
+            self.vector_bytes,
+        )
+        made = self.temporary(source.size)
+        self.launch(
+            emission,
+            [source, made, *(self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch)],
+            "transpose",
+        )
+        return made
+
+    def launch(self, emission: Emission, operands: Sequence[Slot], label: str) -> None:
+        for launch in emission.launches:
+            slots = tuple(operands[n] for n in launch.operands)
+            self.steps.append(Launch(launch.kernel, slots, grain_of(launch.kernel), label=label))
 
     def callback(self, block: Block, position: int, equation: Equation) -> None:
         """A call of the user's Python function, which gets arrays of its own."""

@@ -60,6 +60,7 @@ class Assembly:
             case Fill(target):
                 m.fill(self.place(target), target.size)
             case Point(target, base, counter, stride):
+                assert target.register is not None
                 m.point(target.register.number, self.place(base), counter.number, stride)
             case Count(target, counter):
                 m.write(self.place(target), counter.number, 4)

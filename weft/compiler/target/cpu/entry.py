@@ -9,8 +9,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from weft.compiler.target.cpu import link, machine
+from weft.compiler.target.cpu import cache, link, machine
 from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.llvm import Module, Parameter, constant, i64, ptr
 
 
@@ -32,7 +33,8 @@ def text(triple: str) -> str:
 def function() -> Callable[[int, bytes, int, int], int]:
     """`weft_enter` of this process. Other Python threads run while it does."""
     address = machine.library().addresses["weft_machine"]
-    made = link.compiled(text(host().triple), host(), symbols={"weft_machine": address})
+    kept = cache.kept("entry", lambda: text(host().triple), host(), Tier.LIGHT)
+    made = link.load(kept, {"weft_machine": address})
     enter: Any = made.function(
         "weft_enter", ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
     )

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu import cache, link
 from weft.compiler.target.cpu.features import Features
-from weft.compiler.target.cpu.link import Library, Tier
+from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.cpu.lower import lower_into
 
 
@@ -49,11 +49,22 @@ def compiled(kernels: Iterable[Kernel], features: Features, tier: Tier = Tier.LI
     names = {kernel: name_of(kernel) for kernel in kernels}
     with _lock:
         missing = {name: kernel for kernel, name in names.items() if _best(features, tier, name) is None}
+        for made, stored in cache.load_kernels(list(missing), features, tier):
+            _keep(made, stored, features, tier)
+            for name in stored:
+                del missing[name]
         if missing:
-            library = link.compiled(module_text(missing.items(), features), features, tier)
-            for name in missing:
-                _compiled[features, tier, name] = CompiledKernel(name, library.addresses[name], library)
+            made = link.make_object(module_text(missing.items(), features), features, tier)
+            _keep(made, missing, features, tier)
+            cache.store_kernels(made, features, tier)
         return {kernel: found for kernel, name in names.items() if (found := _best(features, tier, name)) is not None}
+
+
+def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> None:
+    """Put an object into memory, for the kernels that are wanted of it."""
+    library = link.load(made)
+    for name in names:
+        _compiled[features, tier, name] = CompiledKernel(name, library.addresses[name], library)
 
 
 def _best(features: Features, least: Tier, name: str) -> CompiledKernel | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.compiler.target.cpu import float_mode, link, pool
+from weft.compiler.target.cpu import cache, float_mode, link, pool
 from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i64, integer, ptr, void
@@ -410,7 +410,7 @@ class _Text:
 def machine_object(features: Features | None = None) -> Object:
     """The machine as machine code. More passes than these gain nothing here, and cost more than twice the time."""
     features = features or host()
-    return link.make_object(machine_text(features), features, Tier.LIGHT)
+    return cache.kept("machine", lambda: machine_text(features), features, Tier.LIGHT)
 
 
 @functools.cache

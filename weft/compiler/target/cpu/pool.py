@@ -27,7 +27,7 @@ from enum import Enum
 from typing import Any
 
 from weft.base.settings import config
-from weft.compiler.target.cpu import float_mode, link
+from weft.compiler.target.cpu import cache, float_mode, link
 from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.llvm import (
@@ -86,7 +86,8 @@ def pool_text(features: Features, how: Waiting | None = None) -> str:
 def pool_object(features: Features | None = None, how: Waiting | None = None) -> Object:
     """The pool as machine code. More passes than these gain nothing here, and cost more than twice the time."""
     features = features or host()
-    return link.make_object(pool_text(features, how), features, Tier.LIGHT)
+    how = waiting(features.triple) if how is None else how
+    return cache.kept(f"pool {how.name}", lambda: pool_text(features, how), features, Tier.LIGHT)
 
 
 class _Text:

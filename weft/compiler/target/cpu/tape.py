@@ -13,8 +13,9 @@ import functools
 from typing import Any
 
 from weft.compiler.program.assign import TAPES
-from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu import cache, link
 from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, ptr, void
 
 ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
@@ -164,7 +165,7 @@ def _free(module: Module) -> None:
 @functools.cache
 def library() -> Any:
     """The routines in memory, compiled when the first program with a tape is."""
-    return link.compiled(text(host().triple), host())
+    return link.load(cache.kept("tape", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 def address(routine: str) -> int:

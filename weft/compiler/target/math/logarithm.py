@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from weft.compiler.target.llvm import double, float_, i32
 from weft.compiler.target.math.exponential import LN2
 from weft.compiler.target.math.term import (
     MANTISSA,
@@ -42,14 +41,18 @@ class Split(NamedTuple):
     f: Term
 
 
+def _whole_exponent(x: Term) -> Term:
+    """k of a positive normal number, as an i32."""
+    above = x.raw() - SQRT_HALF_BITS[x.bits]
+    if x.bits == 32:
+        return above >> MANTISSA[32]
+    # Only the upper half has the exponent; there are conversions of 32-bit integers everywhere.
+    return above.lshr(32).narrow(32) >> (MANTISSA[64] - 32)
+
+
 def exponent_of(x: Term) -> Term:
     """k of a positive normal number, as a float."""
-    bits = x.bits
-    above = x.raw() - SQRT_HALF_BITS[bits]
-    if bits == 32:
-        return (above >> MANTISSA[32]).to_float(float_)
-    # Only the upper half has the exponent; there are conversions of 32-bit integers everywhere.
-    return (above.lshr(32).narrow(32) >> (MANTISSA[64] - 32)).to_float(double)
+    return _whole_exponent(x).to_float(x.type.element)
 
 
 def split(x: Term) -> Split:
@@ -58,13 +61,10 @@ def split(x: Term) -> Split:
     tiny = x < SMALLEST_NORMAL[bits]
     lift = MANTISSA[bits] + 1
     normal = tiny.select(x * 2.0**lift, x)
-    k = exponent_of(normal)
-    mantissa = (normal.raw() - (k.to_integer(i32) if bits == 32 else _long(k)) * (1 << MANTISSA[bits])).cooked()
-    return Split(tiny.select(k - float(lift), k), mantissa - 1)
-
-
-def _long(k: Term) -> Term:
-    return k.to_integer(i32).wide(64)
+    whole = _whole_exponent(normal)
+    k = whole.to_float(x.type.element)
+    moved = (whole if bits == 32 else whole.wide(64)) << MANTISSA[bits]
+    return Split(tiny.select(k - float(lift), k), (normal.raw() - moved).cooked() - 1)
 
 
 def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:

@@ -36,21 +36,7 @@ EXP2_SHORT = (
     1.0, 0.6931471805599453, 0.24022650922288757, 0.055504108839096185, 0.009618056678524637, 0.001333350238616277,
     0.0001546144469856913, 1.5297323760701075e-05,
 )  # fmt: skip
-# The same in float32: log2(1 + g) = g*(A + g*(B + g*P(g))) for g up to 0.16, with A and B in two parts, and
-# 2**r = 1 + r*P(r). A number is brought so near to 1 by a factor, whose logarithm is in two parts too.
-LOG2_FIRST = (1.4426950216293335, 1.925963033500011e-08)
-LOG2_SECOND = (-0.7213475108146667, -9.629815167500055e-09)
-LOG2_SINGLE = (
-    0.480898380279541, -0.3606726825237274, 0.2885057032108307, -0.24070008099079132, 0.21066458523273468,
-    -0.17078877985477448,
-)  # fmt: skip
-EXP2_SINGLE = (
-    0.6931471824645996, 0.24022650718688965, 0.05550410971045494, 0.009618056938052177, 0.0013333501992747188,
-    0.00015461444854736328,
-)  # fmt: skip
-ABOVE, BELOW = 0.16, -0.125
-ABOVE_FACTOR, ABOVE_LOG2 = 0.75, (0.4150390625, -1.5632211898264359e-06)
-BELOW_FACTOR, BELOW_LOG2 = 1.25, (-0.3218994140625, -2.8680824470939115e-05)
+INFINITY_BITS = {32: 0x7F800000, 64: 0x7FF0000000000000}
 THIRD = (1 / 3, 1.850371707708594e-17)
 
 
@@ -99,39 +85,9 @@ def _short_power(x: Term, y: Term) -> Term:
     return (fraction * (shifted.raw() << MANTISSA[64]).cooked()).short()
 
 
-def _single_power(x: Term, y: Term) -> Term:
-    """x**y of a positive float32 in pairs of them, which takes half as long as in float64."""
-    k, f = split(x)
-    above, below = f > ABOVE, f < BELOW
-    factor = above.select(f.of(ABOVE_FACTOR), below.select(f.of(BELOW_FACTOR), 1.0))
-    whole = k + above.select(f.of(ABOVE_LOG2[0]), below.select(f.of(BELOW_LOG2[0]), 0.0))
-    rest = above.select(f.of(ABOVE_LOG2[1]), below.select(f.of(BELOW_LOG2[1]), 0.0))
-    # Exact, since the product differs from 1 by little: (1 + f)*factor - 1.
-    g = f.fma(factor, factor - 1)
-    square, square_low = two_product(g, g)
-    third = polynomial(g, LOG2_SINGLE)
-    inner, inner_low = two_product(square, third)
-    second, second_low = two_product(g, LOG2_SECOND[0])
-    total, lost = quick_two_sum(g.of(LOG2_FIRST[0]), second)
-    low = (lost + LOG2_FIRST[1]) + (second_low + square_low.fma(third, inner_low)) + inner
-    product, product_low = two_product(g, total)
-    product_low = g.fma(low, product_low)
-    high, lost = quick_two_sum(whole, product)
-    high, lost = quick_two_sum(high, product_low + (lost + rest))
-    power, power_low = two_product(y, high)
-    power_low = y.fma(lost, power_low)
-    limited = power.at_most(300.0).at_least(-300.0)
-    power_low = power.equals(limited).select(power_low, 0.0)
-    n = (limited + SHIFTER[32]) - SHIFTER[32]
-    r = limited - n
-    less_one = r * polynomial(r, EXP2_SINGLE)
-    more = power_low * LN2[32][0]
-    return scaled(1 + less_one.fma(more, less_one + more), n)
-
-
 def pow(x: Term, y: Term) -> Term:
     """x**y, as C's pow has it for zeros, infinities and negative numbers."""
-    return _special_powers(x, y, _single_power if x.bits == 32 else _long_power)
+    return _special_powers(x, y, _short_power if x.bits == 32 else _long_power)
 
 
 def pow_of_short(x: Term, y: Term) -> Term:
@@ -146,21 +102,20 @@ def _long_power(x: Term, y: Term) -> Term:
 
 
 def _special_powers(x: Term, y: Term, power: Callable[[Term, Term], Term]) -> Term:
-    """`power` has only positive bases and exponents that are not too large; a branch for all lanes sees to the rest."""
+    """`power` is for positive bases; a branch for all lanes sees to what is else special."""
     f = x.function
-    size = abs(x)
-    usual = (size > 0.0) & (size < math.inf)
-    # An exponent this large overflows, or the logarithm is 0; an infinite one would make nan of it.
-    limited = y.at_most(2.0**80).at_least(-(2.0**80))
-    made = power(usual.select(size, 1.0), limited)
-    plain = (x > 0.0) & (x < math.inf) & (abs(y) < 2.0**80)
+    made = power(abs(x), y)
+    # Bits between those of 0 and of infinity are a positive number.
+    plain = (x.raw() - 1).below(INFINITY_BITS[x.bits] - 1) & (abs(y) < 2.0**80)
     with f.when((~plain).any(), made.value, unlikely=True) as region:
-        region.give(_exceptions(x, y, size, usual, made).value)
+        region.give(_exceptions(x, y, made).value)
     return Term(f, region.results[0])
 
 
-def _exceptions(x: Term, y: Term, size: Term, usual: Term, made: Term) -> Term:
+def _exceptions(x: Term, y: Term, made: Term) -> Term:
     """What C says of bases that are negative, 0 or infinite, of infinite exponents, and of nan."""
+    size = abs(x)
+    usual = (size > 0.0) & (size < math.inf)
     # 0 and inf: to a negative power they change places.
     to_zero = size.equals(0.0) ^ (y < 0)
     made = usual.select(made, to_zero.select(size.of(0), math.inf))

@@ -1,0 +1,224 @@
+"""Machine code on disk: what was compiled once is linked, not compiled, by the next process.
+
+A file holds one object under the digest of what it was made from: the text, the machine, the tier, LLVM's version and
+the state of the compiler that made it. It begins with a line of its own and a checksum; a file that is cut short,
+changed, or from elsewhere is passed over and compiled anew. Files are written beside their place and moved there, so
+that processes which share the folder never see half of one. The least recently used go when the folder grows too large.
+
+Kernels that were compiled together are one object; a note for each of them says which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import weft.compiler
+from weft.base.settings import config
+from weft.compiler.target.cpu import link, native
+from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.cpu.link import Object, Tier
+
+MAGIC = b"weft object 1\n"
+NOTE_MAGIC = b"weft note 1\n"
+MOST_BYTES = 1 << 29
+# The folder is measured after so many new files.
+MEASURE_AFTER = 64
+_written = 0
+_lock = threading.Lock()
+
+
+def folder() -> pathlib.Path | None:
+    """Where objects are kept, or None where there is no such place or none is wanted."""
+    if not config.compilation_cache:
+        return None
+    return _prepared(config.compilation_cache_dir or default_folder())
+
+
+def default_folder() -> str:
+    """The user's folder for caches, as the system has it."""
+    if sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    elif sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "weft")
+
+
+@functools.cache
+def _prepared(name: str) -> pathlib.Path | None:
+    """The folder, made if it is not there. One that others can write to is not used: code from it is executed."""
+    path = pathlib.Path(name)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except OSError:
+        return None
+    if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        return None
+    return path
+
+
+@functools.cache
+def state_of_compiler() -> str:
+    """A digest that changes with everything between a kernel's text and its code: Weft's files and LLVM's version."""
+    root = pathlib.Path(weft.compiler.__file__).parent
+    made = hashlib.blake2b(digest_size=16)
+    for part in ("target", "kernel", "library"):
+        for path in sorted((root / part).rglob("*.py")):
+            found = path.stat()
+            made.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    made.update(repr(native.binding().llvm_version_info).encode())
+    return made.hexdigest()
+
+
+def key_of(text: str, features: Features, tier: Tier) -> str:
+    """The name of what a text becomes."""
+    parts = (text, features.triple, features.cpu, features.flags, str(features.vector_bits), tier.name)
+    made = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
+    for part in parts:
+        made.update(f"{len(part)} ".encode() + part.encode())
+    return made.hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------------- objects
+
+
+def load(key: str) -> Object | None:
+    """The object kept under a name, if it is there and whole."""
+    content = _read(key + ".o", MAGIC)
+    if content is None:
+        return None
+    head, _, code = content.partition(b"\n")
+    try:
+        exports, imports = json.loads(head)
+    except ValueError:
+        return None
+    return Object(code, tuple(exports), tuple(imports))
+
+
+def store(key: str, made: Object) -> None:
+    """Keep an object."""
+    head = json.dumps([made.exports, made.imports]).encode()
+    _write(key + ".o", MAGIC, head + b"\n" + made.code)
+
+
+def kept(name: str, text: Callable[[], str], features: Features, tier: Tier) -> Object:
+    """What a text of the compiler's own becomes, made if it is not kept yet. The name stands for the text: what changes
+    the text changes the state of the compiler."""
+    if folder() is None:
+        return link.make_object(text(), features, tier)
+    key = key_of(name, features, tier)
+    found = load(key)
+    if found is None:
+        found = link.make_object(text(), features, tier)
+        store(key, found)
+    return found
+
+
+def load_kernels(names: Iterable[str], features: Features, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
+    """The objects that have some of the kernels, each with the names it has of them."""
+    if folder() is None:
+        return
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        note = _read(key_of(name, features, tier) + ".k", NOTE_MAGIC)
+        if note is not None:
+            groups.setdefault(note.decode("ascii", "replace"), []).append(name)
+    for key, found in groups.items():
+        made = load(key)
+        if made is not None and set(found) <= set(made.exports):
+            yield made, found
+
+
+def store_kernels(made: Object, features: Features, tier: Tier) -> None:
+    """Keep an object with kernels, and a note for each of them."""
+    if folder() is None:
+        return
+    key = key_of(" ".join(made.exports), features, tier)
+    store(key, made)
+    for name in made.exports:
+        _write(key_of(name, features, tier) + ".k", NOTE_MAGIC, key.encode())
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def _read(name: str, magic: bytes) -> bytes | None:
+    """What a file says after its first line and its checksum, if these are right."""
+    place = folder()
+    if place is None:
+        return None
+    try:
+        content = (place / name).read_bytes()
+    except OSError:
+        return None
+    start = len(magic) + 32
+    if not content.startswith(magic) or _checksum(name, content[start:]) != content[len(magic) : start]:
+        with contextlib.suppress(OSError):
+            (place / name).unlink()
+        return None
+    # The time of the last use decides what goes first.
+    with contextlib.suppress(OSError):
+        os.utime(place / name)
+    return content[start:]
+
+
+def _checksum(name: str, content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=32, key=name.encode()[:64]).digest()
+
+
+def _write(name: str, magic: bytes, content: bytes) -> None:
+    """Write a file whole or not at all. A folder that cannot be written is no error: the next process compiles."""
+    global _written
+    place = folder()
+    if place is None:
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(dir=place, prefix="new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(magic + _checksum(name, content) + content)
+            os.replace(temporary, place / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError:
+        return
+    with _lock:
+        _written += 1
+        measure = _written % MEASURE_AFTER == 0
+    if measure:
+        prune(place, MOST_BYTES)
+
+
+def prune(place: pathlib.Path, most: int) -> None:
+    """Take away the files that were not used for longest, until the others are at most so many bytes; and what
+    processes that were killed left behind."""
+    found: list[tuple[float, int, os.DirEntry[str]]] = []
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                state = entry.stat()
+                if entry.name.startswith("new-") and state.st_mtime > time.time() - 3600:
+                    continue  # somebody may be writing it
+                found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, state.st_size, entry))
+    total = sum(size for _, size, _ in found)
+    for moment, size, entry in sorted(found, key=lambda item: item[0]):
+        if total <= most and moment:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(entry.path)
+        total -= size
