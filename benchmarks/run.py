@@ -6,6 +6,8 @@ python benchmarks/run.py [--json FILE] [--quick]
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -16,6 +18,7 @@ import time
 from typing import Any
 
 import numpy as np
+from lines import GROUPS
 from measure import Line, Result, compare, table
 
 import weft
@@ -136,11 +139,18 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--json", help="write the numbers to this file")
     ask.add_argument("--quick", action="store_true", help="few repeats")
+    ask.add_argument("--only", nargs="*", help=f"groups of compiled code: {', '.join(GROUPS)}; nothing else is timed")
     given = ask.parse_args()
-    lines = [*tracing_lines(), *calling_lines()]
-    if given.quick:
-        lines = [Line(x.name, x.ours, x.theirs, x.at_most, 3) for x in lines]
-    results = [import_result(2 if given.quick else 5), *(compare(line) for line in lines)]
+    results: list[Result] = []
+    if given.only is None:
+        results.append(import_result(2 if given.quick else 5))
+    lines = [] if given.only is not None else [*tracing_lines(), *calling_lines()]
+    # Lines of compiled code are made one after the other, so that memory of one is free for the next.
+    compiled = itertools.chain.from_iterable(make() for name, make in GROUPS.items() if name in (given.only or GROUPS))
+    for line in itertools.chain(lines, compiled):
+        results.append(compare(dataclasses.replace(line, repeats=3) if given.quick else line))
+        print(table(results[-1:], "JAX").splitlines()[-1], flush=True)
+    print()
     print(
         f"Weft {weft.__version__} beside JAX {jax.__version__}, "
         f"Python {platform.python_version()}, {platform.machine()}\n"

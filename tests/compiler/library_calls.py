@@ -81,7 +81,7 @@ def computed(equation: Equation, operands: Sequence[np.ndarray], **options: Any)
     """The results of an equation by its library call."""
     call = plan(equation)
     moved = [
-        x if not call.permutations or call.permutations[n] is None else x.transpose(call.permutations[n])  # type: ignore[arg-type]
+        x if not call.permutations or call.permutations[n] is None else x.transpose(call.permutations[n])
         for n, x in enumerate(operands)
     ]
     given = []

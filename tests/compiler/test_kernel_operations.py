@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
+import weft
 from tests.compiler import kernels
+from tests.compiler.emitting import check, close
 from tests.compiler.running import MACHINES, assert_compiles
 from weft.base.errors import InternalError
+from weft.base.settings import threefry_partitionable
+from weft.compiler import pipeline
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Kernel, Kind, Value
 from weft.compiler.kernel.operations import fma
@@ -164,3 +169,21 @@ def test_a_word_made_in_a_branch_is_not_known_after_it(rng: np.random.Generator)
         k.store(y, i + 4, k.scalars.threefry2x32(*words, part=1))
     given = rng.integers(0, 1 << 32, 8, dtype=np.uint32)
     assert_compiles(k.finish(), [given, np.zeros(8, np.uint32)], host())
+
+
+@pytest.mark.parametrize("partitionable", [True, False])
+def test_random_numbers_are_few_equations(partitionable: bool) -> None:
+    """A draw is the cipher of counts and what is made of it; kernels of it give the bits that `eval` gives."""
+    seed = np.int32(7)
+    with threefry_partitionable(partitionable):
+
+        def draw(seed: Any) -> Any:
+            key = weft.random.key(seed)
+            more = weft.random.split(key, 3)
+            return weft.random.bits(key, (5, 21)), weft.random.key_data(more), weft.random.uniform(more[1], (40,))
+
+        program = pipeline.run(weft.make_jaxpr(draw)(seed), check=True)
+        counted = Counter(e.primitive.name for e in program.eqns)
+        assert counted["threefry2x32"] == 3 and len(program.eqns) < 60
+        assert check(draw, seed)
+        assert check(lambda s: weft.random.normal(weft.random.key(s), (1000,)), seed, compare=close(1e-6))

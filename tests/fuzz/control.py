@@ -31,12 +31,12 @@ def scan(draw: Draw) -> None:
     length = draw.one_of((0, 1, 2, 3, 3, 5, 8))
     rows = [draw.like((length, *draw.shape(draw.below(3))), draw.dtype(), SMALL) for _ in range(draw.below(3))]
     rows = [r for r in rows if r.size <= draw.most]
-    steps, results, closed = draw.between(1, 5), draw.below(3), draw.flag()
+    steps, results, closed, seed = draw.between(1, 5), draw.below(3), draw.flag(), draw.seed()
     reverse, unroll = draw.flag(0.3), draw.one_of((1, 1, 1, 2))
 
     def body(carry: Any, row: Any) -> Any:
         given = [Value(a, SMALL) for a in (*carry, *row)]
-        inner = draw.inside(given, closed)
+        inner = draw.inside(given, closed, seed)
         inner.steps(steps)
         made = next_carry(inner, start)
         out = [inner.pick("fiub") for _ in range(results)]
@@ -60,10 +60,10 @@ def repeated(draw: Draw) -> None:
     if not fixed:
         number = draw.like((), np.int32, 4)
         count = number.array
-    steps, closed = draw.between(1, 4), draw.flag()
+    steps, closed, seed = draw.between(1, 4), draw.flag(), draw.seed()
 
     def body(turn: Any, carry: Any) -> Any:
-        inner = draw.inside([Value(turn, 8.0), *(Value(a, SMALL) for a in carry)], closed)
+        inner = draw.inside([Value(turn, 8.0), *(Value(a, SMALL) for a in carry)], closed, seed)
         inner.steps(steps)
         return next_carry(inner, start)
 
@@ -74,7 +74,7 @@ def repeated(draw: Draw) -> None:
 def while_loop(draw: Draw) -> None:
     start = carried(draw)
     limit = draw.like((), np.int32, 6)
-    steps, closed = draw.between(1, 4), draw.flag()
+    steps, closed, seed = draw.between(1, 4), draw.flag(), draw.seed()
     watched = [n for n, v in enumerate(start) if not v.shape and v.kind in "fi"]
 
     def goes_on(state: Any) -> Any:
@@ -86,7 +86,7 @@ def while_loop(draw: Draw) -> None:
 
     def body(state: Any) -> Any:
         turn, carry = state
-        inner = draw.inside([Value(turn, 8.0), *(Value(a, SMALL) for a in carry)], closed)
+        inner = draw.inside([Value(turn, 8.0), *(Value(a, SMALL) for a in carry)], closed, seed)
         inner.steps(steps)
         return turn + 1, next_carry(inner, start)
 
@@ -101,16 +101,19 @@ def branch(draw: Draw) -> None:
     results = [(v.shape, v.dtype) for v in (*given[:1], *(draw.pick("fiub") for _ in range(draw.below(2))))]
     steps, closed = draw.between(1, 4), draw.flag()
 
-    def one(*arrays: Any) -> Any:
-        inner = draw.inside([Value(a, SMALL) for a in arrays], closed)
-        inner.steps(draw.below(steps + 1))
-        return tuple(inner.like(shape, dtype, SMALL).array for shape, dtype in results)
+    def one(seed: int) -> Callable[..., Any]:
+        def function(*arrays: Any) -> Any:
+            inner = draw.inside([Value(a, SMALL) for a in arrays], closed, seed)
+            inner.steps(inner.below(steps + 1))
+            return tuple(inner.like(shape, dtype, SMALL).array for shape, dtype in results)
+
+        return function
 
     operands = [v.array for v in given]
     if draw.flag():
-        made = lax.cond(draw.like((), np.bool_).array, one, one, *operands)
+        made = lax.cond(draw.like((), np.bool_).array, one(draw.seed()), one(draw.seed()), *operands)
     else:
-        made = lax.switch(draw.index().array, [one] * draw.between(1, 4), *operands)
+        made = lax.switch(draw.index().array, [one(draw.seed()) for _ in range(draw.between(1, 4))], *operands)
     for array in made:
         draw.keep(array, SMALL)
 
@@ -118,7 +121,7 @@ def branch(draw: Draw) -> None:
 def call(draw: Draw) -> None:
     """A call of a function that is jitted, computed again for its derivative, or mapped over the first axis."""
     given = carried(draw)
-    steps, count = draw.between(1, 4), draw.between(1, 2)
+    steps, count, seed = draw.between(1, 4), draw.between(1, 2), draw.seed()
     name = draw.one_of(("jit", "checkpoint", "vmap", "barrier"))
     if name == "barrier":
         for array, value in zip(lax.optimization_barrier(tuple(v.array for v in given)), given, strict=True):
@@ -127,7 +130,7 @@ def call(draw: Draw) -> None:
     bounds: list[float] = []
 
     def body(*arrays: Any) -> Any:
-        inner = draw.inside([Value(a, SMALL) for a in arrays], False)
+        inner = draw.inside([Value(a, SMALL) for a in arrays], False, seed)
         inner.steps(steps)
         out = [inner.pick("fiub") for _ in range(count)]
         bounds[:] = [v.bound for v in out]

@@ -62,6 +62,7 @@ class Value:
 
 def most_of(dtype: Any) -> float:
     """Up to where numbers of a dtype are kept."""
+    dtype = np.dtype(dtype)
     if dtypes.kind(dtype) in "iu":
         return float(dtypes.iinfo(dtype).max)
     if dtypes.kind(dtype) == "b":
@@ -207,13 +208,14 @@ class Draw:
 
     def index(self, dtype: Any = np.int32) -> Value:
         """A scalar integer, of any kind; also one that is out of bounds."""
-        if dtypes.kind(np.dtype(dtype)) == "u":
-            return self.like((), dtype, 9)
         return self.like((), dtype, 9)
 
-    def inside(self, values: Sequence[Value], closed_over: bool) -> Draw:
-        """Where the body of a loop or branch draws from."""
-        inner = type(self)(self.rng, self.sizes, self.wide, self.most, self.depth + 1)
+    def seed(self) -> int:
+        return self.below(1 << 30)
+
+    def inside(self, values: Sequence[Value], closed_over: bool, seed: int) -> Draw:
+        """Where the body of a loop or branch draws from: the same each time that it is traced."""
+        inner = type(self)(np.random.default_rng(seed), self.sizes, self.wide, self.most, self.depth + 1)
         inner.values = [*(self.values[-3:] if closed_over else ()), *values]
         return inner
 
@@ -277,7 +279,7 @@ def generate(seed: int, most: int | None = None) -> Program:
     types = [(draw.shape(), np.float32 if n == 0 else draw.dtype()) for n in range(count)]
     donated = tuple(draw.flag(0.3) for _ in types)
     name = draw.one_of(TRANSFORMATIONS)
-    body_seed, results = draw.below(1 << 30), draw.between(1, 4)
+    body_seed, results = draw.seed(), draw.between(1, 4)
 
     def function(*arguments: Any) -> tuple[Any, ...]:
         inner = Draw(np.random.default_rng(body_seed), sizes, wide, elements)

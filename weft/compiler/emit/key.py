@@ -16,7 +16,7 @@ def fusion_key(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int) -
     literals: dict[int, int] = {}
     parts: list[Any] = [kind, hero, vector_bytes, tuple(v.aval for v in program.invars)]
     for equation in program.eqns:
-        operands = []
+        operands: list[Any] = []
         for atom in equation.invars:
             if type(atom) is not Literal:
                 operands.append(numbers[atom])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import importlib.machinery
 import importlib.util
 import pathlib
@@ -35,13 +34,14 @@ THREAD_CONTROLS = (
 @functools.cache
 def _module(name: str) -> ModuleType:
     """A module of compiled code in `scipy.linalg`."""
-    whole = f"scipy.linalg.{name}"
     if "scipy.linalg" not in sys.modules:
         try:
-            return _without_its_package(whole)
+            return _without_its_package(f"scipy.linalg.{name}")
         except ImportError:
             pass
-    return importlib.import_module(whole)
+    from scipy.linalg import cython_blas, cython_lapack
+
+    return cython_blas if name == "cython_blas" else cython_lapack
 
 
 def _without_its_package(whole: str) -> ModuleType:

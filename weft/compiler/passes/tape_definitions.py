@@ -79,7 +79,7 @@ def broadcast(tape: Any, *, size: Any, dim: int) -> Any:
         return broadcast_in_dim(entry, shape=shape, broadcast_dimensions=kept)
 
     aval: Any = type_of(tape)
-    return entrywise(tape_broadcast.type(aval, size=size, dim=dim), [tape], [], repeated)
+    return entrywise(lookup("tape_broadcast").type(aval, size=size, dim=dim), [tape], [], repeated)
 
 
 def summed(tape: Any, *, dim: int) -> Any:
@@ -89,7 +89,7 @@ def summed(tape: Any, *, dim: int) -> Any:
         return tape_sum(entry, dim=dim) if isinstance(type_of(entry), TapeType) else reduce_sum(entry, axes=(dim,))
 
     aval: Any = type_of(tape)
-    return entrywise(tape_sum.type(aval, dim=dim), [tape], [], total)
+    return entrywise(lookup("tape_sum").type(aval, dim=dim), [tape], [], total)
 
 
 TAPE_DEFINITIONS: dict[str, Callable[..., Any]] = {

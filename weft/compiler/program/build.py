@@ -26,13 +26,13 @@ from weft.compiler.program.block import Block
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import lookup
 from weft.ir.types import TapeType
 from weft.ops.callback import Callback
 from weft.ops.cond import cond
 from weft.ops.remat import optimization_barrier
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
-from weft.ops.shape import transpose
 from weft.ops.tape import TapePrimitive
 from weft.ops.while_loop import while_
 
@@ -293,8 +293,9 @@ class Builder:
     def transposed(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:
         """An operand with its dimensions in another order, in memory of its own."""
         before = Var(aval)
-        after = Var(transpose.type(aval, permutation=permutation))
-        equation = Equation([before], [after], transpose, {"permutation": permutation})
+        card = lookup("transpose")
+        after = Var(card.type(aval, permutation=permutation))
+        equation = Equation([before], [after], card, {"permutation": permutation})
         hero = classify(equation).role == HERO
         emission = emission_of(
             "transpose" if hero else "loop",

@@ -1,0 +1,123 @@
+"""What every optimizer is made of: a pair of pure functions `init` and `update`, and how they are told apart.
+
+`init(params)` gives the state; `update(updates, state, params)` turns gradients into updates and gives the new state.
+A transformation that wants more than these three (a loss value, say) is a `GradientTransformationExtraArgs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import weft
+from weft.optim.walk import together
+from weft.typing import ArrayLike
+
+Params: TypeAlias = Any
+"""A tree of arrays: what is optimized."""
+Updates: TypeAlias = Any
+"""A tree with the structure of the parameters: gradients on the way in, what is added on the way out."""
+OptState: TypeAlias = Any
+"""A tree: what a transformation remembers from one step to the next."""
+Schedule: TypeAlias = Callable[[ArrayLike], ArrayLike]
+"""A number that depends on the count of steps."""
+ScalarOrSchedule: TypeAlias = float | weft.Array | Schedule
+MaskOrFn: TypeAlias = Any | Callable[[Params], Any]
+"""A tree of booleans, or a function from parameters to one."""
+
+
+class TransformInitFn(Protocol):
+    """`init(params) -> state`."""
+
+    def __call__(self, params: Params) -> OptState: ...
+
+
+class TransformUpdateFn(Protocol):
+    """`update(updates, state, params=None) -> (updates, state)`."""
+
+    def __call__(self, updates: Updates, state: OptState, params: Params | None = None) -> tuple[Updates, OptState]: ...
+
+
+class TransformUpdateExtraArgsFn(Protocol):
+    """`update(updates, state, params=None, **extra_args) -> (updates, state)`."""
+
+    def __call__(
+        self, updates: Updates, state: OptState, params: Params | None = None, **extra_args: Any
+    ) -> tuple[Updates, OptState]: ...
+
+
+class StatefulSchedule(Protocol):
+    """A schedule with a state of its own: `init()`, `update(state, **extra_args)`, and `schedule(state)`."""
+
+    def init(self) -> Any: ...
+    def update(self, state: Any, **extra_args: Any) -> Any: ...
+    def __call__(self, state: Any, **extra_args: Any) -> Any: ...
+
+
+class GradientTransformation(NamedTuple):
+    """A pair of pure functions, `init` and `update`."""
+
+    init: Callable[..., Any]
+    update: Callable[..., Any]
+
+
+class GradientTransformationExtraArgs(GradientTransformation):
+    """A transformation whose `update` takes keyword arguments; it must accept those that are not for it."""
+
+    __slots__ = ()
+
+
+class EmptyState(NamedTuple):
+    """The state of a transformation that remembers nothing."""
+
+
+def init_empty_state(params: Params) -> EmptyState:
+    """An `init` for transformations without state."""
+    return EmptyState()
+
+
+def identity() -> GradientTransformation:
+    """Leaves the updates as they are."""
+    return GradientTransformation(init_empty_state, lambda updates, state, params=None: (updates, state))
+
+
+def set_to_zero() -> GradientTransformation:
+    """Sets every update to zero: what it is given stays unchanged by training."""
+
+    def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
+        return weft.tree.map(weft.numpy.zeros_like, updates), state
+
+    return GradientTransformation(init_empty_state, update)
+
+
+def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransformation:
+    """The transformation without state that applies `f(updates, params)`."""
+
+    def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
+        return f(updates, params), state
+
+    return GradientTransformation(init_empty_state, update)
+
+
+def stateless_with_tree_map(f: Callable[[Any, Any | None], Any]) -> GradientTransformation:
+    """The transformation without state that applies `f(update, param)` to every leaf."""
+
+    def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
+        if params is None:
+            return weft.tree.map(lambda leaf: f(leaf, None), updates), state
+        (new,) = together("stateless_with_tree_map", lambda u, p: (f(u, p),), updates=updates, params=params)
+        return new, state
+
+    return GradientTransformation(init_empty_state, update)
+
+
+def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
+    """`tx` itself when it takes extra arguments, else a wrapper that drops them."""
+    if isinstance(tx, GradientTransformationExtraArgs):
+        return tx
+
+    def update(updates: Updates, state: OptState, params: Params | None = None, **extra_args: Any) -> Any:
+        del extra_args
+        return tx.update(updates, state, params)
+
+    return GradientTransformationExtraArgs(tx.init, update)

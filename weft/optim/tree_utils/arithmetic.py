@@ -1,0 +1,218 @@
+"""Trees as vectors: sums, products, norms and casts, leaf by leaf."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.numerics import abs_sq
+from weft.optim.walk import together
+from weft.typing import ArrayLike
+
+
+def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
+    """The sum of two or more trees."""
+    trees = {"tree_x": tree_x, "tree_y": tree_y}
+    trees |= {f"other_trees[{number}]": tree for number, tree in enumerate(other_trees)}
+    add = lambda *leaves: (functools.reduce(operator.add, leaves),)
+    return together("tree_add", add, same_shapes=False, **trees)[0]
+
+
+def tree_sub(tree_x: Any, tree_y: Any) -> Any:
+    """tree_x - tree_y."""
+    return together("tree_sub", lambda x, y: (x - y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+
+
+def tree_mul(tree_x: Any, tree_y: Any) -> Any:
+    """tree_x * tree_y, element by element."""
+    return together("tree_mul", lambda x, y: (x * y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+
+
+def tree_div(tree_x: Any, tree_y: Any) -> Any:
+    """tree_x / tree_y, element by element."""
+    return together("tree_div", lambda x, y: (x / y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+
+
+def tree_scale(scalar: ArrayLike, tree: Any) -> Any:
+    """scalar * tree."""
+    return weft.tree.map(lambda leaf: scalar * leaf, tree)
+
+
+def tree_add_scale(tree_x: Any, scalar: ArrayLike, tree_y: Any) -> Any:
+    """tree_x + scalar * tree_y, each leaf in the dtype of tree_x; None in tree_x stays None."""
+
+    def leaf(x: Any, y: Any) -> tuple[Any]:
+        return (x + wnp.asarray(scalar).astype(wnp.asarray(x).dtype) * y,)
+
+    return together("tree_add_scale", leaf, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+
+
+def tree_vdot(tree_x: Any, tree_y: Any) -> Array:
+    """The inner product conj(x) . y over all leaves, in full precision."""
+    dot = functools.partial(wnp.vdot, precision=weft.lax.Precision.HIGHEST)
+    products = together("tree_vdot", lambda x, y: (dot(x, y),), tree_x=tree_x, tree_y=tree_y)[0]
+    return tree_sum(products)
+
+
+def tree_sum(tree: Any, associative_reduction: bool = False) -> Array:
+    """The sum of all elements of all leaves; by halves with `associative_reduction`."""
+    sums = weft.tree.map(wnp.sum, tree)
+    if associative_reduction:
+        return weft.tree.reduce_associative(operator.add, sums, identity=0)
+    return weft.tree.reduce(operator.add, sums, 0)
+
+
+def tree_max(tree: Any) -> Array:
+    """The largest element of all leaves."""
+    return weft.tree.reduce(wnp.maximum, weft.tree.map(_largest, tree), -wnp.inf)
+
+
+def tree_min(tree: Any) -> Array:
+    """The smallest element of all leaves."""
+    return weft.tree.reduce(wnp.minimum, weft.tree.map(_smallest, tree), wnp.inf)
+
+
+def _largest(leaf: Any) -> Any:
+    return wnp.max(leaf) if wnp.size(leaf) else -wnp.inf
+
+
+def _smallest(leaf: Any) -> Any:
+    return wnp.min(leaf) if wnp.size(leaf) else wnp.inf
+
+
+def tree_size(tree: Any) -> int:
+    """The number of elements of all leaves."""
+    return sum(wnp.size(leaf) for leaf in weft.tree.leaves(tree))
+
+
+def tree_conj(tree: Any) -> Any:
+    """The complex conjugate of each leaf."""
+    return weft.tree.map(wnp.conj, tree)
+
+
+def tree_real(tree: Any) -> Any:
+    """The real part of each leaf."""
+    return weft.tree.map(wnp.real, tree)
+
+
+def sum_of_squares(leaf: Any) -> Array:
+    """sum(|leaf|^2)."""
+    return wnp.sum(abs_sq(leaf))
+
+
+def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = False) -> Array:
+    """The norm of all elements together: 2 (the default), 1 or infinity; with `squared`, its square."""
+    if ord is None or ord == 2:
+        leaves = weft.tree.leaves(tree)
+        total = functools.reduce(operator.add, [sum_of_squares(leaf) for leaf in leaves], 0.0)
+        total = wnp.asarray(total)
+        return total if squared else wnp.sqrt(total)
+    if ord == 1:
+        norm: Any = tree_sum(weft.tree.map(wnp.abs, tree))
+    elif ord in (wnp.inf, "inf", "infinity"):
+        norm = tree_max(weft.tree.map(wnp.abs, tree))
+    else:
+        raise ValueError(f"tree_norm knows ord=1, 2 and inf, and got {ord!r}")
+    return norm**2 if squared else norm
+
+
+def global_norm(updates: Any) -> Array:
+    """sqrt(sum |u|^2) over all elements of all leaves."""
+    return tree_norm(updates)
+
+
+def tree_full_like(tree: Any, fill_value: ArrayLike, dtype: Any = None) -> Any:
+    """A tree of the same shapes, filled with one value."""
+    return weft.tree.map(lambda leaf: wnp.full_like(leaf, fill_value, dtype=dtype), tree)
+
+
+def tree_ones_like(tree: Any, dtype: Any = None) -> Any:
+    """A tree of ones of the same shapes."""
+    return weft.tree.map(lambda leaf: wnp.ones_like(leaf, dtype=dtype), tree)
+
+
+def tree_zeros_like(tree: Any, dtype: Any = None) -> Any:
+    """A tree of zeros of the same shapes."""
+    return weft.tree.map(lambda leaf: wnp.zeros_like(leaf, dtype=dtype), tree)
+
+
+def tree_clip(tree: Any, min_value: ArrayLike | None = None, max_value: ArrayLike | None = None) -> Any:
+    """Every element within [min_value, max_value]."""
+    return weft.tree.map(lambda leaf: wnp.clip(leaf, min_value, max_value), tree)
+
+
+def tree_where(condition: Any, tree_x: Any, tree_y: Any) -> Any:
+    """tree_x where the condition (one for all, or a tree) holds, else tree_y."""
+    if weft.tree_util.all_leaves([condition]):
+        choose = lambda x, y: (wnp.where(condition, x, y),)
+        return together("tree_where", choose, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+    choose_each = lambda c, x, y: (wnp.where(c, x, y),)
+    trees = {"condition": condition, "tree_x": tree_x, "tree_y": tree_y}
+    return together("tree_where", choose_each, same_shapes=False, **trees)[0]
+
+
+def tree_allclose(
+    a: Any, b: Any, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
+) -> bool | Array:
+    """Whether all leaves of both trees are close."""
+    close = lambda x, y: (wnp.allclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan),)
+    return weft.tree.reduce(wnp.logical_and, together("tree_allclose", close, a=a, b=b)[0], True)
+
+
+def tree_cast(tree: Any, dtype: Any) -> Any:
+    """Every leaf in the given dtype; None leaves the tree as it is."""
+    return tree if dtype is None else weft.tree.map(lambda leaf: wnp.asarray(leaf).astype(dtype), tree)
+
+
+def tree_cast_like(tree: Any, other_tree: Any) -> Any:
+    """Every leaf in the dtype of the leaf at its place in `other_tree`."""
+    cast = lambda leaf, other: (wnp.asarray(leaf).astype(wnp.asarray(other).dtype),)
+    return together("tree_cast_like", cast, same_shapes=False, tree=tree, other_tree=other_tree)[0]
+
+
+def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None = None) -> Any:
+    """The one dtype of all leaves.
+
+    `mixed_dtype_handler` says what to do when there are several: None raises, "promote" gives the dtype that all of
+    them promote to, "lowest" and "highest" the one that promotes to all others or that all others promote to, and a
+    function gets them all.
+    """
+    dtypes = [wnp.asarray(leaf).dtype for leaf in weft.tree.leaves(tree)]
+    if not dtypes:
+        raise ValueError("a tree without leaves has no dtype")
+    if callable(mixed_dtype_handler):
+        return mixed_dtype_handler(*dtypes)
+    distinct = list(dict.fromkeys(dtypes))
+    if len(distinct) == 1:
+        return distinct[0]
+    promoted = functools.reduce(wnp.promote_types, distinct)
+    match mixed_dtype_handler:
+        case None:
+            raise ValueError(
+                f"the leaves have several dtypes, {', '.join(map(str, distinct))}: "
+                'pass mixed_dtype_handler="promote", "lowest" or "highest", or a function of dtypes'
+            )
+        case "promote":
+            return promoted
+        case "lowest":
+            for dtype in distinct:
+                if all(wnp.promote_types(dtype, other) == other for other in distinct):
+                    return dtype
+        case "highest":
+            if promoted in distinct:
+                return promoted
+        case _:
+            raise ValueError(
+                f'mixed_dtype_handler is None, "promote", "lowest", "highest" or a function, got {mixed_dtype_handler!r}'
+            )
+    raise ValueError(f"none of the dtypes {', '.join(map(str, distinct))} is the {mixed_dtype_handler} of all")
+
+
+def tree_batch_shape(tree: Any, shape: tuple[int, ...] = ()) -> Any:
+    """Every leaf repeated over new leading axes of the given sizes."""
+    return weft.tree.map(lambda leaf: wnp.broadcast_to(leaf, (*shape, *wnp.shape(leaf))), tree)

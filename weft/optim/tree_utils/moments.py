@@ -1,0 +1,62 @@
+"""Running averages of gradients, the stuff of adaptive methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.numerics import abs_sq
+from weft.optim.walk import together
+from weft.typing import ArrayLike
+
+
+def moved(new: Any, average: Any, decay: ArrayLike) -> Any:
+    """(1 - decay) * new + decay * average, for one leaf."""
+    return (1 - decay) * new + decay * average
+
+
+def power(x: Any, order: Any) -> Any:
+    """x**order, for the small orders that moments have."""
+    return x if order == 1 else x * x if order == 2 else x**order
+
+
+def correction(decay: ArrayLike, count: ArrayLike) -> Array:
+    """1 - decay**count: what an average that began at zero has seen of the whole."""
+    return 1 - wnp.asarray(decay) ** count
+
+
+def like(scalar: Any, leaf: Any) -> Any:
+    """The scalar in the dtype of the leaf, so that a product does not widen it."""
+    return scalar if scalar.dtype == leaf.dtype else scalar.astype(leaf.dtype)
+
+
+def tree_update_moment(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
+    """decay * m + (1 - decay) * g**order."""
+    leaf = lambda g, m: (moved(power(g, order), m, decay),)
+    return together("update_moment", leaf, updates=updates, moments=moments)[0]
+
+
+def tree_update_moment_per_elem_norm(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
+    """decay * m + (1 - decay) * |g|**order, real also for complex gradients."""
+
+    def leaf(g: Any, m: Any) -> tuple[Any]:
+        if wnp.isrealobj(g):
+            return (moved(power(g, order), m, decay),)
+        size = abs_sq(g)
+        return (moved(size if order == 2 else size ** (order / 2), m, decay),)
+
+    return together("update_moment_per_elem_norm", leaf, updates=updates, moments=moments)[0]
+
+
+def tree_update_infinity_moment(updates: Any, moments: Any, decay: ArrayLike, eps: ArrayLike) -> Any:
+    """max(|g| + eps, decay * m)."""
+    leaf = lambda g, m: (wnp.maximum(wnp.abs(g) + eps, decay * m),)
+    return together("update_infinity_moment", leaf, updates=updates, moments=moments)[0]
+
+
+def tree_bias_correction(moment: Any, decay: ArrayLike, count: ArrayLike) -> Any:
+    """m / (1 - decay**count)."""
+    seen = correction(decay, count)
+    return weft.tree.map(lambda m: m / like(seen, m), moment)

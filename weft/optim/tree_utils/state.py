@@ -1,0 +1,139 @@
+"""Finding and changing what stands somewhere inside an optimizer's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import weft
+from weft.optim.base import GradientTransformation
+from weft.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+
+Filter = Callable[[tuple[Any, ...], Any], bool]
+
+
+class NamedTupleKey(NamedTuple):
+    """A step of a path into a named tuple: the name of its class and of the field."""
+
+    tuple_name: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tuple_name}.{self.name}"
+
+
+def _is_namedtuple(node: Any) -> bool:
+    return isinstance(node, tuple) and hasattr(node, "_fields")
+
+
+def _children(node: Any) -> list[tuple[Any, Any]]:
+    """The children of a node with their keys; nothing for a leaf."""
+    if weft.tree_util.all_leaves([node]):
+        return []
+    if _is_namedtuple(node):
+        return [(NamedTupleKey(type(node).__name__, field), getattr(node, field)) for field in node._fields]
+    pairs, _ = weft.tree_util.flatten_one_level_with_keys(node)
+    return list(pairs)
+
+
+def _nodes(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    yield path, node
+    for key, child in _children(node):
+        yield from _nodes(child, (*path, key))
+
+
+def _name(key: Any) -> Any:
+    match key:
+        case NamedTupleKey(name=name) | GetAttrKey(name=name):
+            return name
+        case DictKey(key=name) | FlattenedIndexKey(key=name):
+            return name
+        case SequenceKey(idx=index):
+            return index
+    return key
+
+
+def _named(path: tuple[Any, ...], node: Any, key: Any) -> bool:
+    """Whether a node is what `key` asks for: it stands under that key, or it is a named tuple of that class."""
+    return bool(path and _name(path[-1]) == key) or (_is_namedtuple(node) and type(node).__name__ == key)
+
+
+def tree_get_all_with_path(tree: Any, key: Any, filtering: Filter | None = None) -> list[tuple[tuple[Any, ...], Any]]:
+    """All (path, value) pairs whose last key is `key`, or whose value is a named tuple of a class of that name.
+
+    `filtering(path, value)` drops those for which it is false.
+    """
+    return [
+        (path, node)
+        for path, node in _nodes(tree, ())
+        if _named(path, node, key) and (filtering is None or filtering(path, node))
+    ]
+
+
+def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter | None = None) -> Any:
+    """The one value under `key`, or `default` when there is none; a KeyError when there are several."""
+    found = tree_get_all_with_path(tree, key, filtering)
+    if len(found) > 1:
+        places = ", ".join(_text(path) for path, _ in found)
+        raise KeyError(f"{key!r} stands in {len(found)} places: {places}; choose one with filtering")
+    return found[0][1] if found else default
+
+
+def _text(path: tuple[Any, ...]) -> str:
+    return "".join(f".{_name(k)}" if isinstance(k, NamedTupleKey | GetAttrKey) else f"[{_name(k)!r}]" for k in path)
+
+
+def tree_set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> Any:
+    """The tree with new values under the given keys, wherever they stand; a KeyError for a key that stands nowhere."""
+    left = set(kwargs)
+
+    def rebuild(node: Any, path: tuple[Any, ...]) -> Any:
+        for key, value in kwargs.items():
+            if _named(path, node, key) and (filtering is None or filtering(path, node)):
+                left.discard(key)
+                return value
+        children = _children(node)
+        if not children:
+            return node
+        new = [rebuild(child, (*path, key)) for key, child in children]
+        structure = weft.tree.structure(node, is_leaf=lambda inner: inner is not node)
+        return structure.unflatten(new)
+
+    result = rebuild(tree, ())
+    if left:
+        raise KeyError(f"{', '.join(map(repr, sorted(left)))} stands nowhere in the tree, so it cannot be set")
+    return result
+
+
+class _Placeholder:
+    """Stands for a parameter when `init` is called to see where in the state parameters go."""
+
+
+weft.tree_util.register_pytree_node(_Placeholder, lambda _: ((), None), lambda _, __: _Placeholder())
+
+
+def tree_map_params(
+    initable: GradientTransformation | Callable[[Any], Any],
+    f: Callable[..., Any],
+    state: Any,
+    /,
+    *rest: Any,
+    transform_non_params: Callable[..., Any] | None = None,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+    """Apply `f` to the parts of a state that are shaped like parameters, as `weft.tree.map` would.
+
+    `init` is called with a placeholder to see where it puts parameters; in these places the state has subtrees of the
+    structure of the parameters. Trees in `rest` have that structure. What is none of them goes through
+    `transform_non_params`, or stays.
+    """
+    placeholder = _Placeholder()
+    shape = (initable.init if isinstance(initable, GradientTransformation) else initable)(placeholder)
+    other = transform_non_params or (lambda leaf: leaf)
+
+    def place(expected: Any, actual: Any) -> Any:
+        if isinstance(expected, _Placeholder):
+            return weft.tree.map(f, actual, *rest, is_leaf=is_leaf)
+        return weft.tree.map(other, actual)
+
+    return weft.tree.map(place, shape, state, is_leaf=lambda node: isinstance(node, _Placeholder))

@@ -1,0 +1,54 @@
+"""Putting updates into parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.base import Params, Updates
+from weft.optim.walk import together
+from weft.typing import ArrayLike
+
+
+def apply_updates(params: Params, updates: Updates) -> Params:
+    """params + updates, each leaf in the dtype of the parameter; None among the updates leaves a parameter alone."""
+    structure = weft.tree.structure(params)
+    if weft.tree.structure(updates) != structure:
+        # None in either tree: no update there, or no parameter.
+        flat, gaps = weft.tree.flatten(params, is_leaf=lambda node: node is None)
+        try:
+            found = gaps.flatten_up_to(updates)
+        except weft.errors.TreeMismatchError:
+            found = []
+        if len(found) == len(flat) and any(update is None for update in found):
+            new = [p if u is None else None if p is None else _added(p, u) for p, u in zip(flat, found, strict=True)]
+            return gaps.unflatten(new)
+    (new_params,) = together("apply_updates", lambda p, u: (_added(p, u),), params=params, updates=updates)
+    return new_params
+
+
+def _added(param: Any, update: Any) -> Array:
+    total = wnp.asarray(param + update)
+    dtype = wnp.asarray(param).dtype
+    return total if total.dtype == dtype else total.astype(dtype)
+
+
+def incremental_update(new_tensors: Params, old_tensors: Params, step_size: ArrayLike) -> Params:
+    """step_size * new + (1 - step_size) * old: an average that follows `new_tensors`."""
+    rest = 1.0 - step_size
+    (moved,) = together(
+        "incremental_update",
+        lambda new, old: (None if new is None else step_size * new + rest * old,),
+        new_tensors=new_tensors,
+        old_tensors=old_tensors,
+    )
+    return moved
+
+
+def periodic_update(new_tensors: Params, old_tensors: Params, steps: ArrayLike, update_period: int) -> Params:
+    """`new_tensors` in steps that `update_period` divides, else `old_tensors`."""
+    return weft.lax.cond(
+        wnp.mod(steps, update_period) == 0, lambda _: new_tensors, lambda _: old_tensors, None
+    )

@@ -1,0 +1,137 @@
+"""Walking several trees of one structure together, with errors that say which transformation and which tree.
+
+An optimizer walks gradients, moments and parameters side by side. Done with one walk per quantity, the walks cost more
+than the arithmetic they trace, so `together` makes all results of a step in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft
+from weft.errors import ShapeMismatchError, TreeMismatchError, WeftError
+
+
+class MissingParamsError(WeftError, ValueError):
+    """`update` of an optimizer was called without the parameters, and a transformation in it reads them."""
+
+
+# Its message says all there is to say, so it has no page of its own.
+MissingParamsError.page = None
+
+
+def need_params(where: str, params: Any) -> None:
+    """Complain when the parameters are missing that `where` reads."""
+    if params is None:
+        raise MissingParamsError(
+            f"{where} needs the parameters, and update was called without them.",
+            received="params=None",
+            fix="updates, state = optimizer.update(grads, state, params)",
+        )
+
+
+def need_extra(where: str, **arguments: Any) -> None:
+    """Complain when keyword arguments of `update` are missing that `where` reads."""
+    missing = [name for name, value in arguments.items() if value is None]
+    if missing:
+        names = ", ".join(missing)
+        given = ", ".join(f"{name}={name}" for name in arguments)
+        raise TypeError(
+            f"{where} needs {names} as keyword arguments of update, and got none: "
+            f"call optimizer.update(grads, state, params, {given})"
+        )
+
+
+def _is_none(node: Any) -> bool:
+    return node is None
+
+
+def together(
+    where: str,
+    function: Callable[..., Sequence[Any]],
+    /,
+    *,
+    results: int = 1,
+    same_shapes: bool = True,
+    **trees: Any,
+) -> tuple[Any, ...]:
+    """Call `function` with the leaves that stand at one place in all trees; give `results` trees of what it returns.
+
+    The first tree decides the structure. None in it (no gradient there) passes through: the results are None there.
+    """
+    names = tuple(trees)
+    first, *rest = trees.values()
+    leaves, structure = weft.tree.flatten(first)
+    columns = [leaves]
+    for name, tree in zip(names[1:], rest, strict=True):
+        others, other_structure = weft.tree.flatten(tree)
+        if other_structure is not structure and other_structure != structure:
+            return _with_gaps(where, function, results, same_shapes, names, (first, *rest))
+        columns.append(others)
+    if same_shapes and len(columns) > 1:
+        _check_shapes(where, names, columns, first)
+    rows = [function(*row) for row in zip(*columns, strict=True)]
+    if results == 1:
+        return (structure.unflatten([row[0] for row in rows]),)
+    if not rows:
+        return (first,) * results
+    return tuple([structure.unflatten(column) for column in zip(*rows, strict=True)])
+
+
+def _with_gaps(
+    where: str,
+    function: Callable[..., Sequence[Any]],
+    results: int,
+    same_shapes: bool,
+    names: tuple[str, ...],
+    trees: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    """As `together`, for trees of which the first may have None, or a leaf for a whole subtree of the others."""
+    leaves, structure = weft.tree.flatten(trees[0], is_leaf=_is_none)
+    columns = [leaves]
+    for name, tree in zip(names[1:], trees[1:], strict=True):
+        columns.append(_column(where, structure, names[0], name, tree))
+    if same_shapes:
+        _check_shapes(where, names, columns, trees[0])
+    nothing = (None,) * results
+    rows = [nothing if row[0] is None else function(*row) for row in zip(*columns, strict=True)]
+    if not rows:
+        return (trees[0],) * results
+    return tuple([structure.unflatten(column) for column in zip(*rows, strict=True)])
+
+
+def _column(where: str, structure: Any, first: str, name: str, tree: Any) -> list[Any]:
+    try:
+        leaves = structure.flatten_up_to(tree)
+    except TreeMismatchError as error:
+        received = (error.received or "").replace("the tree", name)
+        raise TreeMismatchError(
+            f"{where}: {name} does not have the structure of {first}.",
+            received=received or f"{first}: {structure}; {name}: {weft.tree.structure(tree)}",
+            fix="give update the gradients, the state and the params of the same model; "
+            "after changing the model call init again",
+        ) from None
+    deeper = [leaf for leaf in leaves if leaf is not None and not weft.tree_util.all_leaves([leaf])]
+    if deeper:
+        raise TreeMismatchError(
+            f"{where}: {name} does not have the structure of {first}.",
+            received=f"a leaf of {first} where {name} has {weft.tree.structure(deeper[0])}",
+            fix="give update the gradients, the state and the params of the same model",
+        )
+    return leaves
+
+
+def _check_shapes(where: str, names: tuple[str, ...], columns: list[list[Any]], first: Any) -> None:
+    """All leaves of a row have one shape: broadcasting would silently change the shape of parameters or state."""
+    shapes = [getattr(leaf, "shape", ()) for leaf in columns[0]]
+    for name, column in zip(names[1:], columns[1:], strict=True):
+        for number, (shape, leaf) in enumerate(zip(shapes, column, strict=True)):
+            if getattr(leaf, "shape", ()) != shape and columns[0][number] is not None and leaf is not None:
+                path = weft.tree.leaves_with_path(first, is_leaf=_is_none)[number][0]
+                place = weft.tree_util.keystr(path)
+                raise ShapeMismatchError(
+                    f"{where}: {names[0]} and {name} must have the same shapes.",
+                    received=f"{names[0]}{place} of shape {shape}, {name}{place} of shape {getattr(leaf, 'shape', ())}",
+                    fix="differentiate with respect to the same params that init was given",
+                )
