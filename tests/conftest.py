@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 
@@ -21,6 +24,22 @@ if importlib.util.find_spec("hypothesis"):
     # Time limits on single examples fail on busy machines; the blob replays a failure elsewhere.
     hypothesis.settings.register_profile("weft", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("weft")
+
+
+_CACHE = "WEFT_COMPILATION_CACHE_DIR"
+_folders: list[str] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes of one run share their machine code, and nothing with other runs."""
+    if _CACHE not in os.environ:
+        _folders.append(tempfile.mkdtemp(prefix="weft-tests-"))
+        os.environ[_CACHE] = _folders[0]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

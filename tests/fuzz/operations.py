@@ -246,10 +246,10 @@ def convolve(draw: Draw) -> None:
         a, b = lax.transpose(a, (0, *range(2, space + 2), 1)), lax.transpose(b, (*range(2, space + 2), 1, 0))
         numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     dilation = [draw.between(1, 2) for _ in range(space)] if draw.flag(0.3) else None
-    padding: Any = draw.one_of(("SAME", "VALID"))
-    if draw.flag(0.3):
-        padding = [(draw.between(0, 2), draw.between(-1, 2)) for _ in range(space)]
     spread = [draw.between(1, 2) for _ in range(space)] if draw.flag(0.2) else None
+    padding: Any = draw.one_of(("SAME", "VALID"))
+    if spread or draw.flag(0.3):
+        padding = [(draw.between(0, 2), draw.between(-1, 2)) for _ in range(space)]
     for size, wide, pads, by, apart in itertools.zip_longest(
         sizes, window, padding if isinstance(padding, list) else [(0, 0)] * space, dilation or (), spread or ()
     ):

@@ -1,0 +1,205 @@
+"""Make a failing program small: fewer results, fewer equations, and text that runs on its own.
+
+A traced program is cut anywhere: an equation that goes away leaves its results as arguments, with the numbers that the
+interpreter has for them; inside of loops and branches it leaves zeros.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import weft
+from tests.fuzz.checks import Case, check_case, expected_of
+from weft.base import dtypes
+from weft.ir import interpreter
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
+from weft.ir.primitive import NO_EFFECTS, lookup
+from weft.ir.printer import to_text
+from weft.ir.types import ArrayType
+from weft.ir.verifier import verify
+
+Fails = Callable[[Case], bool]
+
+
+def fails(case: Case) -> bool:
+    """Whether a program goes wrong: other bits, or an error on the way."""
+    try:
+        verify(case.jaxpr)
+        expected, exact = expected_of(case)
+    except Exception:
+        return False  # the cut made nonsense of it
+    if not exact:
+        return False
+    try:
+        check_case(case, expected=expected)
+    except Exception:
+        return True
+    return False
+
+
+def shrink(case: Case, still_fails: Fails = fails, rounds: int = 400) -> Case:
+    """A smaller program that still fails; gives up after so many attempts."""
+    attempts = 0
+    changed = True
+    while changed:
+        changed = False
+        for smaller in candidates(case):
+            attempts += 1
+            if attempts > rounds:
+                return case
+            if still_fails(smaller):
+                case, changed = smaller, True
+                break
+    return case
+
+
+def candidates(case: Case) -> Iterator[Case]:
+    """Smaller programs, the much smaller ones first."""
+    jaxpr = case.jaxpr
+    if len(jaxpr.outvars) > 1:
+        for number in range(len(jaxpr.outvars)):
+            yield pruned(case, [jaxpr.outvars[number]], jaxpr.eqns)
+    count = len(jaxpr.eqns)
+    if count > 1:
+        values = values_of(case)
+        # The results of an early equation instead of the program's, then later starts.
+        for length in sorted({count // 2, 3 * count // 4, count - 1} - {0, count}):
+            made = [v for e in jaxpr.eqns[length - 1 : length] for v in e.outvars]
+            yield pruned(case, made, jaxpr.eqns[:length])
+        size = count // 2
+        while size:
+            for first in range(0, count, size):
+                yield without(case, range(first, min(first + size, count)), values)
+            size //= 2
+    for number, equation in enumerate(jaxpr.eqns):
+        for smaller in smaller_equations(equation):
+            equations = [*jaxpr.eqns[:number], *smaller, *jaxpr.eqns[number + 1 :]]
+            yield pruned(case, jaxpr.outvars, equations)
+    if any(case.donated):
+        yield replace(case, donated=(False,) * len(case.donated))
+
+
+def values_of(case: Case) -> dict[Any, Any]:
+    """What the interpreter has for every variable."""
+    kept: dict[Any, Any] = dict(zip(case.jaxpr.invars, case.arrays, strict=True))
+    with weft.enable_x64(case.wide), np.errstate(all="ignore"):
+        for equation in case.jaxpr.eqns:
+            operands = [a.val if isinstance(a, Literal) else kept[a] for a in equation.invars]
+            kept.update(zip(equation.outvars, interpreter.run_equation(equation, operands), strict=True))
+    return kept
+
+
+def without(case: Case, cut: range, values: dict[Any, Any]) -> Case:
+    """The program without some equations, whose results become arguments."""
+    jaxpr = case.jaxpr
+    gone = [v for n in cut for v in jaxpr.eqns[n].outvars]
+    if not all(isinstance(v.aval, ArrayType) for v in gone):
+        return case
+    equations = [e for n, e in enumerate(jaxpr.eqns) if n not in cut]
+    arrays = [np.asarray(values[v]) for v in gone]
+    donated = (case.donated or (False,) * len(case.arrays)) + (False,) * len(gone)
+    larger = Case(
+        jaxpr.replace(invars=(*jaxpr.invars, *gone), eqns=equations), [*case.arrays, *arrays], donated, case.wide
+    )
+    return pruned(larger, [v for v in jaxpr.outvars if v not in gone] or jaxpr.outvars, equations)
+
+
+def pruned(case: Case, outvars: Sequence[Any], equations: Sequence[Equation]) -> Case:
+    """The program with other results and equations, and no arguments that nobody reads."""
+    jaxpr = case.jaxpr.replace(outvars=outvars, eqns=equations)
+    smaller, kept = drop_dead(jaxpr, [True] * len(outvars), False)
+    donated = case.donated or (False,) * len(case.arrays)
+    return Case(
+        smaller,
+        [a for a, k in zip(case.arrays, kept, strict=True) if k],
+        tuple(d for d, k in zip(donated, kept, strict=True) if k),
+        case.wide,
+    )
+
+
+def zeros(v: Var) -> Equation:
+    """An equation that gives a variable zeros."""
+    aval: Any = v.aval
+    literal = Literal(np.zeros((), dtypes.storage(aval.dtype))[()], ArrayType((), aval.dtype))
+    params = {"shape": aval.shape, "broadcast_dimensions": (), "sharding": None}
+    return Equation([literal], [v], lookup("broadcast_in_dim"), params, NO_EFFECTS)
+
+
+def smaller_equations(equation: Equation) -> Iterator[list[Equation]]:
+    """What may stand for an equation that carries programs: its program in place, or smaller carried programs."""
+    for name, value in equation.params.items():
+        programs = value if isinstance(value, tuple) else (value,)
+        if not programs or not all(isinstance(p, Jaxpr) for p in programs):
+            continue
+        for number, program in enumerate(programs):
+            for smaller in smaller_bodies(program):
+                changed = (*programs[:number], smaller, *programs[number + 1 :])
+                yield [equation.replace(params={**equation.params, name: changed if isinstance(value, tuple) else smaller})]
+
+
+def smaller_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """Carried programs with zeros for the results of some equations."""
+    count = len(jaxpr.eqns)
+    size = count
+    while size:
+        for first in range(0, count, size):
+            equations: list[Equation] = []
+            worse = False
+            for number, equation in enumerate(jaxpr.eqns):
+                if first <= number < first + size:
+                    if not all(isinstance(v.aval, ArrayType) for v in equation.outvars) or equation.effects:
+                        worse = True
+                        break
+                    if equation.primitive.name == "broadcast_in_dim" and isinstance(equation.invars[0], Literal):
+                        worse = worse or size == 1
+                    equations += [zeros(v) for v in equation.outvars]
+                else:
+                    equations.append(equation)
+            if not worse:
+                yield drop_dead(jaxpr.replace(eqns=equations), [True] * len(jaxpr.outvars), True)[0]
+        size //= 2
+    for number, equation in enumerate(jaxpr.eqns):
+        if subjaxprs(equation.params):
+            for smaller in smaller_equations(equation):
+                yield jaxpr.replace(eqns=[*jaxpr.eqns[:number], *smaller, *jaxpr.eqns[number + 1 :]])
+
+
+def script(case: Case) -> str:
+    """The program as Python that runs on its own and fails as it does."""
+    table: list[Any] = []
+    text = to_text(case.jaxpr, full=True, table=table)
+    arrays = ",\n    ".join(array_text(a) for a in case.arrays)
+    held = base64.b64encode(pickle.dumps(table)).decode() if table else ""
+    loads = f'pickle.loads(base64.b64decode("{held}"))' if table else "()"
+    return f'''import base64, pickle
+import ml_dtypes, numpy as np, weft
+from tests.fuzz.checks import Case, check_case
+from weft.ir.parser import parse
+
+PROGRAM = """
+{text}
+"""
+ARRAYS = [
+    {arrays}
+]
+print(check_case(Case(parse(PROGRAM.strip(), {loads}), ARRAYS, {case.donated!r}, {case.wide!r})))
+'''
+
+
+def array_text(array: np.ndarray) -> str:
+    """An array as Python writes it, shorter where all numbers are the same."""
+    dtype = f"np.{array.dtype}" if array.dtype.kind in "fiub?c" and array.dtype.names is None else f"ml_dtypes.{array.dtype}"
+    dtype = dtype.replace("np.bool", "np.bool_")
+    wide = array.astype(np.complex128 if dtypes.kind(array.dtype) == "c" else np.float64)
+    if dtypes.kind(array.dtype) in "iub":
+        wide = array.astype(object)
+    flat = wide.ravel()
+    if flat.size > 1 and array.tobytes() == array.ravel()[:1].tobytes() * array.size:
+        return f"np.full({array.shape}, {flat[0]}, {dtype})"
+    return f"np.array({wide.tolist()!r}, object).astype({dtype}).reshape({array.shape})"
