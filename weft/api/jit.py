@@ -32,7 +32,6 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ops.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
-from weft.runtime.tiers import improve
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
@@ -142,7 +141,6 @@ class JitFunction:
         from weft.api.dispatch import dispatcher  # with it comes the compiler, which programs that never jit do without
 
         executable = executable_of(program.jaxpr, program.donated)
-        improve(executable)
         made = dispatcher(executable, in_tree, types, program.out_tree, program.constants, program.donated)
         if made is not None:
             self._dispatchers = (made, *self._dispatchers[: MOST_DISPATCHERS - 1])

@@ -16,7 +16,7 @@ from weft.ir.nans import check_finite
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
-from weft.runtime.execute import COMPILED, call
+from weft.runtime.execute import call, is_compiled
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -62,7 +62,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
-    compiled = primitive in COMPILED and not (config.debug_nans or config.debug_infs)
+    compiled = is_compiled(primitive, types) and not (config.debug_nans or config.debug_infs)
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
@@ -70,7 +70,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
     finally:
         context.trace = before
     if not primitive.multiple_results:
-        results, made = (results,), (made,)
+        results, made = results if compiled else (results,), (made,)
     if not compiled and any(type(a) is np.ndarray and a.flags.writeable for a in args):
         results = [detached(r, args) for r in results]
     if config.debug_nans or config.debug_infs:  # then programs run one operation after the other

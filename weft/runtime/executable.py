@@ -26,7 +26,7 @@ from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
-from weft.runtime import memory, tapes
+from weft.runtime import memory, tapes, tiers
 from weft.runtime.array import ConcreteArray
 from weft.runtime.device import CPU
 
@@ -36,6 +36,8 @@ _next_host = 0
 _lock = threading.Lock()
 # Programs that run longer than this many nanoseconds are compiled with more care from the start.
 WORTH_MORE = 200e6
+# ... others when they are called for this time.
+CALLS_BEFORE_BETTER_CODE = 2
 _raised = threading.local()
 
 
@@ -80,6 +82,7 @@ class Executable:
             _hosts[number] = step
         weakref.finalize(self, _forget, range(self._first_host, self._first_host + len(hosts)))
         self._codes: list[np.ndarray] = []
+        self._calls = 0
         assembly = self._link(Tier.LIGHT if estimate(program) > WORTH_MORE else Tier.QUICK)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
@@ -114,6 +117,9 @@ class Executable:
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """Run on arrays in storage dtype (and tapes); gives new arrays, but for results that took the memory of a
         donated argument."""
+        self._calls += 1
+        if self._calls == CALLS_BEFORE_BETTER_CODE and self.tier is Tier.QUICK:
+            tiers.improve(self)
         program = self.program
         registers = self.template.copy()
         held: list[Any] = []

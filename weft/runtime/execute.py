@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from weft.base.settings import config
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import Params, Primitive
-from weft.ir.types import Type
+from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit
 from weft.ops.cond import cond
+from weft.ops.elementwise import Elementwise
+from weft.ops.families import Reduction
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
 from weft.ops.while_loop import while_
@@ -21,7 +24,12 @@ if TYPE_CHECKING:
 
 # What is compiled when it is called outside of any program: calls of `jit`, and loops, which would crawl otherwise.
 COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
+# From so many elements on, an operation outside of programs is faster compiled than by NumPy, and often enough so much
+# faster that it pays for having been compiled: 20 ms once, against 1 to 20 ms in each call.
+LARGE = 1 << 18
 _lock = threading.RLock()
+_programs: dict[Any, Jaxpr] = {}
+MOST_PROGRAMS = 512
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
@@ -42,14 +50,36 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
 def call(primitive: Primitive, arrays: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
     """The results of a call or a loop on NumPy arrays, as concrete arrays (and tapes). Donated ones must be nobody
     else's."""
-    jaxpr = params["jaxpr"] if primitive is jit else loop_program(primitive, types, params)
+    jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
     return executable_of(jaxpr, params.get("donated", ()))(arrays)
 
 
-def loop_program(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
-    """A program of one equation; equal loops share it."""
+def is_compiled(primitive: Primitive, types: Sequence[Type]) -> bool:
+    """Whether an operation outside of programs is compiled: loops and calls always, large maps and folds too."""
+    if primitive in COMPILED:
+        return True
+    if not isinstance(primitive, (Elementwise, Reduction)):
+        return False
+    return any(isinstance(t, ArrayType) and len(t.shape) > 0 and math.prod(t.shape) >= LARGE for t in types)
+
+
+def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
+    """A program of one equation; equal ones share it."""
+    try:
+        key = (primitive, tuple(types), tuple(sorted(params.items(), key=lambda item: item[0])))
+        found = _programs.get(key)
+    except TypeError:
+        return one_equation(primitive, types, params)
+    if found is None:
+        if len(_programs) >= MOST_PROGRAMS:
+            _programs.clear()
+        found = _programs[key] = one_equation(primitive, types, params)
+    return found
+
+
+def one_equation(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     invars = [Var(t) for t in types]
     made = primitive.type(*types, **params)
-    outvars = [Var(t) for t in made]
+    outvars = [Var(t) for t in (made if primitive.multiple_results else [made])]
     equation = Equation(invars, outvars, primitive, params, primitive.effects(types, params))
     return Jaxpr((), invars, outvars, [equation], (), primitive.name)

@@ -143,7 +143,7 @@ class NameInUseError(WeftError, ValueError):
     """
 
 
-class UnboundModuleError(WeftError, ValueError, AttributeError):
+class UnboundModuleError(WeftError, ValueError):
     """A module was called, or asked for its variables, without having any.
 
     A module outside of `init` and `apply` is only a description: it has no parameters. Call it through `apply` with

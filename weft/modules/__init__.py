@@ -1,0 +1,1 @@
+"""The one mechanism under `weft.linen` and `weft.haiku`: scopes, variables, streams of random keys, lifting."""

@@ -1,0 +1,92 @@
+"""Filters: which collections or rng streams are meant.
+
+True means all of them, False none, a string that one, a collection of strings those, and `DenyList(filter)` all but
+those that the filter means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+Filter: TypeAlias = "bool | str | Collection[str] | DenyList"
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=True)
+class DenyList:
+    """All names but those that `deny` means."""
+
+    deny: Any
+
+
+def matches(wanted: Filter, name: str) -> bool:
+    """Whether a filter means a name."""
+    if isinstance(wanted, bool):
+        return wanted
+    if isinstance(wanted, str):
+        return wanted == name
+    if isinstance(wanted, DenyList):
+        return not matches(wanted.deny, name)
+    if isinstance(wanted, Collection):
+        return name in wanted
+    raise TypeError(
+        f"A filter is True, False, a name, a collection of names or a DenyList; got {wanted!r} of type "
+        f"{type(wanted).__name__}."
+    )
+
+
+def _normal(wanted: Filter) -> tuple[frozenset[str], bool]:
+    """A filter as a set of names, and whether all names but those are meant."""
+    if isinstance(wanted, bool):
+        return frozenset(), wanted
+    if isinstance(wanted, str):
+        return frozenset((wanted,)), False
+    if isinstance(wanted, DenyList):
+        names, inverted = _normal(wanted.deny)
+        return names, not inverted
+    return frozenset(wanted), False
+
+
+def _filter(names: Iterable[str], inverted: bool) -> Filter:
+    found = frozenset(names)
+    if inverted:
+        return DenyList(found) if found else True
+    return found
+
+
+def union(a: Filter, b: Filter) -> Filter:
+    """The filter that means what either means."""
+    return _complement(intersect(_complement(a), _complement(b)))
+
+
+def _complement(wanted: Filter) -> Filter:
+    names, inverted = _normal(wanted)
+    return _filter(names, not inverted)
+
+
+def intersect(a: Filter, b: Filter) -> Filter:
+    """The filter that means what both mean."""
+    (left, left_inverted), (right, right_inverted) = _normal(a), _normal(b)
+    if left_inverted and right_inverted:
+        return _filter(left | right, True)
+    if left_inverted:
+        return _filter(right - left, False)
+    return _filter(left - right if right_inverted else left & right, False)
+
+
+def subtract(a: Filter, b: Filter) -> Filter:
+    """The filter that means what `a` means and `b` does not."""
+    return intersect(a, DenyList(b))
+
+
+def group(values: Mapping[str, Value], wanted: Sequence[Filter]) -> tuple[dict[str, Value], ...]:
+    """The items of a dict by the first filter that means their name; those that none means are left out."""
+    groups: tuple[dict[str, Value], ...] = tuple({} for _ in wanted)
+    for name, value in values.items():
+        for place, one in zip(groups, wanted, strict=True):
+            if matches(one, name):
+                place[name] = value
+                break
+    return groups

@@ -1,0 +1,463 @@
+"""Scopes: where the variables, names and random keys of a module are found. See docs/design/modules.md."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import weft
+from weft.errors import (
+    ImmutableCollectionError,
+    MissingRngError,
+    NameInUseError,
+    ParameterNotFoundError,
+    ParameterShapeError,
+    ScopeLeakError,
+    user_line,
+)
+from weft.modules.filters import DenyList, Filter, matches
+from weft.modules.metadata import replace_boxed, unbox
+
+Path = tuple[str, ...]
+Value = TypeVar("Value")
+
+
+class Call:
+    """What all scopes of one init or apply share.
+
+    `collections` maps the name of a collection to a nested dict. Those that `mutable` means are ours to write; others
+    belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream).
+    """
+
+    __slots__ = ("collections", "counters", "flags", "mutable", "rngs", "state", "touched")
+
+    def __init__(
+        self,
+        variables: Mapping[str, Any],
+        rngs: Mapping[str, Any],
+        mutable: Filter = False,
+        flags: Mapping[str, Any] | None = None,
+    ):
+        self.mutable = mutable
+        self.collections: dict[str, Any] = {
+            name: copied(tree) if matches(mutable, name) else tree for name, tree in variables.items()
+        }
+        self.rngs = dict(rngs)
+        self.counters: dict[tuple[Path, str], int] = {}
+        self.flags = dict(flags or {})
+        self.touched: set[str] = set()
+        self.state = ""  # why the call may not be used now: it is over, or a lifted function runs; else empty
+
+    def written(self) -> dict[str, Any]:
+        """The collections that may be written and are there, as plain dicts. Those that are empty are left out."""
+        return {
+            name: tree
+            for name, tree in self.collections.items()
+            if matches(self.mutable, name) and (tree or name in self.touched)
+        }
+
+
+def copied(tree: Any) -> Any:
+    """The dicts of a tree anew, as plain ones, around the same leaves."""
+    return {key: copied(value) for key, value in tree.items()} if isinstance(tree, Mapping) else tree
+
+
+class Scope:
+    """The place of one module within a call: its path, and the names given out there.
+
+    Reading and writing variables, drawing keys and giving names all go through here, so that errors know the path.
+    """
+
+    __slots__ = ("call", "names", "path")
+
+    def __init__(self, call: Call, path: Path = ()):
+        self.call = call
+        self.path = path
+        self.names: dict[str, set[str | None]] = {}
+
+    def __repr__(self) -> str:
+        return f"Scope({self.path_text})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scope) and self.call is other.call and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash((id(self.call), self.path))
+
+    # ------------------------------------------------------------------------------------------------ names and paths
+
+    @property
+    def name(self) -> str | None:
+        """The last part of the path; None at the root."""
+        return self.path[-1] if self.path else None
+
+    @property
+    def path_text(self) -> str:
+        """The path as errors write it."""
+        return "/" + "/".join(self.path)
+
+    @property
+    def root(self) -> Scope:
+        """A scope at the root of the same call."""
+        return Scope(self.call)
+
+    def child(self, name: str) -> Scope:
+        """The scope of a submodule. Two children of one name are the same place; `reserve` guards against accidents."""
+        return Scope(self.call, (*self.path, name))
+
+    def rewound(self) -> Scope:
+        """The same place with no names given out."""
+        return Scope(self.call, self.path)
+
+    def on(self, call: Call) -> Scope:
+        """The same place, names too, in another call."""
+        scope = Scope(call, self.path)
+        scope.names = {name: set(kinds) for name, kinds in self.names.items()}
+        return scope
+
+    def taken(self, name: str, collection: str | None = None) -> bool:
+        """Whether a name is in use for a submodule (collection None), or for a variable of a collection."""
+        kinds = self.names.get(name)
+        if not kinds:
+            return False
+        return collection is None or None in kinds or collection in kinds
+
+    def reserve(self, name: str, collection: str | None = None) -> None:
+        """Give a name to a submodule (collection None) or to a variable of a collection."""
+        if not isinstance(name, str):
+            raise TypeError(f"A name in {self.path_text} must be a string, got {name!r} of type {type(name).__name__}.")
+        if self.taken(name, collection):
+            what = "a submodule" if collection is None else f"a variable of {collection!r}"
+            there = "a submodule" if None in self.names[name] else "a variable"
+            raise NameInUseError(
+                f"{name!r} cannot name {what} of module {self.path_text}: {there} has the name already.",
+                at=user_line(),
+                fix=["give one of them another name", "to share it, make it once and use it twice"],
+            )
+        self.names.setdefault(name, set()).add(collection)
+
+    def default_name(self, prefix: str) -> str:
+        """`Dense_0`, `Dense_1`, ...: the first that is free. It is not reserved."""
+        number = 0
+        while self.taken(f"{prefix}_{number}"):
+            number += 1
+        return f"{prefix}_{number}"
+
+    # ------------------------------------------------------------------------------------------------------ variables
+
+    def check_usable(self) -> None:
+        """Refuse use after the call is over, or from within a lifted function that this scope is not part of."""
+        if self.call.state:
+            raise ScopeLeakError(
+                f"Module {self.path_text} cannot use its variables here: {self.call.state}.",
+                at=user_line(),
+                fix=[
+                    "module.bind(variables)   to use a module outside of apply",
+                    "nn.scan, nn.jit, ...   with the module",
+                ],
+            )
+
+    def _node(self, collection: str) -> Mapping[str, Any] | None:
+        """The dict of this module in a collection; None when there is none."""
+        node: Any = self.call.collections.get(collection)
+        for part in self.path:
+            if not isinstance(node, Mapping):
+                return None
+            node = node.get(part)
+        return node if isinstance(node, Mapping) else None
+
+    def collection(self, name: str) -> Mapping[str, Any]:
+        """This module's part of a collection, to read; empty when there is none."""
+        self.check_usable()
+        return self._node(name) or {}
+
+    def variables(self) -> dict[str, Any]:
+        """This module's part of every collection that has one."""
+        self.check_usable()
+        found = {name: self._node(name) for name in self.call.collections}
+        return {name: node for name, node in found.items() if node}
+
+    def is_mutable(self, collection: str) -> bool:
+        """Whether a collection may be written."""
+        return matches(self.call.mutable, collection)
+
+    def has_variable(self, collection: str, name: str) -> bool:
+        """Whether a variable is there."""
+        return name in self.collection(collection)
+
+    def get_variable(self, collection: str, name: str, default: Any = None) -> Any:
+        """A variable as it is stored, in its box if it has one."""
+        return self.collection(collection).get(name, default)
+
+    def put_variable(self, collection: str, name: str, value: Any) -> None:
+        """Write a variable."""
+        self.mutable_node(collection, name)[name] = value
+
+    def mutable_node(self, collection: str, name: str = "") -> dict[str, Any]:
+        """The dict of this module in a collection that may be written; made if it is not there."""
+        self.check_usable()
+        call = self.call
+        if not matches(call.mutable, collection):
+            what = f"variable {name!r}" if name else "variables"
+            raise ImmutableCollectionError(
+                f"Module {self.path_text} writes {what} of collection {collection!r}, which this call may not write.",
+                at=user_line(),
+                received=f"mutable={call.mutable!r}",
+                fix=f"y, changed = model.apply(variables, ..., mutable=[{collection!r}])",
+            )
+        node = call.collections.setdefault(collection, {})
+        for part in self.path:
+            node = node.setdefault(part, {})
+        return node
+
+    def delete_variable(self, collection: str, name: str) -> None:
+        """Take a variable away."""
+        self.mutable_node(collection, name).pop(name, None)
+
+    def variable(
+        self,
+        collection: str,
+        name: str,
+        init_fn: Callable[..., Any] | None = None,
+        *init_args: Any,
+        unbox: bool = True,
+        **init_kwargs: Any,
+    ) -> Variable[Any]:
+        """A reference to a variable, which is made with `init_fn(*init_args)` if it is not there."""
+        self.reserve(name, collection)
+        if not self.has_variable(collection, name):
+            if not self.is_mutable(collection) or init_fn is None:
+                if self.is_collection_empty(collection):
+                    raise self._not_found(collection, name, "and the collection is empty, or not there")
+                raise self._not_found(collection, name, "")
+            self.put_variable(collection, name, init_fn(*init_args, **init_kwargs))
+        return Variable(self, collection, name, unbox)
+
+    def param(
+        self, name: str, init_fn: Callable[..., Any], *init_args: Any, unbox: bool = True, **init_kwargs: Any
+    ) -> Any:
+        """A parameter; while initializing it is made with `init_fn(key, *init_args)`."""
+        self.reserve(name, "params")
+        node = self.collection("params")
+        if name in node:
+            value = node[name]
+            self._check_shape(name, value, init_fn, init_args, init_kwargs)
+        elif not self.is_mutable("params"):
+            raise self._not_found("params", name, "")
+        else:
+            value = init_fn(self.make_rng("params"), *init_args, **init_kwargs)
+            self.put_variable("params", name, value)
+        return _unbox(value) if unbox else value
+
+    def _check_shape(self, name: str, value: Any, init_fn: Any, init_args: Any, init_kwargs: Any) -> None:
+        """A stored parameter has the shape that its initializer would give it."""
+        stored = unbox(value)
+        # Nearly every initializer takes the shape first; where it fits, there is no need to trace the initializer.
+        if init_args and isinstance(stored, weft.Array) and stored.shape == init_args[0]:
+            return
+        made = weft.eval_shape(lambda: unbox(init_fn(weft.random.key(0), *init_args, **init_kwargs)))
+        expected, tree = weft.tree.flatten(made)
+        received, stored_tree = weft.tree.flatten(stored)
+        shapes = [tuple(leaf.shape) if hasattr(leaf, "shape") else () for leaf in received]
+        if tree == stored_tree and shapes == [tuple(leaf.shape) for leaf in expected]:
+            return
+        words = ", ".join(str(leaf.shape) for leaf in expected) if tree == stored_tree else str(tree)
+        raise ParameterShapeError(
+            f"Parameter {name!r} of module {self.path_text} needs shape {words}.",
+            at=user_line(),
+            received=f"stored: {', '.join(map(str, shapes)) if tree == stored_tree else str(stored_tree)}",
+            fix=[
+                "give the module inputs of the sizes it was initialized with",
+                "model.init(key, ...)   for new parameters",
+            ],
+        )
+
+    def is_collection_empty(self, collection: str) -> bool:
+        """Whether this module has no variable in a collection."""
+        return not self.collection(collection)
+
+    def _not_found(self, collection: str, name: str, why: str) -> ParameterNotFoundError:
+        what = f"parameter {name!r}" if collection == "params" else f"variable {name!r} in collection {collection!r}"
+        here = ", ".join(repr(key) for key in self.collection(collection)) or "nothing"
+        tops = ", ".join(repr(key) for key in self.call.collections) or "none"
+        fixes = [f"pass what init returned: model.apply(variables, ...) with variables[{collection!r}]"]
+        if collection != "params":
+            fixes.append(f"mutable=[{collection!r}]   to let the module make it")
+        return ParameterNotFoundError(
+            f"Module {self.path_text} has no {what}{', ' + why if why else ''}.",
+            at=user_line(),
+            received=f"in {collection!r} at {self.path_text}: {here}\ncollections: {tops}",
+            fix=fixes,
+        )
+
+    # --------------------------------------------------------------------------------------------------- random keys
+
+    def has_rng(self, stream: str) -> bool:
+        """Whether a key was given for a stream."""
+        return stream in self.call.rngs
+
+    def make_rng(self, stream: str = "params") -> Any:
+        """A new key of a stream: the stream's own, with path and counter folded in. 'params' stands in for others."""
+        self.check_usable()
+        call = self.call
+        source = stream if stream in call.rngs or "params" not in call.rngs else "params"
+        if source not in call.rngs:
+            there = ", ".join(repr(key) for key in call.rngs) or "none"
+            raise MissingRngError(
+                f"Module {self.path_text} needs a random key of stream {stream!r}, and none was given.",
+                at=user_line(),
+                received=f"streams: {there}",
+                fix=f"model.apply(variables, ..., rngs={{{stream!r}: weft.random.key(0)}})",
+            )
+        count = call.counters.get((self.path, source), 0)
+        call.counters[self.path, source] = count + 1
+        return weft.random.fold_in(call.rngs[source], stable_hash(*self.path, str(count)))
+
+    # --------------------------------------------------------------------------------------------------------- flags
+
+    def flag(self, name: str, default: Any = False) -> Any:
+        """Something a face keeps for the time of the call."""
+        return self.call.flags.get(name, default)
+
+    @property
+    def is_initializing(self) -> bool:
+        """Whether this call makes the variables, instead of using them."""
+        return bool(self.call.flags.get("initializing", False))
+
+
+_unbox = unbox
+
+
+class Variable(Generic[Value]):
+    """A reference to one variable of a scope; `value` reads and writes it."""
+
+    __slots__ = ("collection", "name", "scope", "unbox")
+
+    def __init__(self, scope: Scope, collection: str, name: str, unbox: bool = True):
+        self.scope = scope
+        self.collection = collection
+        self.name = name
+        self.unbox = unbox
+
+    def __repr__(self) -> str:
+        return f"Variable({self.collection!r}, {self.name!r}, at {self.scope.path_text})"
+
+    @property
+    def value(self) -> Any:
+        """The value; without its box if `unbox`."""
+        stored = self.scope.get_variable(self.collection, self.name)
+        return unbox(stored) if self.unbox else stored
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        if self.unbox and self.scope.has_variable(self.collection, self.name):
+            stored = self.scope.get_variable(self.collection, self.name)
+            value = replace_boxed(stored, value) if unbox(stored) is not stored else value
+        self.scope.put_variable(self.collection, self.name, value)
+
+    def is_mutable(self) -> bool:
+        """Whether it may be written."""
+        return self.scope.is_mutable(self.collection)
+
+
+def stable_hash(*parts: str) -> int:
+    """32 bits that depend on the parts only, the same in every process."""
+    text = "\0".join(parts).encode()
+    return int.from_bytes(hashlib.sha1(text, usedforsecurity=False).digest()[:4], "big")
+
+
+# ------------------------------------------------------------------------------------------------------- whole calls
+
+
+def as_rngs(rngs: Any) -> dict[str, Any]:
+    """Streams from what users pass: a dict of keys, one key (which is the stream 'params'), or None."""
+    if rngs is None:
+        return {}
+    found = dict(rngs) if isinstance(rngs, Mapping) else {"params": rngs}
+    for name, key in found.items():
+        if not is_key(key):
+            raise MissingRngError(
+                f"Stream {name!r} needs one random key, got {_in_short(key)}.",
+                at=user_line(),
+                fix="weft.random.key(0), or one of weft.random.split(key, n)",
+            )
+    return found
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value is one random key, typed or raw."""
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is None or shape is None:
+        return False
+    if weft.dtypes.issubdtype(dtype, weft.dtypes.prng_key):
+        return shape == ()
+    return str(dtype) == "uint32" and shape == (2,)
+
+
+def _in_short(value: Any) -> str:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    return f"{dtype}{list(shape)}" if shape is not None and dtype is not None else f"{value!r}"
+
+
+def check_variables(variables: Any, what: str) -> Mapping[str, Any]:
+    """Variables are a dict of collections, each a dict. Forgetting the outer dict is the common mistake."""
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            f"{what} needs variables as a dict of collections, such as {{'params': params}}; got "
+            f"{type(variables).__name__} (at {user_line()})."
+        )
+    inner = variables.get("params")
+    if isinstance(inner, Mapping) and isinstance(inner.get("params"), Mapping) and len(inner) == 1:
+        raise ValueError(
+            f"{what} got {{'params': {{'params': ...}}}} (at {user_line()}): the variables of init contain 'params' "
+            "already. Pass them as they are."
+        )
+    return variables
+
+
+def bind(
+    variables: Mapping[str, Any], rngs: Any = None, mutable: Filter = False, flags: Mapping[str, Any] | None = None
+) -> Scope:
+    """A root scope over variables that stays open."""
+    return Scope(Call(check_variables(variables, "bind"), as_rngs(rngs), mutable, flags))
+
+
+@contextmanager
+def open_scope(
+    variables: Mapping[str, Any], rngs: Any = None, mutable: Filter = False, flags: Mapping[str, Any] | None = None
+) -> Iterator[Scope]:
+    """A root scope for the length of a `with`; its use afterwards is an error."""
+    scope = Scope(Call(check_variables(variables, "apply"), as_rngs(rngs), mutable, flags))
+    try:
+        yield scope
+    finally:
+        scope.call.state = "the call that it belonged to is over"
+
+
+def apply(
+    fn: Callable[..., Any], mutable: Filter = False, flags: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """`fn(scope, ...)` as a function of variables: returns the result, with what was written if `mutable` is given."""
+
+    def applied(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
+        with open_scope(variables, rngs, mutable, flags) as root:
+            result = fn(root, *args, **kwargs)
+            return result if mutable is False else (result, root.call.written())
+
+    return applied
+
+
+def init(
+    fn: Callable[..., Any],
+    mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+    flags: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """`fn(scope, ...)` as a function of random keys that returns its result and the variables it made."""
+
+    def initialized(rngs: Any, *args: Any, **kwargs: Any) -> Any:
+        with open_scope({}, rngs, mutable, {"initializing": True, **(flags or {})}) as root:
+            return fn(root, *args, **kwargs), root.call.written()
+
+    return initialized
