@@ -32,6 +32,9 @@ SUMS = frozenset({"reduce_sum", "cumsum", "dot_general", "conv_general_dilated",
 WIDENED = frozenset({"reduce_sum", "dot_general", "conv_general_dilated"})
 PRODUCTS = frozenset({"reduce_prod", "cumprod", "scatter-mul"})
 TWO_FACTORS = frozenset({"dot_general", "conv_general_dilated"})
+# Which of two zeros is greater is not the same everywhere in NumPy; compiled code has -0 < 0.
+EXTREMES = frozenset({"max", "min", "clamp", "reduce_max", "reduce_min", "cummax", "cummin", "reduce_window_max",
+                      "reduce_window_min", "scatter-max", "scatter-min"})  # fmt: skip
 # Programs of so many kernel iterations are run by the interpreter of kernels too.
 MOST_INTERPRETED = 3_000
 
@@ -114,18 +117,38 @@ def is_exact(equation: Equation, operands: Sequence[Any]) -> bool:
     step = math.prod(map(step_of, floats)) if name in TWO_FACTORS else min(map(step_of, floats))
     results = equation.primitive.eval(*map(magnitude, operands), **equation.params)
     most = max(map(largest, results if equation.primitive.multiple_results else (results,)))
+    if not math.isfinite(most) and not any(np.isinf(p).any() for a in floats for p in parts(a)):
+        return False
     # A result in a shorter dtype has been rounded, so some room is left.
     return not math.isfinite(most) or most <= step * 2.0 ** (bits - 1)
 
 
-def expected_of(case: Case) -> tuple[list[Any], bool]:
-    """The interpreter's results, and whether no sum in the program depends on the order."""
-    exact = True
+def has_both_zeros(operands: Sequence[Any]) -> bool:
+    """Whether there are zeros of both signs, so that the greatest of them may be either."""
+    zeros = [np.signbit(p[p == 0]) for a in operands if dtypes.kind(np.asarray(a).dtype) == "f" for p in parts(a)]
+    signs = np.concatenate(zeros) if zeros else np.zeros(0, bool)
+    return bool(signs.any() and not signs.all())
+
+
+@dataclass
+class Expected:
+    """The interpreter's results. `exact`: no sum depends on its order; `zeros`: all zeros have a certain sign."""
+
+    results: list[np.ndarray]
+    exact: bool
+    zeros: bool
+
+
+def expected_of(case: Case) -> Expected:
+    """Run by the interpreter, watching what depends on the order of operations."""
+    exact = zeros = True
     run_equation = interpreter.run_equation
 
     def watched(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        nonlocal exact
+        nonlocal exact, zeros
         exact = exact and is_exact(equation, operands)
+        zeros = zeros and not (equation.primitive.name in EXTREMES and has_both_zeros(operands))
+        exact = exact and (zeros or equation.primitive.name != "bitcast_convert_type")
         return run_equation(equation, operands)
 
     interpreter.run_equation = watched
@@ -134,14 +157,14 @@ def expected_of(case: Case) -> tuple[list[Any], bool]:
             results = interpreter.run(case.jaxpr, [a.copy() for a in case.arrays])
     finally:
         interpreter.run_equation = run_equation
-    return [np.asarray(r) for r in results], exact
+    return Expected([np.asarray(r) for r in results], exact, zeros)
 
 
 # --------------------------------------------------------------------------------------------------------- comparing
 
 
-def difference(actual: Any, expected: Any) -> str | None:
-    """What is not the same of two results, but for the payload of a nan."""
+def difference(actual: Any, expected: Any, zeros: bool = True) -> str | None:
+    """What is not the same of two results, but for the payload of a nan and, without `zeros`, the signs of zeros."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
         return f"{actual.dtype}{actual.shape} for {expected.dtype}{expected.shape}"
@@ -149,7 +172,8 @@ def difference(actual: Any, expected: Any) -> str | None:
         nan = expected != expected
         if not np.array_equal(actual != actual, nan):
             return f"nan in other places:\n{actual}\nfor\n{expected}"
-        actual, expected = (np.where(nan, np.zeros_like(a), a) for a in (actual, expected))
+        ignored = nan if zeros else nan | (expected == 0) & (actual == 0)
+        actual, expected = (np.where(ignored, np.zeros_like(a), a) for a in (actual, expected))
     if actual.tobytes() != expected.tobytes():
         size = expected.dtype.itemsize
         bytes_of = (np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8).reshape(-1, size) for a in (actual, expected))
@@ -159,11 +183,11 @@ def difference(actual: Any, expected: Any) -> str | None:
     return None
 
 
-def compare(actual: Sequence[Any], expected: Sequence[Any], how: str) -> None:
-    if len(actual) != len(expected):
-        raise Mismatch(f"{how}: {len(actual)} results for {len(expected)}")
-    for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        found = difference(a, e)
+def compare(actual: Sequence[Any], expected: Expected, how: str) -> None:
+    if len(actual) != len(expected.results):
+        raise Mismatch(f"{how}: {len(actual)} results for {len(expected.results)}")
+    for number, (a, e) in enumerate(zip(actual, expected.results, strict=True)):
+        found = difference(a, e, expected.zeros)
         if found:
             raise Mismatch(f"{how}: result {number}: {found}")
 
@@ -195,15 +219,14 @@ def work_of(executable: Executable) -> int:
     return total
 
 
-def check_case(case: Case, thorough: bool = True, expected: list[Any] | None = None) -> str:
+def check_case(case: Case, thorough: bool = True, expected: Expected | None = None) -> str:
     """Raise unless compiled = interpreted; gives "exact", or "inexact" where there is nothing to compare.
 
     `thorough`: also on one and two threads, in all tiers, and by the interpreter of programs.
     """
-    if expected is None:
-        expected, exact = expected_of(case)
-        if not exact:
-            return "inexact"
+    expected = expected or expected_of(case)
+    if not expected.exact:
+        return "inexact"
     executable = compiled(case)
     verify(executable.program)
     compare(run(executable, case), expected, "compiled")
@@ -221,7 +244,8 @@ def check_case(case: Case, thorough: bool = True, expected: list[Any] | None = N
     plain = all(isinstance(v.aval, ArrayType) for v in (*case.jaxpr.invars, *case.jaxpr.outvars))
     if plain and work_of(executable) <= MOST_INTERPRETED:
         stepped = program_interpreter.run(executable.program, [a.copy() for a in case.arrays])
-        views = [b.view(e.dtype).reshape(e.shape) if e.size else e for b, e in zip(stepped, expected, strict=True)]
+        pairs = zip(stepped, expected.results, strict=True)
+        views = [b.view(e.dtype).reshape(e.shape) if e.size else e for b, e in pairs]
         compare(views, expected, "program interpreter")
     return "exact"
 
@@ -229,8 +253,8 @@ def check_case(case: Case, thorough: bool = True, expected: list[Any] | None = N
 def check_jit(program: Program) -> None:
     """The same by `weft.jit`, called often enough for its own dispatcher and better code."""
     with program.settings():
-        expected, exact = expected_of(case_of(program))
-        if not exact:
+        expected = expected_of(case_of(program))
+        if not expected.exact:
             return
         donated = tuple(n for n, d in enumerate(program.donated) if d)
         jitted = weft.jit(program.function, donate_argnums=donated)

@@ -123,7 +123,7 @@ def test_errors_name_the_path() -> None:
         scope.init(network)(3, x)
     with pytest.raises(ValueError, match="contain 'params' already"):
         scope.apply(network)({"params": {"params": {}}}, x)
-    with pytest.raises(TypeError, match="got Array"):
+    with pytest.raises(TypeError, match="dict of collections"):
         scope.apply(network)(x, x)  # type: ignore[arg-type]
 
 

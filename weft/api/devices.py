@@ -67,7 +67,12 @@ def device_put(
         if isinstance(leaf, Tracer):
             return leaf
         if isinstance(leaf, ConcreteArray):
-            return leaf if target is None or target == leaf.device else ConcreteArray(leaf._value, leaf.aval, target)
+            if target not in (None, leaf.device):
+                what = f"device_put cannot move an array to {target!r}."
+                raise ValueError(
+                    message(what, received=leaf.aval.short(), fix=f"there is {leaf.device!r}", at=user_line())
+                )
+            return leaf
         if not is_value(leaf):
             what = "device_put takes arrays and numbers."
             raise TypeError(message(what, received=f"{leaf!r} of type {type(leaf).__name__}", at=user_line()))

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.api.flat import MISS, Dispatcher
-from weft.base.settings import config
+from weft.base.settings import config, generation
 from weft.base.source import user_location
 from weft.base.tree import PyTreeDef
 from weft.base.tree_def import LEAF
 from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.build import bytes_of
+from weft.compiler.program.ir import Call, Launch
 from weft.compiler.target.cpu import entry, pool
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType
 from weft.runtime import memory
 from weft.runtime.array import ConcreteArray
-from weft.runtime.device import CPU
 from weft.runtime.executable import Executable
 
 # Longer functions take longer to make than they save.
@@ -70,11 +70,13 @@ class _Writer:
         self.names: dict[str, Any] = {
             "MISS": MISS,
             "Array": ConcreteArray,
-            "CPU": CPU,
             "config": config,
             "context": context,
             "EVALUATION": EVALUATION,
             "KEY": config.call_key(),
+            "STAMP": config._stamped,
+            "GENERATION": generation[0],
+            "generation": generation,
             "small": memory.small,
             "take": memory.pool.take,
             "user_location": user_location,
@@ -94,7 +96,10 @@ class _Writer:
     # -- the arguments ---------------------------------------------------------------------------------------------
 
     def arguments(self, args: PyTreeDef, kwargs: PyTreeDef) -> None:
-        self.line("if config.call_key() is not KEY or context.trace is not EVALUATION or context.axes: return MISS")
+        # The stamp is the same object as long as no setting changes and this is the thread the code was written in.
+        self.line("if (config._stamped is not STAMP or generation[0] != GENERATION) and config.call_key() is not KEY:")
+        self.line("return MISS", 2)
+        self.line("if context.trace is not EVALUATION or context.axes: return MISS")
         self.line("try:")
         self.node("args", args)
         self.node("kwargs", kwargs)
@@ -153,7 +158,8 @@ class _Writer:
         if executable.blocks:  # registers at the end point to the parameters of library calls
             words += [str(int(word)) for word in executable.template[len(words) :]]
         self.names["pack"] = struct.Struct(f"{len(words)}Q").pack
-        self.line("prepare()")
+        if any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()):
+            self.line("prepare()")
         packed = f"pack({', '.join(words)})"
         self.line(f"status = enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})")
         if program.temporary_bytes:
@@ -187,10 +193,10 @@ class _Writer:
             elif size > memory.SMALL or total + size > memory.CHUNK // 2:
                 made.append(f"b{number} = take({size})")
                 addresses.append(f"b{number}.address")
-                arrays.append(f"Array(None, {name}, CPU, b{number}, b{number}.address)")
+                arrays.append(f"Array(None, {name}, b{number}, b{number}.address)")
             else:
                 addresses.append(f"base + {total}" if total else "base")
-                arrays.append(f"Array(None, {name}, CPU, chunk, {addresses[-1]})")
+                arrays.append(f"Array(None, {name}, chunk, {addresses[-1]})")
                 total += size
         if any(a.startswith("base") for a in addresses):
             self.line(f"base, chunk = small({total})")

@@ -46,12 +46,12 @@ class Config(threading.local):
     threefry_partitionable: bool
     random_seed_offset: int
     legacy_prng_key: str
+    compilation_cache: bool
+    compilation_cache_dir: str
     default_device: Any
     disable_jit: bool
     no_tracing: bool
     num_threads: int
-    compilation_cache: bool
-    compilation_cache_dir: str
     checks: str
     enable_checks: bool
     debug_nans: bool
@@ -60,6 +60,7 @@ class Config(threading.local):
     check_tracer_leaks: bool
     log_compiles: bool
     explain_cache_misses: bool
+    profiling: bool
     traceback_filtering: str
 
     # (generation, key, key of calls): they are right as long as the generation is still the current one.
@@ -80,20 +81,20 @@ class Config(threading.local):
 
     def key(self) -> tuple[Any, ...]:
         """The values of all settings that change traced code; equal keys are the same object."""
-        generation, key, _ = self._stamped
-        return key if generation == _generation else self._make_keys()[1]
+        stamped, key, _ = self._stamped
+        return key if stamped == generation[0] else self._make_keys()[1]
 
     def call_key(self) -> tuple[Any, ...]:
         """The key with the settings that change how a compiled function is called; equal keys are the same object."""
-        generation, _, key = self._stamped
-        return key if generation == _generation else self._make_keys()[2]
+        stamped, _, key = self._stamped
+        return key if stamped == generation[0] else self._make_keys()[2]
 
     def _make_keys(self) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
         # The generation is read before the values: if they change meanwhile, the stamp is already old.
-        generation = _generation
+        now = generation[0]
         key = tuple([getattr(self, name) for name in _in_key])
         calls = (*key, *(getattr(self, name) for name in _IN_CALLS))
-        stamp = (generation, _keys.setdefault(key, key), _keys.setdefault(calls, calls))
+        stamp = (now, _keys.setdefault(key, key), _keys.setdefault(calls, calls))
         threading.local.__setattr__(self, "_stamped", stamp)
         return stamp
 
@@ -146,11 +147,10 @@ class State(Generic[Value]):
 
     def set_global(self, value: Any) -> None:
         """Set the value outside of `with` blocks, for all threads."""
-        global _generation
         value = self.check(value)
         with _lock:
             setattr(Config, self.name, value)
-            _generation += 1
+            generation[0] += 1
 
     def check(self, value: Any) -> Value:
         """`value` as this setting stores it; raises ValueError if it is none of the allowed ones."""
@@ -221,10 +221,12 @@ _IN_CALLS = (
     "debug_infs",
     "debug_key_reuse",
     "log_compiles",
+    "profiling",
     "enable_checks",
 )
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-_generation = 0
+# How often a global value was set.
+generation = [0]
 _lock = threading.Lock()
 config = Config()
 
@@ -490,6 +492,12 @@ explain_cache_misses = flag(
     "explain_cache_misses",
     False,
     "Log why a jitted function was traced again: the nearest earlier call and what differs.",
+    in_key=False,
+)
+profiling = flag(
+    "profiling",
+    False,
+    "Time every step of the programs that run. `weft.profile` and `weft.profiler.trace` switch it on.",
     in_key=False,
 )
 traceback_filtering = choice(

@@ -58,12 +58,13 @@ def cost_analysis(fused: Jaxpr) -> dict[str, float]:
 def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
     flops = functions = 0.0
     for equation in jaxpr.eqns:
-        more, dear = _of_equation(equation)
+        more, dear = operations_of(equation)
         flops, functions = flops + more, functions + dear
     return flops, functions
 
 
-def _of_equation(equation: Equation) -> tuple[float, float]:
+def operations_of(equation: Equation) -> tuple[float, float]:
+    """Flops and functions of one equation, with what it carries."""
     card = equation.primitive
     if card is fusion:
         return _operations(equation.params["jaxpr"])

@@ -31,7 +31,7 @@ class Call:
     belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream).
     """
 
-    __slots__ = ("collections", "counters", "flags", "mutable", "rngs", "state", "touched")
+    __slots__ = ("collections", "counters", "flags", "lifting", "mutable", "over", "rngs", "touched")
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class Call:
         self.counters: dict[tuple[Path, str], int] = {}
         self.flags = dict(flags or {})
         self.touched: set[str] = set()
-        self.state = ""  # why the call may not be used now: it is over, or a lifted function runs; else empty
+        self.over = False  # its scopes are not to be used any more
+        self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
 
     def written(self) -> dict[str, Any]:
         """The collections that may be written and are there, as plain dicts. Those that are empty are left out."""
@@ -147,16 +148,20 @@ class Scope:
 
     # ------------------------------------------------------------------------------------------------------ variables
 
-    def check_usable(self) -> None:
-        """Refuse use after the call is over, or from within a lifted function that this scope is not part of."""
-        if self.call.state:
+    def check_usable(self, change: bool = False) -> None:
+        """Refuse use after the call is over, and changes from within a lifted function that goes around its lift."""
+        if self.call.over:
             raise ScopeLeakError(
-                f"Module {self.path_text} cannot use its variables here: {self.call.state}.",
+                f"Module {self.path_text} cannot use its variables here: the call that it belonged to is over.",
                 at=user_line(),
-                fix=[
-                    "module.bind(variables)   to use a module outside of apply",
-                    "nn.scan, nn.jit, ...   with the module",
-                ],
+                fix="module.bind(variables)   to use a module outside of apply",
+            )
+        if change and self.call.lifting:
+            raise ScopeLeakError(
+                f"Module {self.path_text} writes a variable or draws a key inside of {self.call.lifting}, which does "
+                "not see it.",
+                at=user_line(),
+                fix=f"pass the module to the function under {self.call.lifting}, as an argument or attribute",
             )
 
     def _node(self, collection: str) -> Mapping[str, Any] | None:
@@ -197,7 +202,7 @@ class Scope:
 
     def mutable_node(self, collection: str, name: str = "") -> dict[str, Any]:
         """The dict of this module in a collection that may be written; made if it is not there."""
-        self.check_usable()
+        self.check_usable(change=True)
         call = self.call
         if not matches(call.mutable, collection):
             what = f"variable {name!r}" if name else "variables"
@@ -300,7 +305,7 @@ class Scope:
 
     def make_rng(self, stream: str = "params") -> Any:
         """A new key of a stream: the stream's own, with path and counter folded in. 'params' stands in for others."""
-        self.check_usable()
+        self.check_usable(change=True)
         call = self.call
         source = stream if stream in call.rngs or "params" not in call.rngs else "params"
         if source not in call.rngs:
@@ -433,7 +438,7 @@ def open_scope(
     try:
         yield scope
     finally:
-        scope.call.state = "the call that it belonged to is over"
+        scope.call.over = True
 
 
 def apply(

@@ -20,20 +20,12 @@ from weft.trace.tracer import ambiguous
 class ConcreteArray(Array):
     """A concrete array: its type and its buffer. Operators and methods come from `Array`."""
 
-    __slots__ = ("_buffer", "_device", "_donated_at", "_memory", "_pointer", "aval")
+    __slots__ = ("_buffer", "_donated_at", "_memory", "_pointer", "aval")
 
-    def __init__(
-        self,
-        buffer: np.ndarray | None,
-        aval: ArrayType,
-        device: Device = CPU,
-        memory: Chunk | None = None,
-        pointer: int = 0,
-    ):
+    def __init__(self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0):
         # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
         self._buffer = buffer
         self.aval = aval
-        self._device = device
         self._memory = memory
         self._pointer = pointer
 
@@ -115,15 +107,15 @@ class ConcreteArray(Array):
     # -- where it lives --------------------------------------------------------------------------------------------
 
     def devices(self) -> set[Device]:
-        return {self._device}
+        return {CPU}
 
     @property
     def device(self) -> Device:
-        return self._device
+        return CPU
 
     @property
     def sharding(self) -> SingleDeviceSharding:
-        return SingleDeviceSharding(self._device)
+        return SingleDeviceSharding(CPU)
 
     @property
     def committed(self) -> bool:
@@ -233,10 +225,10 @@ class ConcreteArray(Array):
         return _rebuild, (np.asarray(self._value), self.aval)
 
     def __copy__(self) -> ConcreteArray:
-        return ConcreteArray(self._value, self.aval, self._device)  # of its own, in that deleting one leaves the other
+        return ConcreteArray(self._value, self.aval)  # of its own, in that deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
-        return ConcreteArray(self._value.copy(), self.aval, self._device)
+        return ConcreteArray(self._value.copy(), self.aval)
 
     def __repr__(self) -> str:
         if self.is_deleted():

@@ -28,7 +28,6 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime import memory, tapes, tiers
 from weft.runtime.array import ConcreteArray
-from weft.runtime.device import CPU
 
 # Calls of Python by number; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
@@ -144,7 +143,7 @@ class Executable:
                 pointer = registers[FIRST_ARGUMENT + alias]
             else:
                 pointer, chunk = memory.room(bytes_of(aval))
-                made = ConcreteArray(None, aval, CPU, chunk, pointer)
+                made = ConcreteArray(None, aval, chunk, pointer)
             results.append(made)
             registers[position] = pointer
             position += 1

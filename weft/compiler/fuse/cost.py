@@ -75,6 +75,7 @@ class Limits:
     values: int = 256  # equations in one fusion
     operands: int = 32  # values read
     results: int = 16  # values written
+    sites: int = 8  # indices at which one fusion computes a value: where slices meet again, they double
     copies: int = 8  # fusions in which a cheap equation is computed again
     row_bytes: int = 256 * 1024  # one row of a row-wise fusion, which must stay in cache over its passes
     single_row_bytes: int = 64 * 1024  # the same when there is one row only, which one thread works on

@@ -93,7 +93,8 @@ class Group:
 
     `out` is the space of its results, `full` the space a reduction folds (or `out`); `folded` says which dimensions of
     `full` go. `evaluations` counts how often each member is computed, in elements; `direct` says that a member is
-    computed at the very index of the loops, so that its value there may also be a result.
+    computed at the very index of the loops, so that its value there may also be a result; `sites` are the different
+    indices at which a member's value is asked for, each of which is code of its own.
     """
 
     __slots__ = (
@@ -111,6 +112,7 @@ class Group:
         "position",
         "predecessors",
         "reasons",
+        "sites",
         "successors",
     )
 
@@ -123,6 +125,7 @@ class Group:
         self.operands: dict[Var, None] = {}
         self.evaluations: dict[int, float] = {}
         self.direct: dict[int, bool] = {}
+        self.sites: dict[int, frozenset[int]] = {}
         self.reasons: list[Reason] = []
         self.position = -1
         self.predecessors: set[Group] = set()
@@ -144,6 +147,7 @@ class Group:
             self.last = node.index
         self.evaluations[node.index] = evaluations
         self.direct[node.index] = direct
+        self.sites[node.index] = sites_of(self, node)
         operands = self.operands
         for v in node.equation.outvars:
             operands.pop(v, None)
@@ -271,6 +275,23 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
     return aligned + moved, direct
 
 
+# The index at which the loops of a group stand.
+HERE = frozenset((0,))
+
+
+def sites_of(group: Group, node: Node) -> frozenset[int]:
+    """The indices at which `group` would ask for the value of `node`, as numbers that tell them apart: operations that
+    keep the index hand theirs on, each that moves it makes new ones."""
+    found: set[int] = set()
+    for user in users_in(group, node):
+        asked = group.sites.get(user.index, HERE)
+        if user.role == POINTWISE or user.facts.trivial or user.facts.full is not None:
+            found |= asked
+        else:
+            found.update(hash((user.index, site)) for site in asked)
+    return frozenset(found) or HERE
+
+
 # ------------------------------------------------------------------------------------------------------------ the order
 
 
@@ -355,6 +376,7 @@ class Order:
             shared = index in first.members  # a copy in each, of which one remains
             first.direct[index] = last.direct[index] and (not shared or first.direct[index])
             first.evaluations[index] = last.evaluations[index] + (first.evaluations[index] if shared else 0)
+            first.sites[index] = last.sites[index] | (first.sites[index] if shared else frozenset())
         first.members.update(last.members)
         first.last = max(first.last, last.last)
         made = {v for n in first.members.values() for v in n.equation.outvars}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.compiler.fuse.classify import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
-from weft.compiler.fuse.graph import IN_PLACE_KINDS, POINTWISE_KINDS, Graph, Group, Node, set_hero, usage, users_in
+from weft.compiler.fuse.graph import IN_PLACE_KINDS, POINTWISE_KINDS, Graph, Group, Node, set_hero, sites_of, usage, users_in
 from weft.ir.jaxpr import Var
 from weft.ops.gather import gather
 from weft.ops.scatter import Scatter
@@ -159,6 +159,9 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
             return (("operands", reads), ("limit", limits.operands))
     if node.facts is INDEX_VECTOR and not all(_takes_index(user, node) for user in users_in(group, node)):
         return (("index", "only lookups take its components one by one"),)
+    sites = len(sites_of(group, node))
+    if sites > limits.sites * (4 if node.role in (EXPAND, MOVE) else 1):
+        return (("sites", sites), ("limit", limits.sites))
     evaluations, direct = usage(group, node)
     if node.role == HERO:
         return _hero_obstacle(group, node, direct)

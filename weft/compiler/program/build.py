@@ -23,7 +23,7 @@ from weft.compiler.kernel.cost import grain_of
 from weft.compiler.library import plan
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
-from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step
+from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, walk
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
@@ -200,9 +200,12 @@ class Builder:
             raise InternalError(f"`{card.name}` must be gone before steps are made.", stage="program")
         else:
             self.library(block, position, equation)
-        for step in self.steps[before:]:
+        # Steps inside of loops and branches have theirs already, but for those that only move values.
+        for step in walk(self.steps[before:]):
             if step.line is None:
                 step.line = equation.source
+            if step.origin is None:
+                step.origin = equation
 
     def alias(self, block: Block, v: Any, atom: Any) -> None:
         """A value that is another under a new name: the same memory, unless it must be elsewhere."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.base.source import Location
 from weft.compiler.kernel.ir import Kernel
+from weft.ir.jaxpr import Equation
 
 ALIGNMENT = 64
 
@@ -66,6 +67,7 @@ class Step:
 
     label: str = ""
     line: Location | None = None  # the user's line
+    origin: Equation | None = None  # the equation of the fused program that it is for
 
     @property
     def reads(self) -> Sequence[Slot]:

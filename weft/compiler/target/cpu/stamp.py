@@ -1,0 +1,149 @@
+"""Programs that note when each of their steps ran: stamps around steps, as calls that the step machine makes anyhow.
+
+The untimed program has none of this, so nothing is slower when nobody measures. A run of a timed one gets a *log* in a
+register of its own: words that say how many events are in it, how often each step ran and for how long, then the
+events themselves, for as many as there is room.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
+from weft.compiler.target.cpu import cache, link
+from weft.compiler.target.cpu.assemble import Assembly
+from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.machine import Place
+from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i32, i64, ptr
+
+# Words at the beginning of a log: events that happened, and how many there is room for.
+HEAD = 2
+# Words for each step: when it began last, how often it ran, and nanoseconds in all.
+BEGAN, COUNT, TOTAL, STEP_WORDS = 0, 1, 2, 3
+# Words of an event: step, begin, end.
+EVENT_WORDS = 3
+# What takes time worth noting; other steps set a pointer or a counter.
+TIMED = (Launch, Call, Copy, Fill)
+
+
+def can_stamp(triple: str) -> bool:
+    """Whether the clock that Python reads can be read by native code: where there is `clock_gettime`."""
+    return "windows" not in triple
+
+
+def text(triple: str) -> str:
+    """The module with `weft_begin` and `weft_end`, routines of the step machine."""
+    module = Module(triple, vector_bits=128)
+    parameters = [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)]
+
+    f = module.function("weft_begin", i64, parameters)
+    log, entry, _ = _entry(f)
+    f.store(_now(f, triple), f.offset(entry, i64, BEGAN), 8)
+    f.ret(constant(0, i64))
+
+    f = module.function("weft_end", i64, parameters)
+    end = _now(f, triple)
+    log, entry, numbers = _entry(f)
+    began = f.load(i64, f.offset(entry, i64, BEGAN), 8)
+    for word, more in ((COUNT, constant(1, i64)), (TOTAL, f.sub(end, began))):
+        place = f.offset(entry, i64, word)
+        f.store(f.add(f.load(i64, place, 8), more), place, 8)
+    number, capacity = f.load(i64, log, 8), f.load(i64, f.offset(log, i64, 1), 8)
+    f.store(f.add(number, constant(1, i64)), log, 8)
+    with f.when(f.icmp("slt", number, capacity)):
+        first = f.load(i64, f.offset(numbers, i64, 1), 8)
+        event = f.offset(log, i64, f.add(first, f.mul(number, constant(EVENT_WORDS, i64))))
+        for word, value in enumerate((f.load(i64, f.offset(numbers, i64, 2), 8), began, end)):
+            f.store(value, f.offset(event, i64, word), 8)
+    f.ret(constant(0, i64))
+    return module.text()
+
+
+def _entry(f: Function) -> tuple[Value, Value, Value]:
+    """The log, the words of the step in it, and the numbers of the call."""
+    table, numbers, _ = f.arguments
+    log = f.load(ptr, table, 8)
+    return log, f.offset(log, i64, f.load(i64, numbers, 8)), numbers
+
+
+def _now(f: Function, triple: str) -> Value:
+    clock = f.alloca(i64, 2, 8)
+    f.call("clock_gettime", i32, constant(6 if "apple" in triple else 1, i32), clock)  # the monotonic one
+    seconds, rest = f.load(i64, clock, 8), f.load(i64, f.offset(clock, i64, 1), 8)
+    return f.add(f.mul(seconds, constant(1_000_000_000, i64)), rest)
+
+
+@functools.cache
+def library() -> link.Library:
+    """The stamps in memory."""
+    return link.load(cache.kept("stamp", lambda: text(host().triple), host(), Tier.LIGHT))
+
+
+class TimedAssembly(Assembly):
+    """Writes a program with a stamp before and after each of its steps that takes time; those are in `timed`."""
+
+    def __init__(self, program: Program, addresses: Callable[[Kernel], int], host: int, first_host: int) -> None:
+        super().__init__(program, addresses, host, first_host)
+        self.timed: list[Any] = [step for step in program.all_steps() if isinstance(step, TIMED)]
+        self._numbers = {step: number for number, step in enumerate(self.timed)}
+        self._routines = library().addresses
+        # The first of the registers after the program's own; the log of a run is put into it.
+        self.log_register = program.registers
+        self.pointers.append((self.log_register, np.zeros(1, np.int64)))
+
+    def step(self, step: Any) -> None:
+        number = self._numbers.get(step)
+        if number is None:
+            super().step(step)
+            return
+        log = [Place(self.log_register)]
+        words = [HEAD + STEP_WORDS * number, HEAD + STEP_WORDS * len(self.timed), number]
+        self.machine.call(self._routines["weft_begin"], log, words[:1])
+        super().step(step)
+        self.machine.call(self._routines["weft_end"], log, words)
+
+
+class StepTime(NamedTuple):
+    """How often a step ran in one run of its program, and how long in all."""
+
+    step: Step
+    count: int
+    nanoseconds: int
+
+
+class Log:
+    """What one run of a timed program noted."""
+
+    def __init__(self, steps: list[Any], events: int) -> None:
+        self.steps = steps
+        self._first = HEAD + STEP_WORDS * len(steps)
+        self._words = np.empty(self._first + EVENT_WORDS * events, np.int64)
+        self._words[: self._first] = 0
+        self._words[1] = events
+
+    @property
+    def address(self) -> int:
+        return self._words.ctypes.data
+
+    @property
+    def times(self) -> list[StepTime]:
+        """Every step with how often it ran and how long."""
+        table = self._words[HEAD : self._first].reshape(-1, STEP_WORDS).tolist()
+        return [StepTime(s, row[COUNT], row[TOTAL]) for s, row in zip(self.steps, table, strict=True)]
+
+    @property
+    def events(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows of (number of the step, begin, end) in nanoseconds of the monotonic clock, in the order of time."""
+        kept = min(int(self._words[0]), int(self._words[1]))
+        return self._words[self._first : self._first + EVENT_WORDS * kept].reshape(-1, EVENT_WORDS)
+
+    @property
+    def dropped(self) -> int:
+        """How many events there was no room for; they count in `times` all the same."""
+        return max(0, int(self._words[0]) - int(self._words[1]))

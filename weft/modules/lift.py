@@ -1,0 +1,132 @@
+"""Lifting: what a transformation must see of the scopes that its function touches, going in and coming out.
+
+A `Lift` cuts the variables below some scopes out as plain trees, a group for each way in which the transformation treats
+them; these and the keys become arguments and results of the transformed function. Inside, scopes of the same paths
+stand on a call of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import weft
+from weft.errors import ScopeLeakError, user_line
+from weft.modules.filters import Filter, group, intersect, matches
+from weft.modules.scope import Call, Path, Scope, stable_hash
+
+# For each collection, the part below each root of the lift.
+Group = dict[str, tuple[Any, ...]]
+
+
+class Lift:
+    """The scopes that go through a transformation, their variables in groups and their keys in groups."""
+
+    def __init__(
+        self,
+        transformation: str,
+        scopes: Sequence[Scope],
+        variables: Sequence[Filter] = (True,),
+        rngs: Sequence[Filter] = (True,),
+    ):
+        self.transformation = transformation
+        self.scopes = list(scopes)
+        calls = {id(scope.call): scope.call for scope in scopes}
+        if len(calls) != 1:
+            raise ScopeLeakError(
+                f"{transformation} got modules of {len(calls)} different calls; they must belong to one.",
+                at=user_line(),
+                received=", ".join(scope.path_text for scope in scopes) or "no bound module",
+                fix="pass modules that the same init or apply has bound",
+            )
+        (self.call,) = calls.values()
+        self.roots = topmost([scope.path for scope in scopes])
+        parts = {name: self._parts(tree) for name, tree in self.call.collections.items()}
+        self.variables: tuple[Group, ...] = group({name: part for name, part in parts.items() if any(part)}, variables)
+        self.rngs: tuple[dict[str, Any], ...] = group(self.call.rngs, rngs)
+
+    def _parts(self, tree: Any) -> tuple[Any, ...]:
+        return tuple(plain(below(tree, root)) for root in self.roots)
+
+    def _covers(self, path: Path) -> bool:
+        return any(path[: len(root)] == root for root in self.roots)
+
+    def split(self, rngs: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """`count` keys of each stream, that depend on the place of the lift and how often it was entered before."""
+        made = {}
+        for stream, key in rngs.items():
+            place = (*self.roots[0], f"split by {self.transformation}")
+            entered = self.call.counters.get((place, stream), 0)
+            self.call.counters[place, stream] = entered + 1
+            made[stream] = weft.random.split(weft.random.fold_in(key, stable_hash(*place, str(entered))), count)
+        return made
+
+    def inside(self, variables: Sequence[Group], rngs: Sequence[Mapping[str, Any]], mutable: Filter = True) -> Call:
+        """A call over the groups, as the transformed function received them; it may write what both may."""
+        collections: dict[str, Any] = {}
+        for one in variables:
+            for name, parts in one.items():
+                tree = collections.setdefault(name, {})
+                for root, part in zip(self.roots, parts, strict=True):
+                    place(tree, root, part)
+        keys = {stream: key for some in rngs for stream, key in some.items()}
+        call = Call(collections, keys, intersect(self.call.mutable, mutable), self.call.flags)
+        call.flags = self.call.flags  # shared: what a face notes inside belongs to the whole call
+        call.counters = {where: count for where, count in self.call.counters.items() if self._covers(where[0])}
+        return call
+
+    def collect(self, call: Call, outs: Sequence[Filter]) -> tuple[Group, ...]:
+        """What was written inside, in groups; keys drawn there count outside too."""
+        self.call.counters.update(call.counters)
+        written = {name: self._parts(tree) for name, tree in call.collections.items() if matches(call.mutable, name)}
+        return group({name: parts for name, parts in written.items() if any(parts)}, outs)
+
+    def put_back(self, groups: Sequence[Group]) -> None:
+        """Write what came out of the transformation into the scopes outside."""
+        for one in groups:
+            for name, parts in one.items():
+                for root, part in zip(self.roots, parts, strict=True):
+                    if part:
+                        node = Scope(self.call, root).mutable_node(name)
+                        node.clear()
+                        node.update(plain(part))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While the transformed function runs, changes outside of the lift are errors."""
+        before, self.call.lifting = self.call.lifting, self.transformation
+        try:
+            yield
+        finally:
+            self.call.lifting = before
+
+
+def topmost(paths: Sequence[Path]) -> list[Path]:
+    """The paths that are not below another one, in the order given."""
+    unique = list(dict.fromkeys(paths))
+    return [path for path in unique if not any(path != other and path[: len(other)] == other for other in unique)]
+
+
+def below(tree: Any, path: Path) -> Any:
+    """The part of a tree at a path; empty when there is none."""
+    for part in path:
+        if not isinstance(tree, Mapping):
+            return {}
+        tree = tree.get(part)
+    return tree if isinstance(tree, Mapping) else {}
+
+
+def place(tree: dict[str, Any], path: Path, part: Any) -> None:
+    """Put a part into a tree at a path."""
+    if not path:
+        tree.update(part)
+        return
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = part
+
+
+def plain(tree: Any) -> Any:
+    """A tree whose dicts are all plain dicts of our own."""
+    return {key: plain(value) for key, value in tree.items()} if isinstance(tree, Mapping) else tree

@@ -1,0 +1,224 @@
+"""Transformations that gather updates over steps: momentum, averages, and many small steps for a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import weft
+import weft.numpy as wnp
+from weft import Array, lax
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    Params,
+    Schedule,
+    Updates,
+    with_extra_args_support,
+)
+from weft.optim.numerics import safe_increment
+from weft.optim.tree_utils.arithmetic import tree_norm, tree_zeros_like
+from weft.optim.tree_utils.moments import correction, like, moved
+from weft.optim.walk import together
+
+
+class TraceState(NamedTuple):
+    """The decaying sum of updates."""
+
+    trace: Params
+
+
+class EmaState(NamedTuple):
+    """Steps taken and the average."""
+
+    count: Array
+    ema: Params
+
+
+class ApplyEvery(NamedTuple):
+    """The step within a period, and the sum of updates since its begin."""
+
+    count: Array
+    grad_acc: Updates
+
+
+def _cast(leaf: Any, dtype: Any) -> Any:
+    return leaf if dtype is None or leaf.dtype == dtype else leaf.astype(dtype)
+
+
+def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
+    """t = g + decay * t, and with `nesterov` g + decay * t once more."""
+
+    def init(params: Params) -> TraceState:
+        return TraceState(tree_zeros_like(params, accumulator_dtype))
+
+    def update(updates: Updates, state: TraceState, params: Params | None = None) -> Any:
+        def leaf(g: Any, t: Any) -> tuple[Any, ...]:
+            t = g + decay * t
+            return (g + decay * t if nesterov else t), _cast(t, accumulator_dtype)
+
+        new, sums = together("trace", leaf, results=2, updates=updates, trace=state.trace)
+        return new, TraceState(sums)
+
+    return GradientTransformation(init, update)
+
+
+def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
+    """The average (1 - decay) * g + decay * m, divided by 1 - decay**t when `debias`."""
+
+    def init(params: Params) -> EmaState:
+        return EmaState(wnp.zeros((), wnp.int32), tree_zeros_like(params, accumulator_dtype))
+
+    def update(updates: Updates, state: EmaState, params: Params | None = None) -> Any:
+        count = safe_increment(state.count)
+        seen = correction(decay, count) if debias else None
+
+        def leaf(g: Any, m: Any) -> tuple[Any, ...]:
+            m = moved(g, m, decay)
+            return (m if seen is None else m / like(seen, m)), _cast(m, accumulator_dtype)
+
+        new, average = together("ema", leaf, results=2, updates=updates, ema=state.ema)
+        return new, EmaState(count, average)
+
+    return GradientTransformation(init, update)
+
+
+def apply_every(k: int = 1) -> GradientTransformation:
+    """Zero for k - 1 steps, then the sum of the last k updates."""
+
+    def init(params: Params) -> ApplyEvery:
+        return ApplyEvery(wnp.zeros((), wnp.int32), tree_zeros_like(params))
+
+    def update(updates: Updates, state: ApplyEvery, params: Params | None = None) -> Any:
+        step = state.count % k
+        begun, emit = step != 0, step == k - 1
+
+        def leaf(g: Any, total: Any) -> tuple[Any, ...]:
+            total = wnp.where(begun, g + total, g)
+            return wnp.where(emit, total, wnp.zeros_like(total)), total
+
+        new, sums = together("apply_every", leaf, results=2, updates=updates, grad_acc=state.grad_acc)
+        return new, ApplyEvery((state.count + 1) % k, sums)
+
+    return GradientTransformation(init, update)
+
+
+class ShouldSkipUpdateFunction(Protocol):
+    """`should_skip(updates, gradient_step, params) -> (skip, state to keep)`."""
+
+    def __call__(self, updates: Updates, gradient_step: Array, params: Params | None) -> tuple[Array, Any]: ...
+
+
+def skip_not_finite(updates: Updates, gradient_step: Array, params: Params | None) -> tuple[Array, Any]:
+    """Skip when any element is infinite or NaN."""
+    counts = [wnp.sum(wnp.logical_not(wnp.isfinite(leaf))) for leaf in weft.tree.leaves(updates)]
+    total = wnp.sum(wnp.array(counts))
+    skip = total > 0
+    return skip, {"should_skip": skip, "num_not_finite": total}
+
+
+def skip_large_updates(
+    updates: Updates, gradient_step: Array, params: Params | None, max_squared_norm: float
+) -> tuple[Array, Any]:
+    """Skip when the squared norm of all updates is at or above the bound, or is no number."""
+    square = tree_norm(updates, squared=True)
+    # Written so that NaN, which is never below the bound, is skipped too.
+    skip = wnp.logical_not(square < max_squared_norm)
+    return skip, {"should_skip": skip, "norm_squared": square}
+
+
+class MultiStepsState(NamedTuple):
+    """The step within a round, the rounds done, the optimizer's state, what was gathered, and why it was skipped."""
+
+    mini_step: Array
+    gradient_step: Array
+    inner_opt_state: Any
+    acc_grads: Any
+    skip_state: Any = ()
+
+
+def never_skip(updates: Updates, gradient_step: Array, params: Params | None) -> tuple[Array, Any]:
+    """Never skip."""
+    return wnp.array(False), ()
+
+
+class MultiSteps:
+    """Gathers the gradients of k calls and hands their mean (or sum) to an optimizer; zero updates in between.
+
+    `every_k_schedule` is k, or a function from the number of rounds done to k. `should_skip_update_fn` may refuse
+    gradients, which then count for nothing.
+    """
+
+    def __init__(
+        self,
+        opt: GradientTransformation,
+        every_k_schedule: int | Schedule,
+        use_grad_mean: bool = True,
+        should_skip_update_fn: ShouldSkipUpdateFunction | None = None,
+        accumulator_dtype: Any = wnp.float32,
+    ) -> None:
+        self._opt = with_extra_args_support(opt)
+        if callable(every_k_schedule):
+            self._every_k_schedule: Callable[[Any], Any] = every_k_schedule
+        else:
+            if every_k_schedule < 1:
+                raise ValueError(f"MultiSteps needs every_k_schedule of at least 1, and got {every_k_schedule}")
+            self._every_k_schedule = lambda step: every_k_schedule
+        self._use_grad_mean = use_grad_mean
+        self._should_skip_update_fn = should_skip_update_fn or never_skip
+        self._accumulator_dtype = accumulator_dtype
+
+    @property
+    def inner_opt(self) -> GradientTransformationExtraArgs:
+        """The optimizer inside."""
+        return self._opt
+
+    def init(self, params: Params) -> MultiStepsState:
+        """The state before the first step."""
+        zeros = tree_zeros_like(params, self._accumulator_dtype)
+        step = wnp.zeros((), wnp.int32)
+        _, skip_state = self._should_skip_update_fn(tree_zeros_like(params), step, params)
+        return MultiStepsState(step, step, self._opt.init(params), zeros, skip_state)
+
+    def update(
+        self, updates: Updates, state: MultiStepsState, params: Params | None = None, **extra_args: Any
+    ) -> tuple[Updates, MultiStepsState]:
+        """Gather; in the last step of a round also let the optimizer step."""
+        k = self._every_k_schedule(state.gradient_step)
+        skip, skip_state = self._should_skip_update_fn(updates, state.gradient_step, params)
+        last = state.mini_step == k - 1
+
+        def gather(g: Any, total: Any) -> tuple[Any]:
+            new = total + (g - total) / (state.mini_step + 1).astype(total.dtype) if self._use_grad_mean else total + g
+            return (wnp.where(skip, total, new.astype(total.dtype)),)
+
+        (gathered,) = together("MultiSteps", gather, updates=updates, acc_grads=state.acc_grads)
+
+        def step(operand: Any) -> Any:
+            total, inner = operand
+            (as_given,) = together("MultiSteps", lambda t, g: (t.astype(g.dtype),), acc_grads=total, updates=updates)
+            return self._opt.update(as_given, inner, params=params, **extra_args)
+
+        kinds = weft.eval_shape(step, (gathered, state.inner_opt_state))[0]
+
+        def wait(operand: Any) -> Any:
+            return weft.tree.map(lambda kind: wnp.zeros(kind.shape, kind.dtype), kinds), operand[1]
+
+        emit = wnp.logical_and(last, wnp.logical_not(skip))
+        new, inner = lax.cond(emit, step, wait, (gathered, state.inner_opt_state))
+        one = wnp.logical_not(skip).astype(wnp.int32)
+        return new, MultiStepsState(
+            wnp.where(emit, 0, state.mini_step + one),
+            wnp.where(emit, safe_increment(state.gradient_step), state.gradient_step),
+            inner,
+            weft.tree.map(lambda total: wnp.where(emit, wnp.zeros_like(total), total), gathered),
+            skip_state,
+        )
+
+    def has_updated(self, state: MultiStepsState) -> Array:
+        """Whether the last call ended a round."""
+        return wnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
+
+    def gradient_transformation(self) -> GradientTransformationExtraArgs:
+        """The same as a pair of functions, to put into a chain."""
+        return GradientTransformationExtraArgs(self.init, self.update)

@@ -1,0 +1,84 @@
+"""Transformations that add something to updates."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import weft.numpy as wnp
+from weft import Array, random
+from weft.optim.base import (
+    EmptyState,
+    GradientTransformation,
+    MaskOrFn,
+    Params,
+    ScalarOrSchedule,
+    Updates,
+    stateless,
+)
+from weft.optim.numerics import safe_increment
+from weft.optim.transforms.masking import masked
+from weft.optim.transforms.scaling import ScaleByScheduleState
+from weft.optim.tree_utils.randomness import tree_random_like
+from weft.optim.walk import need_params, together
+
+AddDecayedWeightsState = EmptyState
+
+
+class AddNoiseState(NamedTuple):
+    """Steps taken and the key of the next noise."""
+
+    count: Array
+    rng_key: Array
+
+
+def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | None = None) -> GradientTransformation:
+    """g + weight_decay * p; with a mask, only where it is true."""
+    where = "add_decayed_weights (weight decay)"
+
+    def decayed(updates: Updates, params: Params | None, rate: Any) -> Updates:
+        need_params(where, params)
+        return together(where, lambda g, p: (g + rate * p,), updates=updates, params=params)[0]
+
+    if callable(weight_decay):
+        schedule = weight_decay
+
+        def init(params: Params) -> ScaleByScheduleState:
+            return ScaleByScheduleState(wnp.zeros((), wnp.int32))
+
+        def update(updates: Updates, state: ScaleByScheduleState, params: Params | None = None) -> Any:
+            new = decayed(updates, params, schedule(state.count))
+            return new, ScaleByScheduleState(safe_increment(state.count))
+
+        adding = GradientTransformation(init, update)
+    else:
+        adding = stateless(lambda updates, params: decayed(updates, params, weight_decay))
+    return adding if mask is None else masked(adding, mask)
+
+
+def as_key(where: str, key: Any, seed: int | None) -> Any:
+    """The random key that was given, or one made from the seed that was."""
+    if (key is None) == (seed is None):
+        raise ValueError(f"{where} needs a key or a seed, and got {'neither' if key is None else 'both'}")
+    if seed is not None:
+        key = seed
+    return random.key(key) if isinstance(key, int) else key
+
+
+def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = None) -> GradientTransformation:
+    """g + noise of variance eta / t**gamma, where t counts from 1."""
+    start = as_key("add_noise", key, seed)
+
+    def init(params: Params) -> AddNoiseState:
+        return AddNoiseState(wnp.zeros((), wnp.int32), start)
+
+    def update(updates: Updates, state: AddNoiseState, params: Params | None = None) -> Any:
+        count = safe_increment(state.count)
+        deviation = wnp.sqrt(eta / count**gamma)
+        next_key, sample_key = random.split(state.rng_key)
+        noise = tree_random_like(sample_key, updates)
+        (new,) = together(
+            "add_noise", lambda g, n: (g + deviation.astype(g.dtype) * n,), updates=updates, noise=noise
+        )
+        return new, AddNoiseState(count, next_key)
+
+    return GradientTransformation(init, update)

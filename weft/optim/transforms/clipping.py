@@ -1,0 +1,123 @@
+"""Transformations and functions that keep updates from being too large."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.base import EmptyState, GradientTransformation, Params, Updates, stateless
+from weft.optim.numerics import abs_sq
+from weft.optim.tree_utils.arithmetic import global_norm
+from weft.optim.walk import need_params, together
+from weft.typing import ArrayLike
+
+ClipState = EmptyState
+ClipByGlobalNormState = EmptyState
+AdaptiveGradClipState = EmptyState
+
+
+def clip(max_delta: ArrayLike) -> GradientTransformation:
+    """Every element within [-max_delta, max_delta]."""
+    return stateless(lambda updates, params: weft.tree.map(lambda g: wnp.clip(g, -max_delta, max_delta), updates))
+
+
+def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
+    """g / max(1, rms(g) / threshold), leaf by leaf."""
+
+    def leaf(g: Any) -> Any:
+        return g / wnp.maximum(1.0, wnp.sqrt(wnp.mean(abs_sq(g))) / threshold).astype(g.dtype)
+
+    return stateless(lambda updates, params: weft.tree.map(leaf, updates))
+
+
+def clip_by_global_norm(max_norm: ArrayLike) -> GradientTransformation:
+    """g * max_norm / ||g|| when the norm over all leaves is max_norm or more, else g."""
+
+    def clipped(updates: Updates, params: Params | None) -> Updates:
+        norm = global_norm(updates)
+        small = norm < max_norm
+        return weft.tree.map(lambda g: wnp.where(small, g, (g / norm.astype(g.dtype)) * max_norm), updates)
+
+    return stateless(clipped)
+
+
+def unitwise_norm(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+    """The norm of what feeds each output unit, in the shape of x: columns of matrices, filters of convolutions."""
+    if axis is None:
+        if wnp.squeeze(x).ndim <= 1:
+            axis = tuple(range(x.ndim))
+        elif x.ndim in (2, 3):
+            axis = 0
+        elif x.ndim == 4:
+            axis = (0, 1, 2)
+        else:
+            raise ValueError(f"unitwise_norm takes up to 4 axes unless axis is given, and got shape {x.shape}")
+    return wnp.broadcast_to(wnp.sqrt(wnp.sum(abs_sq(x), axis=axis, keepdims=True)), x.shape)
+
+
+def unitwise_clip(g_norm: Array, max_norm: Array, grad: Array, div_eps: float = 1e-6) -> Array:
+    """grad where g_norm is below max_norm, else grad * max_norm / max(g_norm, div_eps)."""
+    scaled = grad * (max_norm / wnp.maximum(g_norm, div_eps))
+    return wnp.where(g_norm < max_norm, grad, scaled)
+
+
+def adaptive_grad_clip(
+    clipping: float, eps: float = 1e-3, axis: int | tuple[int, ...] | None = None
+) -> GradientTransformation:
+    """Unit by unit, a gradient of norm at most clipping * max(norm of the parameters, eps)."""
+
+    def leaf(g: Any, p: Any) -> tuple[Any]:
+        largest = clipping * wnp.maximum(unitwise_norm(p, axis), eps)
+        return (unitwise_clip(unitwise_norm(g, axis), largest, g),)
+
+    def clipped(updates: Updates, params: Params | None) -> Updates:
+        need_params("adaptive_grad_clip", params)
+        return together("adaptive_grad_clip", leaf, updates=updates, params=params)[0]
+
+    return stateless(clipped)
+
+
+def _examples(where: str, grads: Any) -> tuple[list[Any], Any]:
+    """The leaves, which must all have the same number of examples on their first axis."""
+    leaves, structure = weft.tree.flatten(grads)
+    sizes = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
+    if len(sizes) != 1 or None in sizes:
+        raise ValueError(
+            f"{where} takes gradients with one leading axis for examples, the same in all leaves; "
+            f"got leaves of shapes {[leaf.shape for leaf in leaves]}"
+        )
+    return leaves, structure
+
+
+def per_example_global_norm_clip(grads: Any, l2_norm_clip: float) -> tuple[Any, Array]:
+    """Clip each example's gradient to the norm over all leaves, then sum; also how many were clipped."""
+    leaves, structure = _examples("per_example_global_norm_clip", grads)
+    norms = weft.vmap(global_norm)(leaves)
+    divisors = wnp.maximum(norms / l2_norm_clip, 1.0)
+    over = lambda leaf: divisors.reshape((-1,) + (1,) * (leaf.ndim - 1)).astype(leaf.dtype)
+    clipped = [wnp.sum(leaf / over(leaf), axis=0) for leaf in leaves]
+    return structure.unflatten(clipped), wnp.sum(wnp.greater(divisors, 1.0))
+
+
+def per_example_layer_norm_clip(grads: Any, global_l2_norm_clip: float, uniform: bool = True) -> tuple[Any, Any]:
+    """Clip each example's gradient leaf by leaf, then sum; also how many were clipped in each leaf.
+
+    The bounds of the leaves are such that their squares sum to the square of the bound for all: equal, or with
+    `uniform=False` in proportion to the square roots of the sizes.
+    """
+    leaves, structure = _examples("per_example_layer_norm_clip", grads)
+    sizes = [math.prod(leaf.shape[1:]) for leaf in leaves]
+    if uniform:
+        bounds = [global_l2_norm_clip * math.sqrt(1.0 / len(leaves))] * len(leaves)
+    else:
+        bounds = [global_l2_norm_clip * math.sqrt(size / sum(sizes)) for size in sizes]
+    clipped, counts = [], []
+    for leaf, bound in zip(leaves, bounds, strict=True):
+        norms = wnp.sqrt(wnp.sum(abs_sq(leaf).reshape(leaf.shape[0], -1), axis=1))
+        divisors = wnp.maximum(norms / bound, 1.0)
+        clipped.append(wnp.sum(leaf / divisors.reshape((-1,) + (1,) * (leaf.ndim - 1)).astype(leaf.dtype), axis=0))
+        counts.append(wnp.sum(wnp.greater(divisors, 1.0)))
+    return structure.unflatten(clipped), structure.unflatten(counts)

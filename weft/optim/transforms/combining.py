@@ -1,0 +1,118 @@
+"""Transformations one after another, and different ones for different parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+import weft
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    Params,
+    Updates,
+    with_extra_args_support,
+)
+from weft.optim.transforms.masking import masked
+
+
+def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
+    """Applies transformations in order; the state is the tuple of their states."""
+    for number, member in enumerate(args):
+        if not (hasattr(member, "init") and hasattr(member, "update")):
+            raise TypeError(f"chain takes gradient transformations, and argument {number} is {member!r}")
+    members = [with_extra_args_support(member) for member in args]
+
+    def init(params: Params) -> tuple[Any, ...]:
+        return tuple([member.init(params) for member in members])
+
+    def update(
+        updates: Updates, state: tuple[Any, ...], params: Params | None = None, **extra_args: Any
+    ) -> tuple[Updates, tuple[Any, ...]]:
+        if len(state) != len(members):
+            raise ValueError(
+                f"the state of a chain of {len(members)} transformations has {len(members)} parts, and this one has "
+                f"{len(state)}: make it with init of the same chain"
+            )
+        states = []
+        for member, part in zip(members, state, strict=True):
+            updates, part = member.update(updates, part, params, **extra_args)
+            states.append(part)
+        return updates, tuple(states)
+
+    return GradientTransformationExtraArgs(init, update)
+
+
+def named_chain(*args: tuple[str, GradientTransformation]) -> GradientTransformationExtraArgs:
+    """As `chain`, of pairs (name, transformation); the state is a dict by name."""
+    names = [name for name, _ in args]
+    if len(set(names)) != len(names):
+        raise ValueError(f"named_chain needs different names, and got {names}")
+    members = [(name, with_extra_args_support(member)) for name, member in args]
+
+    def init(params: Params) -> dict[str, Any]:
+        return {name: member.init(params) for name, member in members}
+
+    def update(updates: Updates, state: dict[str, Any], params: Params | None = None, **extra_args: Any) -> Any:
+        states = {}
+        for name, member in members:
+            updates, states[name] = member.update(updates, state[name], params, **extra_args)
+        return updates, states
+
+    return GradientTransformationExtraArgs(init, update)
+
+
+class MultiTransformState(NamedTuple):
+    """The state of each transformation, by label."""
+
+    inner_states: Mapping[Hashable, Any]
+
+
+PartitionState = MultiTransformState
+
+
+def partition(
+    transforms: Mapping[Hashable, GradientTransformation],
+    param_labels: Any | Callable[[Any], Any],
+    *,
+    mask_compatible_extra_args: bool = False,
+) -> GradientTransformationExtraArgs:
+    """Gives every parameter to the transformation that its label names.
+
+    `param_labels` is a tree of labels that is a prefix of the parameters, or a function that makes one from them.
+    """
+    members = {label: with_extra_args_support(member) for label, member in transforms.items()}
+
+    def labels_of(tree: Any) -> Any:
+        labels = param_labels(tree) if callable(param_labels) else param_labels
+        for path, label in weft.tree.leaves_with_path(labels):
+            if label not in members:
+                place = weft.tree_util.keystr(path) or "all params"
+                raise ValueError(
+                    f"partition: {place} has the label {label!r}, and there are transformations for "
+                    f"{', '.join(map(repr, members))} only"
+                )
+        return labels
+
+    def part(label: Hashable, labels: Any) -> GradientTransformationExtraArgs:
+        mask = weft.tree.map(lambda given: given == label, labels)
+        return masked(members[label], mask, mask_compatible_extra_args=mask_compatible_extra_args)
+
+    def init(params: Params) -> MultiTransformState:
+        labels = labels_of(params)
+        return MultiTransformState({label: part(label, labels).init(params) for label in members})
+
+    def update(updates: Updates, state: MultiTransformState, params: Params | None = None, **extra_args: Any) -> Any:
+        labels = labels_of(updates)
+        states = {}
+        for label in members:
+            inner = state.inner_states[label]
+            updates, states[label] = part(label, labels).update(updates, inner, params, **extra_args)
+        return updates, MultiTransformState(states)
+
+    return GradientTransformationExtraArgs(init, update)
+
+
+multi_transform = partition
+
+__all__ = ["MultiTransformState", "PartitionState", "chain", "multi_transform", "named_chain", "partition"]

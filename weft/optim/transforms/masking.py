@@ -1,0 +1,109 @@
+"""Transformations for a part of the parameters."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import weft
+from weft.errors import TreeMismatchError
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    MaskOrFn,
+    Params,
+    Updates,
+    set_to_zero,
+    with_extra_args_support,
+)
+
+
+class MaskedNode(NamedTuple):
+    """Stands where a masked transformation sees nothing; a tree without leaves."""
+
+
+class MaskedState(NamedTuple):
+    """The state of the inner transformation."""
+
+    inner_state: Any
+
+
+def _mask_tree(where: str, mask: MaskOrFn, tree: Any) -> Any:
+    """The mask for a tree, as a prefix of it."""
+    found = mask(tree) if callable(mask) else mask
+    for path, leaf in weft.tree.leaves_with_path(found):
+        if not (isinstance(leaf, bool) or (hasattr(leaf, "dtype") and leaf.dtype == bool and leaf.ndim == 0)):
+            place = weft.tree_util.keystr(path) or "the mask"
+            raise TypeError(f"{where}: a mask is a tree of booleans, and {place} is {leaf!r}")
+    return found
+
+
+def _map_mask(where: str, function: Any, mask: Any, name: str, tree: Any, *rest: Any) -> Any:
+    try:
+        return weft.tree.map(function, mask, tree, *rest)
+    except TreeMismatchError as error:
+        raise TreeMismatchError(
+            f"{where}: the mask is no prefix of the tree of {name}.",
+            received=(error.received or "").replace("tree 2", name),
+            fix="a boolean for every leaf, or one for a whole subtree; lambda params: weft.tree.map(..., params)",
+        ) from None
+
+
+def hidden(where: str, mask: Any, name: str, tree: Any) -> Any:
+    """The tree with `MaskedNode` where the mask is false."""
+    return _map_mask(where, lambda keep, part: part if keep else MaskedNode(), mask, name, tree)
+
+
+def masked(
+    inner: GradientTransformation, mask: MaskOrFn, *, mask_compatible_extra_args: bool = False
+) -> GradientTransformationExtraArgs:
+    """Applies `inner` where the mask is true and leaves other updates as they are.
+
+    The mask is a tree of booleans that is a prefix of the parameters, or a function that makes one from them. With
+    `mask_compatible_extra_args`, extra arguments of which the mask is a prefix are masked too.
+    """
+    inner = with_extra_args_support(inner)
+
+    def init(params: Params) -> MaskedState:
+        return MaskedState(inner.init(hidden("masked", _mask_tree("masked", mask, params), "params", params)))
+
+    def update(updates: Updates, state: MaskedState, params: Params | None = None, **extra_args: Any) -> Any:
+        tree = _mask_tree("masked", mask, updates)
+        some_updates = hidden("masked", tree, "updates", updates)
+        some_params = None if params is None else hidden("masked", tree, "params", params)
+        if mask_compatible_extra_args:
+            extra_args = {name: _hidden_if_it_fits(tree, value) for name, value in extra_args.items()}
+        new, inner_state = inner.update(some_updates, state.inner_state, some_params, **extra_args)
+        merge = lambda keep, changed, old: changed if keep else old
+        return _map_mask("masked", merge, tree, "updates", new, updates), MaskedState(inner_state)
+
+    return GradientTransformationExtraArgs(init, update)
+
+
+def _hidden_if_it_fits(mask: Any, value: Any) -> Any:
+    try:
+        return weft.tree.map(lambda keep, part: part if keep else MaskedNode(), mask, value)
+    except ValueError:
+        return value
+
+
+def freeze(mask: MaskOrFn) -> GradientTransformation:
+    """Zero updates where the mask is true; others as they are."""
+    return masked(set_to_zero(), mask)
+
+
+def selective_transform(optimizer: GradientTransformation, *, freeze_mask: MaskOrFn) -> GradientTransformationExtraArgs:
+    """`optimizer` where the mask is false, zero updates where it is true."""
+    optimizer = with_extra_args_support(optimizer)
+    zero = set_to_zero()
+    opposite = lambda tree: weft.tree.map(lambda frozen: not frozen, _mask_tree("selective_transform", freeze_mask, tree))
+    trained, frozen = masked(optimizer, opposite), masked(zero, freeze_mask)
+
+    def init(params: Params) -> Any:
+        return trained.init(params), frozen.init(params)
+
+    def update(updates: Updates, state: Any, params: Params | None = None, **extra_args: Any) -> Any:
+        updates, first = trained.update(updates, state[0], params, **extra_args)
+        updates, second = frozen.update(updates, state[1], params)
+        return updates, (first, second)
+
+    return GradientTransformationExtraArgs(init, update)
