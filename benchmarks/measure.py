@@ -1,38 +1,77 @@
-"""Timing two libraries beside each other in one process, interleaved, so that noise of the machine hits both."""
+"""Timing libraries beside each other in one process, interleaved, so that noise of the machine hits all of them."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# A line may be this much slower than NumPy before it is marked, whatever its bound against JAX is.
+NUMPY_BOUND = 1.2
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: the same work in Weft and in a peer, and the ratio we aim for (None: shown only)."""
+    """One line of the table: the same work by each library, and the ratio to JAX we aim for (None: shown only)."""
 
     name: str
-    ours: Callable[[], object]
-    theirs: Callable[[], object]
+    sides: Mapping[str, Callable[[], object]]
     at_most: float | None = None
     repeats: int = 20
 
 
 @dataclass(frozen=True)
+class Times:
+    """Seconds of one side of a line: the median, which ratios are made of, and the best."""
+
+    median: float
+    best: float
+
+    @staticmethod
+    def of(samples: list[float]) -> Times:
+        return Times(statistics.median(samples), min(samples))
+
+
+@dataclass(frozen=True)
 class Result:
     name: str
-    ours: float
-    theirs: float
-    at_most: float | None
+    times: Mapping[str, Times]
+    at_most: float | None = None
+    group: str = field(default="", kw_only=True)
 
-    @property
-    def ratio(self) -> float:
-        return self.ours / self.theirs
+    def ratio(self, peer: str = "jax") -> float | None:
+        """Weft's time over a peer's, or None where one of the two was not measured."""
+        if peer not in self.times or "weft" not in self.times:
+            return None
+        return self.times["weft"].median / self.times[peer].median
 
     @property
     def falls_short(self) -> bool:
-        return self.at_most is not None and self.ratio > self.at_most
+        ratio = self.ratio()
+        return self.at_most is not None and ratio is not None and ratio > self.at_most
+
+    @property
+    def marks(self) -> list[str]:
+        """What is not as it should be with this line, in words."""
+        found = ["falls short"] if self.falls_short else []
+        numpy = self.ratio("numpy")
+        if numpy is not None and numpy > NUMPY_BOUND:
+            found.append(f"{numpy:.1f} x NumPy")
+        torch, jax = self.times.get("torch"), self.times.get("jax")
+        if torch is not None and torch.median < min(self.times["weft"].median, jax.median if jax else float("inf")):
+            found.append("PyTorch is first")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        times = {side: {"median": t.median, "best": t.best} for side, t in self.times.items()}
+        return {"name": self.name, "group": self.group, "seconds": times, "at_most": self.at_most}
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> Result:
+        times = {side: Times(**seconds) for side, seconds in row["seconds"].items()}
+        return Result(row["name"], times, row["at_most"], group=row["group"])
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -49,28 +88,12 @@ def seconds(function: Callable[[], object]) -> float:
     return (time.perf_counter() - start) / count
 
 
-def compare(line: Line) -> Result:
-    """Medians over interleaved repeats, after one warm-up of each."""
-    line.ours(), line.theirs()
-    ours, theirs = [], []
-    for _ in range(line.repeats):
-        ours.append(seconds(line.ours))
-        theirs.append(seconds(line.theirs))
-    return Result(line.name, statistics.median(ours), statistics.median(theirs), line.at_most)
-
-
-def shown(value: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if value * scale >= 1 or unit == "us":
-            return f"{value * scale:8.2f} {unit}"
-    raise AssertionError
-
-
-def table(results: list[Result], peer: str) -> str:
-    """The table as text; lines above their bound are marked."""
-    rows = [f"{'':44s} {'Weft':>11s} {peer:>11s} {'ratio':>7s} {'at most':>8s}"]
-    for r in results:
-        bound = "" if r.at_most is None else f"{r.at_most:8.2f}"
-        mark = "  <- falls short" if r.falls_short else ""
-        rows.append(f"{r.name:44s} {shown(r.ours):>11s} {shown(r.theirs):>11s} {r.ratio:7.2f} {bound:>8s}{mark}")
-    return "\n".join(rows)
+def compare(line: Line, repeats: int | None = None) -> Result:
+    """Times over interleaved repeats, after one warm-up of each side."""
+    for side in line.sides.values():
+        side()
+    samples: dict[str, list[float]] = {name: [] for name in line.sides}
+    for _ in range(line.repeats if repeats is None else min(repeats, line.repeats)):
+        for name, side in line.sides.items():
+            samples[name].append(seconds(side))
+    return Result(line.name, {name: Times.of(taken) for name, taken in samples.items()}, line.at_most)

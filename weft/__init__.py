@@ -5,6 +5,10 @@
 # The one place where upward hooks are filled: the evaluator at the bottom of the trace, how programs print, and the
 # operators
 # and methods of arrays.
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from weft.ir.context import EVALUATION as _EVALUATION
 from weft.runtime.array import lift as _lift
 from weft.runtime.evaluate import evaluate as _evaluate
@@ -61,6 +65,7 @@ from weft.api.vectorize import vmap
 from weft.base.dtypes import float0
 from weft.base.settings import (
     check_tracer_leaks,
+    checks,
     config,
     debug_infs,
     debug_key_reuse,
@@ -80,6 +85,26 @@ from weft.ir.types import ShapeDtypeStruct
 from weft.runtime.device import Device
 from weft.trace.array import Array
 
+if _TYPE_CHECKING:
+    from weft import explain, profiler
+    from weft.profiler import profile
+
+# Loaded when somebody asks for them: with them comes the compiler.
+_LATER = {
+    "explain": ("weft.explain", ""),
+    "profile": ("weft.profiler", "profile"),
+    "profiler": ("weft.profiler", ""),
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    loaded = _importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
+
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -93,6 +118,7 @@ __all__ = [
     "checking_leaks",
     "checkpoint",
     "checkpoint_policies",
+    "checks",
     "clear_caches",
     "closure_convert",
     "config",
@@ -121,6 +147,7 @@ __all__ = [
     "errors",
     "eval_shape",
     "evaluate",
+    "explain",
     "explain_cache_misses",
     "flatten_util",
     "float0",
@@ -149,6 +176,8 @@ __all__ = [
     "numpy_rank_promotion",
     "process_count",
     "process_index",
+    "profile",
+    "profiler",
     "pure_callback",
     "random",
     "remat",

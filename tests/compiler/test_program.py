@@ -121,6 +121,12 @@ def test_a_donated_argument_is_overwritten() -> None:
     assert not any(isinstance(s, Copy) for s in program.all_steps())
 
 
+def test_a_donated_argument_is_updated_in_place() -> None:
+    program = compilation_of(lambda x, i: x.at[i].add(1.0), whole(100), np.int32(3), donated=(True, False)).program
+    assert program.aliases == [0]
+    assert not any(isinstance(s, Copy) for s in program.all_steps())
+
+
 def test_a_donated_argument_that_is_needed_later_is_not() -> None:
     function = lambda x: (x[::-1] * 2.0, x + 1.0)  # noqa: E731
     compilation = compilation_of(function, whole(100), donated=(True,))

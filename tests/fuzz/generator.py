@@ -268,7 +268,7 @@ def whole_numbers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) ->
 def generate(seed: int, most: int | None = None) -> Program:
     """The program of a seed; with `most`, one whose sizes are at most that."""
     rng = np.random.default_rng(seed)
-    large = rng.random() < 0.05
+    large = rng.random() < 0.12
     wide = bool(rng.random() < 0.15)
     sizes = [int(s) for s in rng.choice(LARGE_SIZES if large else SIZES, 4)]
     if most is not None:

@@ -28,7 +28,7 @@ def other_value(state):
     for value in (True, False, 1, 7, "strict", "raise", "error", "highest", "rbg", "all", "off"):
         try:
             if state.check(value) != state.value:
-                return value
+                return state.check(value)
         except ValueError:
             continue
     raise AssertionError(f"no other value for {state.name}")

@@ -37,7 +37,10 @@ def differences(key: Any, other: Any, paths: Sequence[str]) -> list[str]:
     lines: list[str] = []
     if key[0] != other[0]:
         found = tree.equality_errors_of_structures(key[0], other[0])
-        lines.extend(f"the structure of the arguments: {d}" for d in found[:3])
+        lines.extend(
+            f"the structure of the arguments{tree.keystr(d.path)}: now {d.first}, before {d.second} ({d.why})"
+            for d in found[:3]
+        )
         lines.extend(["the structure of the arguments"] * (3 if not found else 0))
     else:
         for path, new, old in zip(paths, key[1], other[1], strict=False):

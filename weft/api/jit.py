@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weft.api.explain import explain_miss
+from weft.api.cache_report import CacheReport, Signatures
+from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
     Dispatcher,
@@ -27,6 +28,7 @@ from weft.base import tree
 from weft.base.errors import UnhashableStaticArgumentError, message
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
+from weft.base.spans import span
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -61,15 +63,17 @@ class Program:
         self.calls = 0
 
 
-_caches: weakref.WeakKeyDictionary[Any, dict[Any, OrderedDict[Any, Program]]] = weakref.WeakKeyDictionary()
+_caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
+# Called with a jitted function and its arguments before it is staged for them.
+watchers: list[Callable[[JitFunction, tuple[Any, ...], dict[str, Any]], None]] = []
 
 
-def cache_for(function: Callable[..., Any], options: Any) -> OrderedDict[Any, Program]:
+def cache_for(function: Callable[..., Any], options: Any) -> Signatures:
     """The signatures of `function` under these options: shared by all `jit`s of the same function."""
     try:
-        return _caches.setdefault(function, {}).setdefault(options, OrderedDict())
+        return _caches.setdefault(function, {}).setdefault(options, Signatures())
     except TypeError:  # not hashable or not weakly referable: the wrapper alone remembers
-        return OrderedDict()
+        return Signatures()
 
 
 def clear_caches() -> None:
@@ -126,8 +130,9 @@ class JitFunction:
             return self._function(*args, **kwargs)
         program, leaves = self._find(args, kwargs)
         if context.trace is EVALUATION:
-            program.calls += 1
-            if program.calls == CALLS_BEFORE_DISPATCH and self._simple:
+            # While steps are timed every call goes the general way.
+            program.calls += not config.profiling
+            if program.calls == CALLS_BEFORE_DISPATCH and self._simple and not config.profiling:
                 self._specialise(program, tree.structure((args, kwargs)), types_of(leaves))
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
@@ -161,6 +166,8 @@ class JitFunction:
         except TypeError as error:
             self._raise_unhashable(static, error)
         if program is None:
+            for watch in watchers:
+                watch(self, args, kwargs)
             program = self._stage(key, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
         elif len(self._cache) > LIMIT // 2:
             self._cache.move_to_end(key)
@@ -168,17 +175,26 @@ class JitFunction:
 
     def _stage(self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any) -> Program:
         paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
-        if config.explain_cache_misses or config.log_compiles:
-            explain_miss(name_of(self._function), key, list(self._cache), paths, user_location())
         function, name = self._with_static(static), name_of(self._function)
+        location, cause = user_location(), self._cache.cause(name, key, paths)
+        if config.explain_cache_misses:
+            explain_miss(name, key, list(self._cache), paths, location)
         out = OutTree()
         where = f"{name}, {self._transformation} at {user_line()}"
         flat = flat_function(function, in_tree, out)
-        jaxpr, constants = stage(flat, types, where=where, names=paths, name=name)
+        started = time.perf_counter()
+        with span("trace", name, location):
+            jaxpr, constants = stage(flat, types, where=where, names=paths, name=name)
+        seconds = time.perf_counter() - started
+        if config.log_compiles:
+            at = "" if location is None else f" at {location.describe()}"
+            logger.warning("%s", f"Finished tracing {name} in {seconds * 1e3:.1f} ms{at}: {cause}")
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
-        if not any(isinstance(c, Tracer) for c in constants):  # else it belongs to the trace around this call
+        kept = not any(isinstance(c, Tracer) for c in constants)  # else it belongs to the trace around this call
+        self._cache.missed(key, cause, location, seconds, program.jaxpr, kept)
+        if kept:
             self._cache[key] = program
             if len(self._cache) > LIMIT:
                 self._cache.popitem(last=False)
@@ -272,6 +288,10 @@ class JitFunction:
         return len(self._cache)
 
     _cache_size = cache_size
+
+    def cache_report(self) -> CacheReport:
+        """Every time this function was staged: why, at which line, and what tracing and compiling took."""
+        return self._cache.report(name_of(self._function))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

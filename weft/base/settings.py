@@ -472,14 +472,27 @@ num_threads = integer(
 
 # --------------------------------------------------------------------------------------------- checks and reporting
 
-checks = choice(
-    "checks",
-    "eager",
-    "Where indices, integer division and the like are checked while running: in 'eager' calls, in 'all' calls, or "
-    "'off'.",
-    ("eager", "all", "off"),
-    in_key=True,
+
+def _where_checked(value: Any) -> str:
+    if isinstance(value, bool):
+        return "all" if value else "off"
+    if value in ("eager", "all", "off"):
+        return str(value)
+    raise ValueError
+
+
+checks = _define(
+    State(
+        "checks",
+        "eager",
+        "Where indices without a mode are checked while running: in 'eager' calls, in 'all' calls (True), compiled ones "
+        "too, which then look at integer divisors and for nan besides, or 'off' (False).",
+        validate=_where_checked,
+        expected="one of 'eager', 'all', 'off', True or False",
+        in_key=True,
+    )
 )
+checks._bare = "all"
 enable_checks = flag("enable_checks", False, "Verify jaxprs after every transformation and pass.", in_key=False)
 debug_nans = flag("debug_nans", False, "Raise where a computation first yields a NaN.", in_key=True)
 debug_infs = flag("debug_infs", False, "Raise where a computation first yields an infinity.", in_key=True)

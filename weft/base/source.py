@@ -63,16 +63,19 @@ def is_internal(filename: str) -> bool:
     """Whether a file belongs to Weft or to Python's own machinery rather than to the user."""
     known = _internal_files.get(filename)
     if known is None:
-        known = filename.startswith(PACKAGE) or filename.startswith("<frozen") or _is_machinery(filename)
+        known = (
+            filename.startswith(PACKAGE) or filename.startswith(("<frozen", "<dispatch>")) or _is_machinery(filename)
+        )
         _internal_files[filename] = known
     return known
 
 
 def _is_machinery(filename: str) -> bool:
-    """The standard library, and NumPy and SciPy, whose Python functions call ours in passing."""
+    """The standard library, NumPy and SciPy, whose Python functions call ours in passing, and llvmlite, which we
+    call."""
     parts = filename.split(os.sep)
     if "site-packages" in parts or "dist-packages" in parts:
-        return "numpy" in parts or "scipy" in parts
+        return "numpy" in parts or "scipy" in parts or "llvmlite" in parts
     return filename.startswith(STANDARD_LIBRARY)
 
 

@@ -104,7 +104,7 @@ class Recorder:
         self.begin = self.end = 0
         self._last = 0  # when the last span of the thread ended
         self._outside = True
-        self._samples: list[tuple[CodeType, int]] = []
+        self._samples: list[tuple[CodeType, int, int]] = []
         self._lock = threading.Lock()
         self._finished = threading.Event()
         self._sampler: threading.Thread | None = None
@@ -112,10 +112,11 @@ class Recorder:
     def start(self) -> None:
         global active
         self._sampler = threading.Thread(target=self._sample, name="weft-sampler", daemon=True)
-        self.begin = self._last = now()
+        self._sampler.start()
         with _lock:
             active = (*active, self)
-        self._sampler.start()
+        self._samples = []
+        self.begin = self._last = now()
 
     def stop(self) -> None:
         global active
@@ -173,21 +174,22 @@ class Recorder:
     def _gap(self, moment: int, line: Location | None) -> None:
         """The time since the last span is Python's."""
         samples, self._samples = self._samples, []
-        taken = moment - self._last
-        self._last = moment
+        begin, self._last = self._last, moment
         if not samples:
-            self._add(True, _key("python", "", line), taken)
+            self._add(True, _key("python", "", line), moment - begin)
             return
-        share, rest = divmod(taken, len(samples))
-        for number, (code, offset) in enumerate(samples):
-            self._add(True, Key("python", "", code, offset), share + (number < rest))
+        # Each moment goes to the nearest sample. They are not evenly spaced: busy threads are seen less often.
+        for (code, offset, at), (_, _, following) in zip(samples, [*samples[1:], (None, 0, None)], strict=True):
+            end = moment if following is None else min(max((at + following) // 2, begin), moment)
+            self._add(True, Key("python", "", code, offset), end - begin)
+            begin = end
 
     def _sample(self) -> None:
         while not self._finished.wait(SAMPLE_SECONDS):
             if self._outside:
                 frame = user_frame(sys._current_frames().get(self.thread))
                 if frame is not None and self._outside:
-                    self._samples.append((frame.f_code, frame.f_lasti))
+                    self._samples.append((frame.f_code, frame.f_lasti, now()))
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -245,6 +247,20 @@ def span(category: str, name: str, line: Location | None = None, **details: Any)
 
 
 @contextmanager
+def mark(category: str, name: str, line: Location | None = None, **details: Any) -> Iterator[None]:
+    """A name that the user gives to a block. It shows in traces; the time goes to what happens inside of it."""
+    recorders, begin = active, now() if active else 0
+    try:
+        yield
+    finally:
+        if recorders:
+            made = Span(category, name, begin, now(), threading.get_ident(), line, details)
+            for recorder in recorders:
+                if recorder.events:
+                    recorder.spans.append(made)
+
+
+@contextmanager
 def run_of(program: Any, name: str, log: Log) -> Iterator[None]:
     """Record a run of a program whose steps note their times in a log."""
     if not active or _thread.running:
@@ -266,3 +282,14 @@ def run_of(program: Any, name: str, log: Log) -> Iterator[None]:
 def wants_events() -> bool:
     """Whether somebody keeps every single step."""
     return any(recorder.events for recorder in active)
+
+
+@contextmanager
+def measured(seconds: dict[str, float], category: str, name: str) -> Iterator[None]:
+    """A span whose seconds are also added to a table, whether somebody records or not."""
+    start = time.perf_counter()
+    try:
+        with span(category, name):
+            yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start

@@ -2,7 +2,8 @@
 
 Every step is a pure function from program to program. A `Spec` says in what form a program is between two steps; it is
 checked, with the types of every equation, where `enable_checks` is on. With `WEFT_DUMP=folder` in the environment each
-program gets a folder in there, with one text a step (`03_canonicalize.txt`) and the time that it took.
+program gets a folder in there, with one text a step (`03_canonicalize.txt`) and the time that it took; `dump` adds what
+comes after the passes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from dataclasses import dataclass
 
 from weft.base.errors import InternalError
 from weft.base.settings import config
+from weft.base.spans import span
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.fuse.verify import verify_bare_or_fused
 from weft.compiler.passes.canonicalize import canonicalize
+from weft.compiler.passes.checks import insert_checks
 from weft.compiler.passes.decompose import IDENTITIES, decompose, definition_of
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.fold_constants import fold_constants
@@ -132,6 +135,7 @@ class Step:
 STEPS = (
     Step(inline, needs=TRACED, makes=OPEN),  # calls opened
     Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
+    Step(insert_checks, needs=OPEN, makes=OPEN),  # traps, while operations are those that the user knows
     Step(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
     Step(canonicalize, needs=PRIMITIVE, makes=CANONICAL),  # broadcasts explicit, literals right
     Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
@@ -176,7 +180,8 @@ def run(
         if check:
             step.needs.check(jaxpr)
         start = time.perf_counter()
-        after = step.function(jaxpr)
+        with span("compile", step.name):
+            after = step.function(jaxpr)
         stage = Stage(step.name, time.perf_counter() - start, after is not jaxpr, after)
         if check:
             step.makes.check(after)

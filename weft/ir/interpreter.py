@@ -11,7 +11,7 @@ import numpy as np
 from weft.base.settings import config
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
-from weft.ir.nans import check_finite
+from weft.ir.nans import check_finite, watches_numbers
 from weft.ir.primitive import check_operands
 from weft.ir.types import ArrayType, type_of
 
@@ -70,7 +70,7 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
     """Compute the results on NumPy arrays, freeing every intermediate after its last use."""
-    watched = config.debug_nans or config.debug_infs
+    watched = watches_numbers()
     values: dict[Any, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):

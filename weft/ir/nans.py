@@ -1,5 +1,5 @@
-"""`debug_nans` and `debug_infs`: look at results as they are made and name the operation and the line of the first
-bad one."""
+"""`debug_nans`, `debug_infs` and `checks="all"`: look at results as they are made and name the operation and the line of
+the first bad one. Compiled programs do it with traps (`docs/design/checks.md`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,28 @@ from weft.base.source import Location
 from weft.ir.primitive import Primitive
 
 
+# Operations whose results are among the numbers that they get, up to sign: they make no nan and no infinity.
+MOVES = frozenset(
+    """abs argmax argmin bitcast_convert_type broadcast_in_dim clamp complex concatenate conj copy cummax cummin
+    dynamic_slice dynamic_update_slice imag iota max min name neg optimization_barrier pad real reduce_max reduce_min
+    reshape rev scatter scatter-max scatter-min select_n sign slice sort split squeeze stop_gradient tile top_k
+    transpose""".split()
+)
+
+
+def watches_numbers() -> bool:
+    """Whether nan (or inf) is looked for in what is computed now, or compiled."""
+    return config.debug_nans or config.debug_infs or config.checks == "all"
+
+
 def check_finite(primitive: Primitive, results: Sequence[Any], location: Location | None) -> None:
     """Raise when a float result has nan (or inf, as the settings say)."""
+    made = config.checks == "all" and primitive.name not in MOVES and primitive.name != "gather"
     for number, value in enumerate(results):
         if not isinstance(value, (np.ndarray, np.generic)) or dtypes.kind(value.dtype) not in "fc":
             continue
         wide = np.asarray(value, np.complex128 if value.dtype.kind == "c" else np.float64)
-        for wanted, test, word in ((config.debug_nans, np.isnan, "nan"), (config.debug_infs, np.isinf, "inf")):
+        for wanted, test, word in ((config.debug_nans or made, np.isnan, "nan"), (config.debug_infs, np.isinf, "inf")):
             bad = test(wide) if wanted else np.False_
             if bad.any():
                 place = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()

@@ -17,6 +17,7 @@ from weft.ir.types import type_of
 from weft.ops import arithmetic, bitwise, compare, convert, exponential, rounding, special, special_gamma, trigonometric
 from weft.ops import complex as complex_numbers
 from weft.ops import select as selection
+from weft.ops.check import check_divisor
 from weft.ops.families import fail
 from weft.ops.rounding import RoundingMethod
 from weft.ops.shape import broadcast_in_dim
@@ -93,12 +94,16 @@ def mul(x: Any, y: Any) -> Any:
 
 def div(x: Any, y: Any) -> Any:
     """x / y; of integers cut towards zero, and -1 where y is 0."""
-    return arithmetic.div(*_pair(x, y))
+    x, y = _pair(x, y)
+    check_divisor(y)
+    return arithmetic.div(x, y)
 
 
 def rem(x: Any, y: Any) -> Any:
-    """What remains of x divided by y cut towards zero; it has the sign of x."""
-    return arithmetic.rem(*_pair(x, y))
+    """What remains of x divided by y cut towards zero; it has the sign of x, and is x where an integer y is 0."""
+    x, y = _pair(x, y)
+    check_divisor(y)
+    return arithmetic.rem(x, y)
 
 
 def max(x: Any, y: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.expression import Expression
 from weft.ir.primitive import lookup
@@ -18,10 +19,11 @@ from weft.ops import gather as _gather
 from weft.ops import scatter as _scatter
 from weft.ops import slicing as _slicing
 from weft.ops.arithmetic import add
+from weft.ops.check import asked, check_index
 from weft.ops.compare import gt, lt
 from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode
 from weft.ops.reduce_extrema import reduce_max
-from weft.ops.scatter import ScatterDimensionNumbers
+from weft.ops.scatter import ScatterDimensionNumbers, window_sizes
 from weft.ops.select import select_n
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
@@ -133,7 +135,9 @@ def dynamic_slice(
 ) -> Array:
     """A slice of static size from a start known when running; a start too near the end is moved back."""
     starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
-    return _slicing.dynamic_slice(operand, *starts, slice_sizes=canonical_shape(slice_sizes))
+    sizes = canonical_shape(slice_sizes)
+    _check_starts(starts, _shape_of(operand), sizes)
+    return _slicing.dynamic_slice(operand, *starts, slice_sizes=sizes)
 
 
 def dynamic_update_slice(
@@ -141,7 +145,27 @@ def dynamic_update_slice(
 ) -> Array:
     """The operand with `update` written over it from a start known when running."""
     starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
+    _check_starts(starts, _shape_of(operand), _shape_of(update))
     return _slicing.dynamic_update_slice(operand, update, *starts)
+
+
+def _check_starts(starts: Sequence[Any], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
+    """Have starts checked in compiled programs. Moving them inside is what the functions are known to do, so at once
+    they do that unasked."""
+    # Where the numbers of dimensions differ the type rule has something to say.
+    if config.checks == "all" and len(starts) == len(shape) == len(sizes):
+        for axis, (start, n, size) in enumerate(zip(starts, shape, sizes, strict=True)):
+            check_index(start, axis, shape, 0, n - size, size)
+
+
+def _check_places(indices: Any, axes: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
+    """Have the index vectors of a gather or a scatter without a mode checked, one component after the other."""
+    if not asked() or not _shape_of(indices) or _shape_of(indices)[-1] != len(axes):
+        return
+    for number, axis in enumerate(axes):
+        last = len(_shape_of(indices)) - 1
+        column = indices if len(axes) == 1 else slice_in_dim(indices, number, number + 1, 1, last)
+        check_index(column, axis, shape, 0, shape[axis] - sizes[axis], sizes[axis])
 
 
 def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]]:
@@ -216,6 +240,8 @@ def gather(
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
     numbers = GatherDimensionNumbers(*(tuple(map(int, dims)) for dims in dimension_numbers))
+    if mode is None:
+        _check_places(start_indices, numbers.start_index_map, _shape_of(operand), canonical_shape(slice_sizes))
     return _gather.gather(
         operand,
         start_indices,
@@ -234,11 +260,16 @@ def _bind_scatter(
     parsed = GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         parsed = GatherScatterMode.FILL_OR_DROP  # a one-hot row out of bounds writes nothing
+    dimension_numbers = ScatterDimensionNumbers(*(tuple(map(int, dims)) for dims in numbers))
+    if mode is None:
+        shape = _shape_of(operand)
+        sizes = window_sizes(len(shape), _shape_of(updates), dimension_numbers)
+        _check_places(indices, dimension_numbers.scatter_dims_to_operand_dims, shape, sizes)
     return card(
         operand,
         indices,
         updates,
-        dimension_numbers=ScatterDimensionNumbers(*(tuple(map(int, dims)) for dims in numbers)),
+        dimension_numbers=dimension_numbers,
         indices_are_sorted=bool(is_sorted),
         unique_indices=bool(unique),
         mode=parsed,

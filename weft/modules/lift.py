@@ -1,8 +1,8 @@
 """Lifting: what a transformation must see of the scopes that its function touches, going in and coming out.
 
-A `Lift` cuts the variables below some scopes out as plain trees, a group for each way in which the transformation treats
-them; these and the keys become arguments and results of the transformed function. Inside, scopes of the same paths
-stand on a call of their own.
+A `Lift` cuts the variables below some scopes out as plain trees, a group for each way in which the transformation
+treats them; these and the keys become arguments and results of the transformed function. Inside, scopes of the same
+paths stand on a call of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import weft
 from weft.errors import ScopeLeakError, user_line
 from weft.modules.filters import Filter, group, intersect, matches
-from weft.modules.scope import Call, Path, Scope, stable_hash
+from weft.modules.scope import Call, Path, Scope, copied, stable_hash
 
 # For each collection, the part below each root of the lift.
 Group = dict[str, tuple[Any, ...]]
@@ -47,7 +47,7 @@ class Lift:
         self.rngs: tuple[dict[str, Any], ...] = group(self.call.rngs, rngs)
 
     def _parts(self, tree: Any) -> tuple[Any, ...]:
-        return tuple(plain(below(tree, root)) for root in self.roots)
+        return tuple(copied(below(tree, root)) for root in self.roots)
 
     def _covers(self, path: Path) -> bool:
         return any(path[: len(root)] == root for root in self.roots)
@@ -90,7 +90,7 @@ class Lift:
                     if part:
                         node = Scope(self.call, root).mutable_node(name)
                         node.clear()
-                        node.update(plain(part))
+                        node.update(copied(part))
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -125,8 +125,3 @@ def place(tree: dict[str, Any], path: Path, part: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = part
-
-
-def plain(tree: Any) -> Any:
-    """A tree whose dicts are all plain dicts of our own."""
-    return {key: plain(value) for key, value in tree.items()} if isinstance(tree, Mapping) else tree

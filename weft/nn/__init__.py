@@ -28,13 +28,17 @@ from weft.nn.activations import (
     swish,
 )
 from weft.nn.attention import dot_product_attention
+from weft.nn.moments import dropout, moments, normalize_by
 from weft.nn.normalize import log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize
+from weft.nn.pooling import avg_pool, max_pool, min_pool, pool
 from weft.nn.scaled import get_scaled_dot_general_config, scaled_dot_general, scaled_matmul
 from weft.numpy import tanh
 
 __all__ = [
+    "avg_pool",
     "celu",
     "dot_product_attention",
+    "dropout",
     "elu",
     "gelu",
     "get_scaled_dot_general_config",
@@ -51,8 +55,13 @@ __all__ = [
     "log_softmax",
     "logmeanexp",
     "logsumexp",
+    "max_pool",
+    "min_pool",
     "mish",
+    "moments",
+    "normalize_by",
     "one_hot",
+    "pool",
     "relu",
     "relu6",
     "scaled_dot_general",

@@ -216,7 +216,7 @@ class AtIndex:
             update_shape=places.shape,
             indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices or unique,
-            mode=parsed,
+            mode=parsed or GatherScatterMode.FILL_OR_DROP,  # without a mode the index was checked as it was read
         )
 
     def get(
@@ -283,7 +283,7 @@ def updated(
         ScatterDimensionNumbers(*places.numbers),
         indices_are_sorted=indices_are_sorted or (unique and places.known and not _has_arrays(entries)),
         unique_indices=unique_indices or unique,
-        mode=parsed,
+        mode=parsed or GatherScatterMode.FILL_OR_DROP,  # without a mode the index was checked as it was read
     )
 
 

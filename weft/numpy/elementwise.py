@@ -30,6 +30,7 @@ from weft.numpy.util import (
     promote_dtypes_inexact,
 )
 from weft.ops import arithmetic
+from weft.ops.check import check_divisor
 from weft.trace.array import Array
 
 
@@ -167,7 +168,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     """What is left by `floor_divide`; it has the sign of the divisor."""
     x1, x2 = promote_args_numeric("remainder", x1, x2)
     x2 = _divisor(x2)
-    rest = lax.rem(x1, x2)
+    rest = arithmetic.rem(x1, x2)
     if kind_of(x1) == "u":
         return rest
     zero = number_like(x1, 0)
@@ -181,13 +182,14 @@ mod = remainder
 def fmod(x1: Any, x2: Any, /) -> Array:
     """What is left by the quotient rounded towards zero; it has the sign of the dividend."""
     x1, x2 = promote_args_numeric("fmod", x1, x2)
-    return lax.rem(x1, _divisor(x2))
+    return arithmetic.rem(x1, _divisor(x2))
 
 
 def _divisor(x: Any) -> Any:
     """A divisor of integers with 1 in place of 0, so that nothing remains of a division by zero, as in NumPy."""
     if kind_of(x) not in "iu" or (not isinstance(x, Array) and x != 0):
         return x
+    check_divisor(x)
     return choose(lax.eq(x, number_like(x, 0)), number_like(x, 1), x)
 
 

@@ -23,11 +23,13 @@ from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
 from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
 from weft.numpy.util import broadcast_shape, cast, ensure_array
+from weft.ops.check import check_index
 from weft.ops.compare import lt
 from weft.ops.concatenate import concatenate
 from weft.ops.gather import default_fill
 from weft.ops.select import select_n
 from weft.ops.shape import broadcast_in_dim
+from weft.ops.slicing import dynamic_slice
 from weft.runtime.array import ConcreteArray
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
@@ -325,6 +327,8 @@ def read_array(part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | 
             received=f"an array {aval.short()}",
             at=user_line(),
         )
+    if mode is None and not isinstance(size, Expression):
+        check_index(part, axis, aval.shape, -size if wrap else 0, size - 1)
     if dtypes.kind(part.dtype) == "u":
         if part.dtype.itemsize >= 4:  # a place beyond the signed range is beyond the end too
             end = np.array(min(size, 2**31 - 1) if not isinstance(size, Expression) else 2**31 - 1, part.dtype)
@@ -498,6 +502,8 @@ def getitem(
     places = find_places(entries, aval)
     if places.known and not fills:
         parsed = GatherScatterMode.PROMISE_IN_BOUNDS
+    elif parsed is None:
+        parsed = GatherScatterMode.CLIP  # what is asked for without a mode was checked as it was read
     if any(size != 0 and n == 0 for size, n in zip(places.slice_sizes, aval.shape, strict=True)):
         y = _read_nothing(x, places, fills, fill_value)
     else:
@@ -563,7 +569,7 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
         places: list[Any] = [np.zeros((), dtype)] * rank
         for entry in dynamic:
             sizes[entry.axis], places[entry.axis] = 1, cast(entry.value, dtype)
-        y = lax_slicing.dynamic_slice(y, places, sizes, allow_negative_indices=False)
+        y = dynamic_slice(y, *places, slice_sizes=tuple(sizes))  # the index was checked as it was read
     if dropped:
         y = lax_shape.squeeze(y, dropped)
     return lax_shape.expand_dims(y, new_axes) if new_axes else y

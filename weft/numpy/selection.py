@@ -301,6 +301,8 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     if values.size < index.size:
         values = lax.tile(values, (-(-index.size // values.size),))
     values = lax.slice_in_dim(values, 0, index.size)
+    if index.dtype.itemsize < 4:  # the size may not fit
+        index = converted(index, dtypes.int32)
     if mode == "clip":
         index = clip(index, 0, a.size - 1)
     elif mode == "wrap":

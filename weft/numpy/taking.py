@@ -40,6 +40,8 @@ def take(
     a, places = ensure_array(a), ensure_array(indices)
     if kind_of(places) not in "iu":
         raise TypeError(f"take needs integer positions, got {places.aval.short()}.  at {user_line()}")
+    if places.dtype.itemsize < 4:  # the length may not fit
+        places = lax.convert_element_type(places, "int32")
     if axis is None:
         a, place = ravel(a), 0
     else:

@@ -16,7 +16,8 @@ from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, 
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
-from weft.ops.compare import ne
+from weft.ops.check import CHECK, masked
+from weft.ops.compare import eq, ne
 from weft.ops.select import clamp, select_n
 from weft.ops.shape import broadcast_in_dim
 from weft.ops.tape import tape_select, zeros
@@ -64,7 +65,12 @@ class cond(HigherOrder):
         refuse_ordered(self.effects((), {"branches": branches}))
         # The index differs between elements: run every branch and choose element by element.
         index = which(index, len(branches))
-        results = [replay(through(b, axis, batched, True)[0], *operands) for b in branches]
+        results = [
+            replay(through(b, axis, batched, True)[0], *operands)
+            if CHECK not in b.effects
+            else replay(through(masked(b), axis, [True, *batched], True)[0], is_case(index, number), *operands)
+            for number, b in enumerate(branches)
+        ]
         chosen = [select_lanes(index, cases) for cases in zip(*results, strict=True)]
         return chosen, [0] * len(chosen)
 
@@ -125,6 +131,11 @@ def which(index: Any, count: int) -> Any:
     if count == 2:
         return ne(index, np.zeros((), index.dtype))
     return clamp(np.zeros((), index.dtype), index, np.array(count - 1, index.dtype))
+
+
+def is_case(index: Any, number: int) -> Any:
+    """Which elements of the batch take a case, for an index as `which` gives it."""
+    return eq(index, np.array(number, index.dtype))
 
 
 def select_lanes(index: Any, cases: Sequence[Any]) -> Any:

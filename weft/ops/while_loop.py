@@ -21,6 +21,7 @@ from weft.ir.types import ArrayType, TapeType, Type, array_type
 from weft.ir.zeros import Zero
 from weft.ops.arithmetic import add
 from weft.ops.call import jit as jit_primitive
+from weft.ops.check import CHECK, masked
 from weft.ops.cond import refuse_ordered, select_lanes
 from weft.ops.loop_programs import fixpoint, merged, others, pick, rearranged, unused, with_extra_arguments
 from weft.ops.reduce_other import reduce_or
@@ -120,7 +121,10 @@ class while_(HigherOrder):
             refuse_ordered(cond_jaxpr.effects | body_jaxpr.effects)
             batched = (True,) * len(batched)
             condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], True)
-        body, _ = through(body_jaxpr, axis, [*const_batched, *batched], batched)
+        # The turns of elements that are done are thrown away, so nothing in them is checked.
+        checked = differs and CHECK in body_jaxpr.effects
+        turn, flags = (masked(body_jaxpr), [True]) if checked else (body_jaxpr, [])
+        body, _ = through(turn, axis, [*flags, *const_batched, *batched], batched)
         carry = [
             batched_value(x, None, axis) if b and not d else x
             for x, b, d in zip(carry, batched, carry_batched, strict=True)
@@ -139,7 +143,8 @@ class while_(HigherOrder):
         def step_those_left(*values: Any) -> list[Any]:
             conds, consts, state = parts(values, cond_nconsts, body_nconsts)
             (left,) = replay(condition, *conds, *state)
-            return [keep(left, new, old) for new, old in zip(replay(body, *consts, *state), state, strict=True)]
+            after = replay(body, *([left] if checked else []), *consts, *state)
+            return [keep(left, new, old) for new, old in zip(after, state, strict=True)]
 
         results = while_(
             *cond_consts,
@@ -149,7 +154,9 @@ class while_(HigherOrder):
             cond_jaxpr=stage_closed(any_left, condition.in_avals, name=cond_jaxpr.name),
             cond_nconsts=cond_nconsts,
             body_jaxpr=stage_closed(
-                step_those_left, [*condition.in_avals[:cond_nconsts], *body.in_avals], name=body_jaxpr.name
+                step_those_left,
+                [*condition.in_avals[:cond_nconsts], *body.in_avals[len(flags) :]],
+                name=body_jaxpr.name,
             ),
             body_nconsts=cond_nconsts + body_nconsts,
         )

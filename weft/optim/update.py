@@ -49,6 +49,4 @@ def incremental_update(new_tensors: Params, old_tensors: Params, step_size: Arra
 
 def periodic_update(new_tensors: Params, old_tensors: Params, steps: ArrayLike, update_period: int) -> Params:
     """`new_tensors` in steps that `update_period` divides, else `old_tensors`."""
-    return weft.lax.cond(
-        wnp.mod(steps, update_period) == 0, lambda _: new_tensors, lambda _: old_tensors, None
-    )
+    return weft.lax.cond(wnp.mod(steps, update_period) == 0, lambda _: new_tensors, lambda _: old_tensors, None)

@@ -64,7 +64,7 @@ def together(
     first, *rest = trees.values()
     leaves, structure = weft.tree.flatten(first)
     columns = [leaves]
-    for name, tree in zip(names[1:], rest, strict=True):
+    for tree in rest:
         others, other_structure = weft.tree.flatten(tree)
         if other_structure is not structure and other_structure != structure:
             return _with_gaps(where, function, results, same_shapes, names, (first, *rest))

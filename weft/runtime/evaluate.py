@@ -12,7 +12,7 @@ from weft.base.errors import DonatedArrayError, InvalidInputTypeError, Unexpecte
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
-from weft.ir.nans import check_finite
+from weft.ir.nans import check_finite, watches_numbers
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
@@ -62,7 +62,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
-    compiled = is_compiled(primitive, types) and not (config.debug_nans or config.debug_infs)
+    compiled = is_compiled(primitive, types)
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         results, made = results if compiled else (results,), (made,)
     if not compiled and any(type(a) is np.ndarray and a.flags.writeable for a in args):
         results = [detached(r, args) for r in results]
-    if config.debug_nans or config.debug_infs:  # then programs run one operation after the other
+    if not compiled and watches_numbers():  # compiled programs have traps of their own
         check_finite(primitive, results, user_location())
     if donated:
         donate(args, donated)

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import spans
 from weft.base.errors import InternalError
-from weft.compiler import analysis
+from weft.base.settings import config
+from weft.compiler import analysis, dump
 from weft.compiler.compile import Compilation
 from weft.compiler.fuse import report
 from weft.compiler.kernel import printer as kernel_printer
@@ -20,8 +22,8 @@ from weft.compiler.program import printer
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.build import bytes_of
 from weft.compiler.program.cost import estimate
-from weft.compiler.program.ir import Call, Launch
-from weft.compiler.target.cpu import kernels, link, machine, tape
+from weft.compiler.program.ir import Call, Launch, Loop, While
+from weft.compiler.target.cpu import kernels, link, machine, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
@@ -38,6 +40,8 @@ WORTH_MORE = 200e6
 # ... others when they are called for this time.
 CALLS_BEFORE_BETTER_CODE = 2
 _raised = threading.local()
+# Events that a run of a program with loops keeps at most.
+MOST_EVENTS = 200_000
 
 
 @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -53,7 +57,11 @@ def _call_host(table: int, numbers: int, registers: int) -> int:
         try:
             assert step.host is not None
             with np.errstate(all="ignore"):
-                step.host(*arrays[:count], out=arrays[count:])
+                if step.counters is None:
+                    step.host(*arrays[:count], out=arrays[count:])
+                else:
+                    turns = [ctypes.c_int64.from_address(registers + 8 * c.number).value for c in step.counters]
+                    step.host(*arrays[:count], out=arrays[count:], turns=turns)
         finally:
             context.trace, context.source = trace, source
     except BaseException as error:
@@ -81,6 +89,9 @@ class Executable:
             _hosts[number] = step
         weakref.finalize(self, _forget, range(self._first_host, self._first_host + len(hosts)))
         self._codes: list[np.ndarray] = []
+        self._held: list[Any] = []  # the kernels of all codes
+        self.makings: list[kernels.Making] = []  # what the code of each tier took
+        self._timed: _Timed | None = None
         self._calls = 0
         assembly = self._link(Tier.LIGHT if estimate(program) > WORTH_MORE else Tier.QUICK)
         self.blocks = assembly.blocks
@@ -102,11 +113,21 @@ class Executable:
     def _link(self, tier: Tier) -> Assembly:
         """Compile the kernels and write the words of the machine, which the next run takes."""
         self.tier = tier
-        self.kernels = kernels.compiled(self._launched, self.compilation.features, tier)
-        assembly = Assembly(self.program, lambda kernel: self.kernels[kernel].address, _HOST_ADDRESS, self._first_host)
-        self._codes.append(assembly.words())  # a run may still be at the older ones
+        making = kernels.Making(tier)
+        features = self.compilation.features
+        self.kernels = kernels.compiled(self._launched, features, tier, making)
+        with spans.measured(making.seconds, "compile", "assemble"):
+            assembly = Assembly(self.program, self._address, _HOST_ADDRESS, self._first_host)
+            self._codes.append(assembly.words())  # a run may still be at the older ones
+        self._held.append(self.kernels)
+        self.makings.append(making)
+        if self.compilation.folder is not None:
+            dump.write_code(self.compilation.folder, self._distinct(), features, making)
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
+
+    def _address(self, kernel: Kernel) -> int:
+        return self.kernels[kernel].address
 
     def optimise(self) -> None:
         """Replace the code by better code for the same bits. Runs that are under way end with the old one."""
@@ -119,8 +140,12 @@ class Executable:
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE and self.tier is Tier.QUICK:
             tiers.improve(self)
+        if config.profiling:
+            return self.timed(arrays, self._events() if spans.wants_events() else 0)[0]
+        return self._run(arrays, self.template.copy(), self.code_address)
+
+    def _run(self, arrays: Sequence[Any], registers: np.ndarray, code: int) -> list[Any]:
         program = self.program
-        registers = self.template.copy()
         held: list[Any] = []
         given: list[Any] = []
         position = FIRST_ARGUMENT
@@ -150,7 +175,7 @@ class Executable:
         temporaries = self.take_temporaries()
         registers[TEMPORARIES] = temporaries.address
         try:
-            status = machine.run(self.code_address, registers.ctypes.data)
+            status = machine.run(code, registers.ctypes.data)
             if status:
                 self.raise_(status)
             return [
@@ -161,6 +186,26 @@ class Executable:
             if self.has_tapes and registers[TAPES]:
                 tape.free(registers.ctypes.data)
             self.temporaries.append(temporaries)
+
+    def timed(self, arrays: Sequence[Any], events: int = 0) -> tuple[list[Any], stamp.Log]:
+        """As a call, with a log of how long each step took, and of so many single events."""
+        if not stamp.can_stamp(self.compilation.features.triple):
+            return self._run(arrays, self.template.copy(), self.code_address), stamp.Log([], 0)
+        timed = self._timed
+        if timed is None or timed.code_address != self.code_address:
+            timed = self._timed = _Timed(self)
+        log = stamp.Log(timed.assembly.timed, events)
+        registers = timed.template.copy()
+        registers[timed.assembly.log_register] = log.address
+        with spans.run_of(self, self.program.name, log):
+            results = self._run(arrays, registers, timed.words.ctypes.data)
+        return results, log
+
+    def _events(self) -> int:
+        """Room for the events of one run."""
+        steps = sum(isinstance(step, stamp.TIMED) for step in self.program.all_steps())
+        loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
+        return MOST_EVENTS if loops else steps
 
     def take_temporaries(self) -> memory.Chunk:
         """Memory for one run, to be put back to `temporaries` afterwards."""
@@ -211,6 +256,20 @@ class Executable:
         if status == 2:
             raise MemoryError("There is no memory left for what a loop writes for its derivative.")
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
+
+
+class _Timed:
+    """The program with stamps around its steps, for the code that it has now, and the registers of a run."""
+
+    def __init__(self, executable: Executable) -> None:
+        program = executable.program
+        self.code_address = executable.code_address
+        self.assembly = stamp.TimedAssembly(program, executable._address, _HOST_ADDRESS, executable._first_host)
+        self.words = self.assembly.words()
+        self.template = np.zeros(program.registers + len(self.assembly.pointers), np.int64)
+        self.template[CONSTANTS] = executable.constants.ctypes.data
+        for register, block in self.assembly.pointers:
+            self.template[register] = block.ctypes.data
 
 
 def _forget(numbers: range) -> None:

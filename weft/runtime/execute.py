@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.base.settings import config
+from weft.base.source import user_location
+from weft.base.spans import span
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type
@@ -28,23 +32,57 @@ COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
 # faster that it pays for having been compiled: 20 ms once, against 1 to 20 ms in each call.
 LARGE = 1 << 18
 _lock = threading.RLock()
+logger = logging.getLogger("weft")
 _programs: dict[Any, Jaxpr] = {}
 MOST_PROGRAMS = 512
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
     """The program as machine code, compiled once."""
-    key = ("executable", donated, config.enable_checks)
+    # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
+    key = ("executable", donated, config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
     with _lock:
         return jaxpr.cached(key, lambda: make(jaxpr, donated))
 
 
-def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
-    # The compiler is loaded when the first program is compiled.
-    from weft.compiler.compile import compile_program
-    from weft.runtime.executable import Executable
+@dataclass(frozen=True)
+class CompileCost:
+    """What a program took to compile: seconds by stage, then for each tier of code what its kernels took."""
 
-    return Executable(compile_program(jaxpr, donated))
+    seconds: dict[str, float]
+    makings: list[Any]
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values()) + sum(making.total for making in self.makings)
+
+    def __str__(self) -> str:
+        stages = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.seconds.items()]
+        for making in self.makings:
+            made = f"{making.compiled} kernels compiled, {making.from_disk} from disk, {making.reused} at hand"
+            stages.append(f"{making.tier.name.lower()} code {making.total * 1e3:.1f} ms with {made}")
+        return f"{self.total * 1e3:.1f} ms ({', '.join(stages)})"
+
+
+def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
+    """What it took to compile the program, each time that it was; the list grows."""
+    return jaxpr.cached("compile costs", list)
+
+
+def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
+    with span("compile", jaxpr.name):
+        # The compiler is loaded when the first program is compiled.
+        from weft.compiler.compile import compile_program
+        from weft.runtime.executable import Executable
+
+        made = Executable(compile_program(jaxpr, donated))
+    cost = CompileCost(made.compilation.seconds, made.makings)
+    compile_costs(jaxpr).append(cost)
+    if config.log_compiles:
+        location = user_location()
+        at = "" if location is None else f" at {location.describe()}"
+        logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
+    return made
 
 
 def call(primitive: Primitive, arrays: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:

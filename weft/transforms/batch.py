@@ -9,8 +9,11 @@ from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, context, lifted, named, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
+from weft.ir.nans import watches_numbers
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ops.check import Lane
+from weft.ops.shape import move_axis
 from weft.ops.tape import batched_value
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
@@ -120,8 +123,11 @@ def batch_flat(
 ) -> tuple[list[Any], list[int | None]]:
     """Results of a flat function over batched arguments, and where each result has its batch dimension."""
     trace = BatchTrace(context.trace, axis, name, at)
-    arguments = [trace.join(lifted(v), d) for v, d in zip(values, dims, strict=True)]
-    with active(trace), named(name):
+    pairs = [(lifted(v), d) for v, d in zip(values, dims, strict=True)]
+    if watches_numbers():  # then errors read the lane from the leading dimensions
+        pairs = [(move_axis(v, d, 0), 0) if d and isinstance(type_of(v), ArrayType) else (v, d) for v, d in pairs]
+    arguments = [trace.join(v, d) for v, d in pairs]
+    with active(trace), named(Lane.of(name, axis.size)):
         if axis.name is None:
             results = function(*arguments)
         else:

@@ -48,6 +48,7 @@ from weft.base.errors.modules import (
 )
 from weft.base.errors.running import (
     DonatedArrayError,
+    IntegerDivisionError,
     JaxprSyntaxError,
     JaxprTypeError,
     JaxRuntimeError,
@@ -92,6 +93,7 @@ __all__ = [
     "ImmutableArrayError",
     "ImmutableCollectionError",
     "InconclusiveDimensionOperation",
+    "IntegerDivisionError",
     "IntegerInputGradientError",
     "InternalError",
     "InvalidInputTypeError",

@@ -173,10 +173,12 @@ class InconclusiveDimensionOperation(WeftError):
 
 
 class OutOfBoundsIndexError(WeftError, IndexError):
-    """An index that is known to be outside of the array.
+    """An index outside of the array, known before the program runs or found by `checks` while it runs.
 
     What happens to an index that only the running program knows is a matter of the mode: by default it is clamped for
-    reading and dropped for writing. An index that is visibly wrong is a mistake, unless a mode is given.
+    reading and dropped for writing. An index that is visibly wrong is a mistake, unless a mode is given. With
+    `weft.checks("all")` compiled programs find the others too, and the message names the line, the index, the iteration
+    of the loops around it and the element of the batch.
 
     Wrong::
 

@@ -95,10 +95,36 @@ class JaxRuntimeError(WeftError, RuntimeError):
     """
 
 
-class NonFiniteValueError(WeftError, FloatingPointError):
-    """With `debug_nans` or `debug_infs` on, an operation gave a NaN or an infinity.
+class IntegerDivisionError(WeftError, ZeroDivisionError):
+    """With `checks` on, an integer was divided by zero while a program ran.
 
-    The message names the operation and the line. If the NaN is meant, turn the setting off around it. Mind that
+    Integers have no infinity: what comes out of the division is a number that means nothing. The message names the
+    line, the iteration of the loops around it and the element of the batch. Without checks the quotient is -1 and the
+    remainder is the dividend, or 0 in `weft.numpy`.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+
+        with weft.checks("all"):
+            weft.jit(lambda x, y: x // y)(wnp.arange(3), wnp.arange(3))
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        with weft.checks("all"):
+            weft.jit(lambda x, y: x // wnp.where(y == 0, 1, y))(wnp.arange(3), wnp.arange(3))
+    """
+
+
+class NonFiniteValueError(WeftError, FloatingPointError):
+    """With `checks`, `debug_nans` or `debug_infs` on, an operation gave a NaN or an infinity.
+
+    The message names the operation and the line, in compiled programs also the iteration of the loops around it and
+    the element of the batch. If the NaN is meant, turn the setting off around it. Mind that
     `where` computes both of its branches, and that a NaN in the one not chosen still reaches the gradient: make the
     argument safe, not the result.
 

@@ -58,7 +58,7 @@ def registers(program: Program) -> list[Register]:
             case Loop():
                 found += [step.counter, step.bound]
             case While():
-                found.append(step.test)
+                found += [step.test] if step.counter is None else [step.test, step.counter]
             case Branch():
                 found.append(step.choice)
             case Point():

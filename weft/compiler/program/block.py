@@ -73,4 +73,6 @@ class Block:
         buffer, made = hero.invars[0], hero.outvars[0]
         if buffer not in inner.invars or made not in inner.outvars:
             return []
+        if buffer in hero.invars[1:]:  # what is read elsewhere while it changes is copied first
+            return []
         return [(inner.invars.index(buffer), inner.outvars.index(made))]

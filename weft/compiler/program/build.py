@@ -23,12 +23,14 @@ from weft.compiler.kernel.cost import grain_of
 from weft.compiler.library import plan
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
+from weft.compiler.program.checks import Turning, build_trap
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, walk
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
 from weft.ir.types import TapeType
 from weft.ops.callback import Callback
+from weft.ops.check import trap
 from weft.ops.cond import cond
 from weft.ops.remat import optimization_barrier
 from weft.ops.repeat import repeat
@@ -63,6 +65,7 @@ class Builder:
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
         self.loop: Any = None  # the loop whose body is being built
+        self.turns: list[Turning] = []  # the loops around, outermost first, for what wants to know the turn
         self.steps: list[Step] = []
 
     def program(self, jaxpr: Jaxpr, donated: Sequence[bool]) -> Program:
@@ -196,6 +199,8 @@ class Builder:
             tapes.build_tape(self, block, position, equation)
         elif isinstance(card, Callback):
             self.callback(block, position, equation)
+        elif card is trap:
+            build_trap(self, block, equation)
         elif card.higher_order:
             raise InternalError(f"`{card.name}` must be gone before steps are made.", stage="program")
         else:
@@ -253,7 +258,8 @@ class Builder:
                 slot = arguments[argument]
                 once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
                 dead = block.dead(slot, position, from_now=False)
-                if once and dead and slot not in others and v not in block.targets:
+                free = v not in block.targets or block.preferred.get(v) is slot
+                if once and dead and free and slot not in others:
                     block.put(v, slot)
                     return slot
                 made = self.place(block, v, position)

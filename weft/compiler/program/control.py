@@ -16,9 +16,11 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.program import tapes
 from weft.compiler.program.block import Block
+from weft.compiler.program.checks import turning
 from weft.compiler.program.ir import Branch, Count, Fill, Loop, Point, Register, Slot, Step, While
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import TapeType
+from weft.ops.check import CHECK
 from weft.ops.scan import sections
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
     finish(builder, block, equation.outvars[:count], carried)
     token = object()
     counter = Register("counter")
-    with steps_of(builder, token) as body:
+    with steps_of(builder, token) as body, turning(builder, "scan", counter, equation):
         slices = [
             _slice(builder, v, slot, counter)
             for v, slot in zip(jaxpr.invars[len(held) + count :], scanned, strict=True)
@@ -142,7 +144,7 @@ def build_repeat(builder: Builder, block: Block, position: int, equation: Equati
     finish(builder, block, equation.outvars, carried)
     token = object()
     counter = Register("counter")
-    with steps_of(builder, token) as body:
+    with steps_of(builder, token) as body, turning(builder, "a loop", counter, equation):
         step = builder.temporary(4)
         builder.steps.append(Count(step, counter))
         build_body(builder, jaxpr, [step, *held, *carried], carried)
@@ -159,15 +161,16 @@ def build_while(builder: Builder, block: Block, position: int, equation: Equatio
     carried = carries(builder, block, position, operands, equation.outvars, [*held_condition, *held])
     finish(builder, block, equation.outvars, carried)
     token = object()
-    with steps_of(builder, token) as test:
+    counter = Register("counter") if CHECK in equation.effects else None
+    with steps_of(builder, token) as test, turning(builder, "while", counter, equation):
         inner = Block(condition)
         for v, slot in zip(condition.invars, [*held_condition, *carried], strict=True):
             inner.put(v, slot)
         builder.fill(inner)
         predicate = builder.atom(inner, condition.outvars[0])
-    with steps_of(builder, token) as turns:
+    with steps_of(builder, token) as turns, turning(builder, "while", counter, equation):
         build_body(builder, body, [*held, *carried], carried)
-    builder.steps.append(While(test, predicate, Register("test"), turns, token))
+    builder.steps.append(While(test, predicate, Register("test"), turns, token, counter))
 
 
 def build_cond(builder: Builder, block: Block, position: int, equation: Equation) -> None:

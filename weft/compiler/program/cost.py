@@ -32,6 +32,8 @@ def _steps(steps: Sequence[Step]) -> float:
                 total += (step.count if isinstance(step.count, int) else TURNS) * _steps(step.body)
             case While():
                 total += TURNS * (_steps(step.condition) + _steps(step.body))
+            case Branch(label="check"):  # the other way out is taken at most once
+                total += 10.0
             case Branch():
                 total += max(_steps(branch) for branch in step.branches)
             case _:

@@ -90,9 +90,13 @@ class _Runner:
                     self.registers[step.counter.number] = turn
                     self.steps(step.body)
             case While():
+                if step.counter is not None:
+                    self.registers[step.counter.number] = 0
                 self.steps(step.condition)
                 while self.view(step.predicate)[0]:
                     self.steps(step.body)
+                    if step.counter is not None:
+                        self.registers[step.counter.number] += 1
                     self.steps(step.condition)
             case Branch():
                 index = int(self.view(step.index, step.dtype)[0])
@@ -108,7 +112,11 @@ class _Runner:
             ]
             count = len(arrays) - step.results
             assert step.host is not None
-            step.host(*arrays[:count], out=arrays[count:])
+            if step.counters is not None:
+                turns = [int(self.registers[c.number]) for c in step.counters]
+                step.host(*arrays[:count], out=arrays[count:], turns=turns)
+            else:
+                step.host(*arrays[:count], out=arrays[count:])
             return
         numbers = np.array([*step.numbers, 0], np.int64)
         addresses = [self.address(s) for s in step.slots]

@@ -113,6 +113,8 @@ class Call(Step):
     host: Callable[..., Any] | None = None
     types: tuple[tuple[Any, ...], ...] = ()  # for the host: (shape, dtype) of each slot
     results: int = 0  # for the host: how many of the last slots are results
+    # For the host, if it wants them: the counters of the loops around, whose numbers it gets as `turns`.
+    counters: tuple[Register, ...] | None = None
     label: str = ""
 
     @property
@@ -205,13 +207,15 @@ class Loop(Step):
 
 @dataclass(eq=False)
 class While(Step):
-    """The body as long as `predicate` (a bool) holds after `condition` ran."""
+    """The body as long as `predicate` (a bool) holds after `condition` ran. `counter`, where somebody reads it, is the
+    number of the turn."""
 
     condition: list[Step]
     predicate: Slot
     test: Register
     body: list[Step]
     token: object
+    counter: Register | None = None
     label: str = "while"
 
     @property

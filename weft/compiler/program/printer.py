@@ -19,6 +19,7 @@ from weft.compiler.program.ir import (
     Program,
     Register,
     Slot,
+    Step,
     While,
 )
 
@@ -38,11 +39,19 @@ def to_text(program: Program) -> str:
     return "\n".join([head, *printer.lines])
 
 
+def named_lines(program: Program) -> dict[Step, str]:
+    """For each step its line in the text of the program, loops and branches with their first line."""
+    printer = _Printer()
+    printer.steps(program.steps, 1)
+    return printer.texts
+
+
 class _Printer:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[Any, str] = {}
         self.kernels: dict[Kernel, int] = {}
+        self.texts: dict[Step, str] = {}
 
     def name(self, thing: Slot | Register) -> str:
         if thing not in self.names:
@@ -63,7 +72,9 @@ class _Printer:
 
     def steps(self, steps: Sequence[Any], depth: int) -> None:
         for step in steps:
+            begin = len(self.lines)
             self.step(step, depth)
+            self.texts[step] = self.lines[begin].strip()
 
     def line(self, text: str, depth: int) -> None:
         self.lines.append("  " * depth + text)

@@ -31,14 +31,14 @@ class TraceState(NamedTuple):
 class EmaState(NamedTuple):
     """Steps taken and the average."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     ema: Params
 
 
 class ApplyEvery(NamedTuple):
     """The step within a period, and the sum of updates since its begin."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     grad_acc: Updates
 
 

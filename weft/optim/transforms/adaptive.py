@@ -17,7 +17,7 @@ from weft.optim.walk import together
 class ScaleByAdamState(NamedTuple):
     """Steps taken, the average of gradients and that of their squares."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mu: Updates
     nu: Updates
 
@@ -25,7 +25,7 @@ class ScaleByAdamState(NamedTuple):
 class ScaleByAmsgradState(NamedTuple):
     """As Adam's, with the largest corrected `nu` so far."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mu: Updates
     nu: Updates
     nu_max: Updates
@@ -34,7 +34,7 @@ class ScaleByAmsgradState(NamedTuple):
 class ScaleByBeliefState(NamedTuple):
     """As Adam's, where `nu` is of the distance between gradient and `mu`."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mu: Updates
     nu: Updates
 
@@ -42,7 +42,7 @@ class ScaleByBeliefState(NamedTuple):
 class ScaleByLionState(NamedTuple):
     """Steps taken and the average of gradients."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mu: Updates
 
 
@@ -255,7 +255,7 @@ def scale_by_radam(
         length = longest - 2 * count * decayed / (1 - decayed)
         # The length of the average that v is; below the threshold its root would be of a negative number.
         trusted = length >= threshold
-        safe = wnp.where(trusted, length, threshold if threshold > 4 else 5.0)
+        safe = wnp.where(trusted, length, wnp.maximum(threshold, 5.0))
         shape = (safe - 4.0) * (safe - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * safe)
         factor = wnp.sqrt(shape)
         first, second = FirstMoment(b1, count, nesterov), Corrections(b2, count)
@@ -278,11 +278,11 @@ def scale_by_lion(
 ) -> GradientTransformation:
     """sign(b1 * m + (1 - b1) * g), then m follows g by b2.
 
-    `mode`: "hard" is the sign, "smooth" is tanh(x / smooth_beta), "refined" is x up to size 1 and the sign beyond.
+    `mode`: "hard" is the sign, "smooth" is tanh(smooth_beta * x), "refined" is x up to size 1 and the sign beyond.
     """
     signs = {
         "hard": wnp.sign,
-        "smooth": lambda x: wnp.tanh(x / smooth_beta),
+        "smooth": lambda x: wnp.tanh(smooth_beta * x),
         "refined": lambda x: wnp.clip(x, -1.0, 1.0),
     }
     if mode not in signs:
@@ -303,7 +303,7 @@ def scale_by_lion(
 def scale_by_adan(
     b1: float = 0.98, b2: float = 0.92, b3: float = 0.99, eps: float = 1e-8, eps_root: float = 0.0
 ) -> GradientTransformation:
-    """(m + b2 * v) / (sqrt(n + eps_root) + eps): averages of g, of its change, and of (g + b2 * change)^2."""
+    """(m + (1 - b2) v) / (sqrt(n + eps_root) + eps): averages of g, of its change, of (g + (1 - b2) change)^2."""
 
     def init(params: Params) -> ScaleByAdanState:
         zeros = tree_zeros_like(params)
@@ -318,8 +318,8 @@ def scale_by_adan(
             change = wnp.where(is_first, wnp.zeros_like(g), g - before)
             m = moved(g, m, b1)
             v = moved(change, v, b2)
-            n = moved(abs_sq(g + b2 * change), n, b3)
-            step = (first(m) + b2 * second(v)) / plus(wnp.sqrt(plus(third(n), eps_root)), eps)
+            n = moved(abs_sq(g + (1 - b2) * change), n, b3)
+            step = (first(m) + (1 - b2) * second(v)) / plus(wnp.sqrt(plus(third(n), eps_root)), eps)
             return step, m, v, n
 
         moments = {"m": state.m, "v": state.v, "n": state.n, "g": state.g}
@@ -332,7 +332,7 @@ def scale_by_adan(
 class ScaleByNovogradState(NamedTuple):
     """Steps taken, the average of normalized gradients, and the average of squared norms, one number a leaf."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mu: Updates
     nu: Updates
 
@@ -348,7 +348,7 @@ def scale_by_novograd(
     """m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p, with v the average of ||g||^2 of the leaf."""
 
     def init(params: Params) -> ScaleByNovogradState:
-        norms = weft.tree.map(lambda _: wnp.zeros(()), params)
+        norms = weft.tree.map(lambda p: wnp.zeros((), wnp.asarray(p).dtype), params)
         return ScaleByNovogradState(zero_count(), tree_zeros_like(params, mu_dtype), norms)
 
     def update(updates: Updates, state: ScaleByNovogradState, params: Params | None = None) -> Any:
@@ -360,7 +360,7 @@ def scale_by_novograd(
             trees["params"] = params
 
         def leaf(g: Any, m: Any, v: Any, p: Any = None) -> tuple[Any, ...]:
-            norm = wnp.sum(abs_sq(g)).astype(v.dtype)
+            norm = wnp.sum(abs_sq(g))
             v = wnp.where(is_first, norm, (1 - b2) * norm + b2 * v)
             step = g / plus(wnp.sqrt(plus(v, eps_root)), eps).astype(g.dtype)
             if decays:

@@ -17,17 +17,22 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import safe_increment
 from weft.optim.transforms.masking import masked
-from weft.optim.transforms.scaling import ScaleByScheduleState
 from weft.optim.tree_utils.randomness import tree_random_like
 from weft.optim.walk import need_params, together
 
 AddDecayedWeightsState = EmptyState
 
 
+class WeightDecaySchedule(NamedTuple):
+    """How many steps were taken."""
+
+    count: Array  # type: ignore[assignment]
+
+
 class AddNoiseState(NamedTuple):
     """Steps taken and the key of the next noise."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     rng_key: Array
 
 
@@ -42,12 +47,12 @@ def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | N
     if callable(weight_decay):
         schedule = weight_decay
 
-        def init(params: Params) -> ScaleByScheduleState:
-            return ScaleByScheduleState(wnp.zeros((), wnp.int32))
+        def init(params: Params) -> WeightDecaySchedule:
+            return WeightDecaySchedule(wnp.zeros((), wnp.int32))
 
-        def update(updates: Updates, state: ScaleByScheduleState, params: Params | None = None) -> Any:
+        def update(updates: Updates, state: WeightDecaySchedule, params: Params | None = None) -> Any:
             new = decayed(updates, params, schedule(state.count))
-            return new, ScaleByScheduleState(safe_increment(state.count))
+            return new, WeightDecaySchedule(safe_increment(state.count))
 
         adding = GradientTransformation(init, update)
     else:
@@ -76,9 +81,7 @@ def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = N
         deviation = wnp.sqrt(eta / count**gamma)
         next_key, sample_key = random.split(state.rng_key)
         noise = tree_random_like(sample_key, updates)
-        (new,) = together(
-            "add_noise", lambda g, n: (g + deviation.astype(g.dtype) * n,), updates=updates, noise=noise
-        )
+        (new,) = together("add_noise", lambda g, n: (g + deviation.astype(g.dtype) * n,), updates=updates, noise=noise)
         return new, AddNoiseState(count, next_key)
 
     return GradientTransformation(init, update)

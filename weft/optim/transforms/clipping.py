@@ -19,7 +19,7 @@ ClipByGlobalNormState = EmptyState
 AdaptiveGradClipState = EmptyState
 
 
-def clip(max_delta: ArrayLike) -> GradientTransformation:
+def clip(max_delta: float | Array) -> GradientTransformation:
     """Every element within [-max_delta, max_delta]."""
     return stateless(lambda updates, params: weft.tree.map(lambda g: wnp.clip(g, -max_delta, max_delta), updates))
 

@@ -11,6 +11,7 @@ from weft.optim.base import (
     GradientTransformationExtraArgs,
     Params,
     Updates,
+    set_to_zero,
     with_extra_args_support,
 )
 from weft.optim.transforms.masking import masked
@@ -62,13 +63,13 @@ def named_chain(*args: tuple[str, GradientTransformation]) -> GradientTransforma
     return GradientTransformationExtraArgs(init, update)
 
 
-class MultiTransformState(NamedTuple):
+class PartitionState(NamedTuple):
     """The state of each transformation, by label."""
 
     inner_states: Mapping[Hashable, Any]
 
 
-PartitionState = MultiTransformState
+MultiTransformState = PartitionState
 
 
 def partition(
@@ -98,21 +99,40 @@ def partition(
         mask = weft.tree.map(lambda given: given == label, labels)
         return masked(members[label], mask, mask_compatible_extra_args=mask_compatible_extra_args)
 
-    def init(params: Params) -> MultiTransformState:
+    def init(params: Params) -> PartitionState:
         labels = labels_of(params)
-        return MultiTransformState({label: part(label, labels).init(params) for label in members})
+        return PartitionState({label: part(label, labels).init(params) for label in members})
 
-    def update(updates: Updates, state: MultiTransformState, params: Params | None = None, **extra_args: Any) -> Any:
+    def update(updates: Updates, state: PartitionState, params: Params | None = None, **extra_args: Any) -> Any:
         labels = labels_of(updates)
         states = {}
         for label in members:
             inner = state.inner_states[label]
             updates, states[label] = part(label, labels).update(updates, inner, params, **extra_args)
-        return updates, MultiTransformState(states)
+        return updates, PartitionState(states)
 
     return GradientTransformationExtraArgs(init, update)
 
 
 multi_transform = partition
 
-__all__ = ["MultiTransformState", "PartitionState", "chain", "multi_transform", "named_chain", "partition"]
+
+def selective_transform(optimizer: GradientTransformation, *, freeze_mask: Any) -> GradientTransformationExtraArgs:
+    """`optimizer` where the mask is false, zero updates where it is true."""
+
+    def labels(tree: Any) -> Any:
+        mask = freeze_mask(tree) if callable(freeze_mask) else freeze_mask
+        return weft.tree.map(lambda frozen: "freeze" if frozen else "train", mask)
+
+    return partition({"train": optimizer, "freeze": set_to_zero()}, labels)
+
+
+__all__ = [
+    "MultiTransformState",
+    "PartitionState",
+    "chain",
+    "multi_transform",
+    "named_chain",
+    "partition",
+    "selective_transform",
+]

@@ -89,21 +89,3 @@ def _hidden_if_it_fits(mask: Any, value: Any) -> Any:
 def freeze(mask: MaskOrFn) -> GradientTransformation:
     """Zero updates where the mask is true; others as they are."""
     return masked(set_to_zero(), mask)
-
-
-def selective_transform(optimizer: GradientTransformation, *, freeze_mask: MaskOrFn) -> GradientTransformationExtraArgs:
-    """`optimizer` where the mask is false, zero updates where it is true."""
-    optimizer = with_extra_args_support(optimizer)
-    zero = set_to_zero()
-    opposite = lambda tree: weft.tree.map(lambda frozen: not frozen, _mask_tree("selective_transform", freeze_mask, tree))
-    trained, frozen = masked(optimizer, opposite), masked(zero, freeze_mask)
-
-    def init(params: Params) -> Any:
-        return trained.init(params), frozen.init(params)
-
-    def update(updates: Updates, state: Any, params: Params | None = None, **extra_args: Any) -> Any:
-        updates, first = trained.update(updates, state[0], params, **extra_args)
-        updates, second = frozen.update(updates, state[1], params)
-        return updates, (first, second)
-
-    return GradientTransformationExtraArgs(init, update)

@@ -34,7 +34,7 @@ def snapshot(measure_name: str, measure: Callable[[Updates], Any]) -> GradientTr
     """Keeps `measure(updates)` in the state, where `optim.tree.get(state, measure_name)` finds it."""
 
     def init(params: Params) -> SnapshotState:
-        return SnapshotState({measure_name: _zeros_of(measure, params)})
+        return SnapshotState({measure_name: measure(params)})
 
     def update(updates: Updates, state: SnapshotState, params: Params | None = None) -> Any:
         return updates, SnapshotState({measure_name: measure(updates)})

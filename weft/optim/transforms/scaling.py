@@ -31,7 +31,7 @@ ScaleByTrustRatioState = EmptyState
 class ScaleByScheduleState(NamedTuple):
     """How many steps were taken."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
 
 
 def scale(step_size: ArrayLike) -> GradientTransformation:
@@ -63,10 +63,10 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
 def scale_by_learning_rate(
     learning_rate: ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> GradientTransformation:
-    """-learning_rate * g, which goes downhill; without `flip_sign`, learning_rate * g. None is no scaling."""
+    """-learning_rate * g, which goes downhill; without `flip_sign`, learning_rate * g. None leaves g alone."""
     sign = -1 if flip_sign else 1
     if learning_rate is None:
-        return scale(sign) if flip_sign else identity()
+        return identity()
     if callable(learning_rate):
         schedule = learning_rate
         return scale_by_schedule(lambda count: sign * schedule(count))
@@ -174,9 +174,11 @@ def scale_by_distance_over_gradients(
     """g * (largest distance from the start) / sqrt(sum of ||g||^2), leaf by leaf (layer-wise DoG)."""
 
     def init(params: Params) -> ScaleByDistanceOverGradientsState:
+        # The first step goes a little way relative to the size of the parameters.
+        little = lambda p: reps_rel * (1 + wnp.sqrt(wnp.sum(wnp.asarray(p, wnp.float32) ** 2)))
         return ScaleByDistanceOverGradientsState(
-            weft.tree.map(lambda _: wnp.zeros((), wnp.float32), params),
-            weft.tree.map(lambda _: wnp.zeros((), wnp.float32), params),
+            weft.tree.map(little, params),
+            weft.tree.map(lambda _: wnp.zeros((1,), wnp.float32), params),
             weft.tree.map(lambda p: wnp.asarray(p, param_dtype), params),
         )
 
@@ -187,11 +189,9 @@ def scale_by_distance_over_gradients(
             wide = g.astype(wnp.float32)
             squares = squares + wnp.sum(wide * wide)
             distance = wnp.sqrt(wnp.sum((p - start).astype(wnp.float32) ** 2))
-            # The first step goes a little way relative to the size of the parameters.
-            smallest = reps_rel * (1 + wnp.sqrt(wnp.sum(start.astype(wnp.float32) ** 2)))
-            farthest = wnp.maximum(wnp.maximum(farthest, distance), smallest)
-            rate = global_scale * farthest / wnp.sqrt(squares + eps)
-            return (rate.astype(g.dtype) * g, farthest, squares)
+            farthest = wnp.maximum(farthest, distance)
+            rate = global_scale * farthest / wnp.sqrt(squares[0] + eps)
+            return rate.astype(g.dtype) * g, farthest, squares
 
         new, farthest, squares = together(
             "scale_by_distance_over_gradients",
@@ -229,5 +229,3 @@ def scale_by_polyak(
         return weft.tree.map(lambda g: step.astype(g.dtype) * g, updates), state
 
     return GradientTransformationExtraArgs(init_empty_state, update)
-
-

@@ -26,7 +26,7 @@ class ScaleByRmsState(NamedTuple):
 class ScaleByRmsWithCountState(NamedTuple):
     """The average of squares and steps taken."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     nu: Updates
 
 
@@ -40,7 +40,7 @@ class ScaleByRStdDevState(NamedTuple):
 class ScaleByRStdDevWithCountState(NamedTuple):
     """The averages of gradients and of squares, and steps taken."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     mu: Updates
     nu: Updates
 
@@ -66,7 +66,7 @@ class ScaleBySM3State(NamedTuple):
 
 
 class ScaleByRpropState(NamedTuple):
-    """The step size of each element and the gradient before."""
+    """The step size of each element, and the step that its last gradient asks for."""
 
     step_sizes: Updates
     prev_updates: Updates
@@ -75,7 +75,7 @@ class ScaleByRpropState(NamedTuple):
 class FactoredState(NamedTuple):
     """Steps taken; row and column averages of squares for factored leaves, whole ones for others."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]
     v_row: Updates
     v_col: Updates
     v: Updates
@@ -181,17 +181,18 @@ def scale_by_sm3(b1: float = 0.9, b2: float = 1.0, eps: float = 1e-8) -> Gradien
     """The average of g / sqrt(s + eps), where s is kept as one vector for each axis, the least of which counts."""
 
     def init(params: Params) -> ScaleBySM3State:
-        mu = weft.tree.map(lambda p: [wnp.zeros(size) for size in p.shape], params)
+        mu = weft.tree.map(lambda p: [wnp.zeros(size, p.dtype) for size in p.shape], params)
         return ScaleBySM3State(mu, tree_zeros_like(params))
 
     def update(updates: Updates, state: ScaleBySM3State, params: Params | None = None) -> Any:
+        fresh = 1.0 if isinstance(b2, int | float) and b2 == 1.0 else 1.0 - b2
         leaves, structure = weft.tree.flatten(updates)
         covers = structure.flatten_up_to(state.mu)
         new, new_covers, new_means = [], [], []
         for g, cover, mean in zip(leaves, covers, structure.flatten_up_to(state.nu), strict=True):
             spread = [v.reshape([-1 if axis == a else 1 for a in range(g.ndim)]) for axis, v in enumerate(cover)]
             least = functools.reduce(wnp.minimum, spread) if spread else 0.0
-            total = (1.0 - b2 if b2 != 1.0 else 1.0) * abs_sq(g) + b2 * least
+            total = fresh * abs_sq(g) + b2 * least
             scaled = g * wnp.where(total > 0, lax.rsqrt(total + eps), 0.0)
             mean = moved(scaled, mean, b1)
             new.append(mean)
@@ -211,7 +212,10 @@ def scale_by_rprop(
     min_step_size: float = 1e-6,
     max_step_size: float = 50.0,
 ) -> GradientTransformation:
-    """sign(g) * s, where s grows by eta_plus while the sign stays and shrinks by eta_minus when it turns."""
+    """sign(g) * s, where s grows by eta_plus while the sign stays and shrinks by eta_minus when it turns.
+
+    What comes out is the step of the gradient before, unless the sign has turned since: the first step is zero.
+    """
 
     def init(params: Params) -> ScaleByRpropState:
         return ScaleByRpropState(tree_full_like(params, learning_rate), tree_zeros_like(params))
@@ -219,10 +223,10 @@ def scale_by_rprop(
     def update(updates: Updates, state: ScaleByRpropState, params: Params | None = None) -> Any:
         def leaf(g: Any, step: Any, before: Any) -> tuple[Any, ...]:
             turn = wnp.sign(g) * wnp.sign(before)
-            grown = wnp.clip(step * wnp.where(turn > 0, eta_plus, eta_minus), min_step_size, max_step_size)
-            step = wnp.where(turn == 0, step, grown.astype(step.dtype))
-            kept = wnp.where(turn < 0, wnp.zeros_like(g), g)
-            return wnp.sign(kept) * step, step, kept
+            factor = wnp.where(turn > 0, eta_plus, eta_minus).astype(step.dtype)
+            step = wnp.where(turn == 0, step, wnp.clip(step * factor, min_step_size, max_step_size))
+            nothing = wnp.zeros_like(before)
+            return wnp.where(turn < 0, nothing, before), step, wnp.where(turn < 0, nothing, step * wnp.sign(g))
 
         trees = {"step_sizes": state.step_sizes, "prev_updates": state.prev_updates}
         new, steps, before = together("scale_by_rprop", leaf, results=3, updates=updates, **trees)
@@ -271,7 +275,7 @@ def scale_by_factored_rms(
 
     def update(updates: Updates, state: FactoredState, params: Params | None = None) -> Any:
         need_params("scale_by_factored_rms", params)
-        decay = decay_rate_fn(state.count - step_offset, decay_rate)  # type: ignore[arg-type]
+        decay = decay_rate_fn(state.count - step_offset, decay_rate)
 
         def leaf(g: Any, row: Any, column: Any, v: Any, p: Any) -> tuple[Any, ...]:
             dtype = wnp.asarray(p).dtype

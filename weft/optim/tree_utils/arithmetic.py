@@ -109,8 +109,7 @@ def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = F
     """The norm of all elements together: 2 (the default), 1 or infinity; with `squared`, its square."""
     if ord is None or ord == 2:
         leaves = weft.tree.leaves(tree)
-        total = functools.reduce(operator.add, [sum_of_squares(leaf) for leaf in leaves], 0.0)
-        total = wnp.asarray(total)
+        total = wnp.asarray(functools.reduce(operator.add, [sum_of_squares(leaf) for leaf in leaves], 0.0))
         return total if squared else wnp.sqrt(total)
     if ord == 1:
         norm: Any = tree_sum(weft.tree.map(wnp.abs, tree))
@@ -208,7 +207,8 @@ def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None =
                 return promoted
         case _:
             raise ValueError(
-                f'mixed_dtype_handler is None, "promote", "lowest", "highest" or a function, got {mixed_dtype_handler!r}'
+                'mixed_dtype_handler is None, "promote", "lowest", "highest" or a function, '
+                f"and got {mixed_dtype_handler!r}"
             )
     raise ValueError(f"none of the dtypes {', '.join(map(str, distinct))} is the {mixed_dtype_handler} of all")
 

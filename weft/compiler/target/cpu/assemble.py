@@ -114,11 +114,15 @@ class Assembly:
 
     def while_loop(self, step: While) -> None:
         m, test = self.machine, step.test.number
+        if step.counter is not None:
+            m.set(step.counter.number, 0)
         top, end = m.here(), m.label()
         self.steps(step.condition)
         m.read(test, self.place(step.predicate), 1)
         m.jump_zero(test, end)
         self.steps(step.body)
+        if step.counter is not None:
+            m.add(step.counter.number, 1)
         m.jump(top)
         m.here(end)
 
@@ -126,8 +130,13 @@ class Assembly:
         m, choice = self.machine, step.choice.number
         size = step.dtype.itemsize
         m.read(choice, self.place(step.index), -size if step.dtype.kind == "i" else size)
-        labels = [m.label() for _ in step.branches]
         end = m.label()
+        if len(step.branches) == 2 and not step.branches[0] and step.dtype.kind in "bu":  # nothing to do for 0
+            m.jump_zero(choice, end)
+            self.steps(step.branches[1])
+            m.here(end)
+            return
+        labels = [m.label() for _ in step.branches]
         m.switch(choice, labels)
         for label, steps in zip(labels, step.branches, strict=True):
             m.here(label)

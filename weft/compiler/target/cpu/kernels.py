@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.target import llvm
@@ -18,13 +22,32 @@ from weft.compiler.target.cpu.lower import lower_into
 class CompiledKernel:
     """A kernel in memory. `library` keeps it there."""
 
-    __slots__ = ("address", "library", "name")
+    __slots__ = ("__weakref__", "address", "library", "name")
 
     def __init__(self, name: str, address: int, library: Library) -> None:
         self.name, self.address, self.library = name, address, library
 
 
-_compiled: dict[tuple[Features, Tier, str], CompiledKernel] = {}
+@dataclass
+class Making:
+    """What it took to get the kernels of a program: seconds by stage, and how many were compiled, how many linked from
+    disk, and how many were in the process already."""
+
+    tier: Tier
+    seconds: dict[str, float] = field(default_factory=dict)
+    compiled: int = 0
+    from_disk: int = 0
+    reused: int = 0
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+# Code lives as long as a program that runs it; the latest is kept for programs to come.
+MOST_KEPT = 512
+_compiled: weakref.WeakValueDictionary[tuple[Features, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
+_latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
 _lock = threading.RLock()
 
 
@@ -41,30 +64,49 @@ def module_text(kernels: Iterable[tuple[str, Kernel]], features: Features) -> st
     return module.text()
 
 
-def compiled(kernels: Iterable[Kernel], features: Features, tier: Tier = Tier.LIGHT) -> dict[Kernel, CompiledKernel]:
+def compiled(
+    kernels: Iterable[Kernel], features: Features, tier: Tier = Tier.LIGHT, making: Making | None = None
+) -> dict[Kernel, CompiledKernel]:
     """Every kernel as machine code of at least the given tier; those that are new are compiled together.
 
-    The bits that a kernel computes are the same in every tier.
+    The bits that a kernel computes are the same in every tier. `making` is filled with what it took.
     """
-    names = {kernel: name_of(kernel) for kernel in kernels}
+    making = making or Making(tier)
+    seconds = making.seconds
+    with measured(seconds, "compile", "kernel names"):
+        names = {kernel: name_of(kernel) for kernel in kernels}
     with _lock:
-        missing = {name: kernel for kernel, name in names.items() if _best(features, tier, name) is None}
-        for made, stored in cache.load_kernels(list(missing), features, tier):
-            _keep(made, stored, features, tier)
-            for name in stored:
-                del missing[name]
+        distinct = {name: kernel for kernel, name in names.items()}
+        # Held from here on: code that only other programs keep goes when they do.
+        held = {name: found for name in distinct if (found := _best(features, tier, name)) is not None}
+        missing = {name: kernel for name, kernel in distinct.items() if name not in held}
+        making.reused = len(distinct) - len(missing)
+        with measured(seconds, "compile", "code from disk"):
+            for made, stored in cache.load_kernels(list(missing), features, tier):
+                held.update(_keep(made, stored, features, tier))
+                for name in stored:
+                    del missing[name]
+        making.from_disk = len(distinct) - len(missing) - making.reused
+        making.compiled = len(missing)
         if missing:
-            made = link.make_object(module_text(missing.items(), features), features, tier)
-            _keep(made, missing, features, tier)
-            cache.store_kernels(made, features, tier)
-        return {kernel: found for kernel, name in names.items() if (found := _best(features, tier, name)) is not None}
+            with measured(seconds, "compile", "llvm text"):
+                text = module_text(missing.items(), features)
+            with measured(seconds, "compile", "machine code"):
+                made = link.make_object(text, features, tier)
+            with measured(seconds, "compile", "link"):
+                held.update(_keep(made, missing, features, tier))
+                cache.store_kernels(made, features, tier)
+        return {kernel: held[name] for kernel, name in names.items()}
 
 
-def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> None:
+def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> dict[str, CompiledKernel]:
     """Put an object into memory, for the kernels that are wanted of it."""
     library = link.load(made)
-    for name in names:
-        _compiled[features, tier, name] = CompiledKernel(name, library.addresses[name], library)
+    kept = {name: CompiledKernel(name, library.addresses[name], library) for name in names}
+    for name, kernel in kept.items():
+        _compiled[features, tier, name] = kernel
+        _latest.append(kernel)
+    return kept
 
 
 def _best(features: Features, least: Tier, name: str) -> CompiledKernel | None:

@@ -113,7 +113,7 @@ class StepTime(NamedTuple):
     """How often a step ran in one run of its program, and how long in all."""
 
     step: Step
-    count: int
+    runs: int
     nanoseconds: int
 
 

@@ -1,0 +1,426 @@
+"""Checks in compiled programs: what is wrong traps wherever it stands, what is right does not, and results stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import errors, lax
+from weft.compiler.compile import compile_program
+from weft.compiler.program import interpreter
+from weft.compiler.program.ir import Branch, Call
+from weft.compiler.program.verifier import verify
+from weft.ops.check import CHECK, masked, unchecked
+
+TABLE = np.arange(10, dtype=np.float32)
+
+
+def read(i: Any) -> Any:
+    return wnp.asarray(TABLE)[i]
+
+
+def read_many(i: Any) -> Any:
+    return wnp.sum(wnp.asarray(TABLE)[i + wnp.arange(3)])
+
+
+def write(i: Any) -> Any:
+    return wnp.sum(wnp.asarray(TABLE).at[i].add(1.0))
+
+
+def cut(i: Any) -> Any:
+    return wnp.sum(lax.dynamic_slice(wnp.asarray(TABLE), (i,), (2,), allow_negative_indices=False))
+
+
+def paste(i: Any) -> Any:
+    return wnp.sum(lax.dynamic_update_slice(wnp.asarray(TABLE), wnp.ones(2), (i,), allow_negative_indices=False))
+
+
+def quotient(i: Any) -> Any:
+    return (100 // (i - 12)).astype("float32")
+
+
+def remainder(i: Any) -> Any:
+    return (100 % (i - 12)).astype("float32")
+
+
+def cut_quotient(i: Any) -> Any:
+    return lax.div(100, i - 12).astype("float32")
+
+
+def logarithm(i: Any) -> Any:
+    return wnp.log(11.5 - i)
+
+
+def difference(i: Any) -> Any:
+    return 1.0 / wnp.maximum(12.0 - i, 0.0) - 1.0 / wnp.maximum(12.0 - i, 0.0)
+
+
+INDEX, DIVISION, NUMBER = errors.OutOfBoundsIndexError, errors.IntegerDivisionError, errors.NonFiniteValueError
+# Each is fine at 2 and wrong at 12.
+BODIES: dict[Callable[[Any], Any], type[Exception]] = {
+    read: INDEX,
+    read_many: INDEX,
+    write: INDEX,
+    cut: INDEX,
+    paste: INDEX,
+    quotient: DIVISION,
+    remainder: DIVISION,
+    cut_quotient: DIVISION,
+    logarithm: NUMBER,
+    difference: NUMBER,
+}
+
+
+def plain(f: Any) -> Any:
+    return f
+
+
+def in_scan(f: Any) -> Any:
+    return lambda i: lax.scan(lambda c, j: (c + 1, f(j)), 0, wnp.stack([i * 0, i]))[1].sum()
+
+
+def in_while(f: Any) -> Any:
+    return lambda i: lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] + f(i * s[0])), (0, 0.0))[1]
+
+
+def in_condition(f: Any) -> Any:
+    """A check in what a while loop asks for."""
+    return lambda i: lax.while_loop(lambda s: f(i) + s < 200.0, lambda s: s + 300.0, 0.0)
+
+
+def in_fori(f: Any) -> Any:
+    return lambda i: lax.fori_loop(0, i * 0 + 2, lambda n, s: s + f(i * n), 0.0)
+
+
+def in_branch(f: Any) -> Any:
+    return lambda i: lax.cond(i > 0, f, lambda j: 0.0, i)
+
+
+def in_switch(f: Any) -> Any:
+    return lambda i: lax.switch(i // i, [lambda j: 0.0, f, lambda j: 1.0], i)
+
+
+def in_call(f: Any) -> Any:
+    return lambda i: weft.jit(f)(i) * 2
+
+
+def in_checkpoint(f: Any) -> Any:
+    return weft.checkpoint(f)
+
+
+def in_vmap(f: Any) -> Any:
+    return lambda i: weft.vmap(f)(wnp.stack([i * 0, i])).sum()
+
+
+def in_branch_of_vmap(f: Any) -> Any:
+    """The branch runs for all lanes and is taken by one."""
+    return lambda i: weft.vmap(lambda j, p: lax.cond(p, f, lambda k: 0.0, j))(
+        wnp.stack([i * 0, i]), wnp.array([False, True])
+    ).sum()
+
+
+def in_while_of_vmap(f: Any) -> Any:
+    return lambda i: weft.vmap(
+        lambda j, n: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + f(j)), (0, 0.0))[1]
+    )(wnp.stack([i * 0, i]), wnp.array([2, 1])).sum()
+
+
+def in_vmap_of_scan(f: Any) -> Any:
+    return lambda i: weft.vmap(in_scan(f))(wnp.stack([i * 0, i])).sum()
+
+
+def in_scan_of_vmap(f: Any) -> Any:
+    return in_scan(in_vmap(f))
+
+
+def in_gradient(f: Any) -> Any:
+    return lambda i: weft.grad(lambda x: x * f(i))(1.0)
+
+
+def in_loop_of_gradient(f: Any) -> Any:
+    return lambda i: weft.grad(lambda x: in_scan(lambda j: x * f(j))(i))(1.0)
+
+
+PLACES = [
+    plain, in_scan, in_while, in_condition, in_fori, in_branch, in_switch, in_call, in_checkpoint, in_vmap,
+    in_branch_of_vmap, in_while_of_vmap, in_vmap_of_scan, in_scan_of_vmap, in_gradient, in_loop_of_gradient,
+]  # fmt: skip
+# A branch that vmap runs for all lanes makes its numbers for all lanes.
+MASKED = (in_branch_of_vmap, in_while_of_vmap)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
+def test_traps_everywhere(body: Any, place: Any) -> None:
+    program = weft.jit(place(body))
+    with weft.checks("off"):
+        expected = program(wnp.int32(2))
+    with weft.checks("all"):
+        for _ in range(3):  # by the general way, and by the dispatcher
+            assert program(wnp.int32(2)) == expected
+        for _ in range(2):
+            with pytest.raises(BODIES[body]) as caught:
+                program(wnp.int32(12))
+        assert program(wnp.int32(2)) == expected  # the program is fine after it failed
+    assert "test_checks.py" in str(caught.value)
+    with weft.checks("eager"):
+        program(wnp.int32(12))  # compiled programs are not checked then
+
+
+@pytest.mark.parametrize("place", MASKED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("body", [b for b, error in BODIES.items() if error is not NUMBER], ids=lambda f: f.__name__)
+def test_lanes_that_do_not_take_a_branch_are_not_checked(body: Any, place: Any) -> None:
+    if place is in_branch_of_vmap:
+        mapped = weft.vmap(lambda j, p: lax.cond(p, body, lambda k: 0.0, j))
+        lanes = wnp.array([True, False])
+    else:
+        mapped = weft.vmap(
+            lambda j, n: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + body(j)), (0, 0.0))[1]
+        )
+        lanes = wnp.array([3, 0])
+    arguments = wnp.array([2, 12]), lanes
+    with weft.checks("off"):
+        expected = weft.jit(mapped)(*arguments)
+    with weft.checks("all"):
+        np.testing.assert_array_equal(weft.jit(mapped)(*arguments), expected)
+        np.testing.assert_array_equal(mapped(*arguments), expected)
+
+
+def test_nested_programs_get_the_mask() -> None:
+    table = wnp.asarray(TABLE)
+
+    def body(i: Any) -> Any:
+        total = lax.scan(lambda c, j: (c + table[i + j], None), 0.0, wnp.arange(2))[0]
+        total += lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] + table[i]), (0, 0.0))[1]
+        total += lax.fori_loop(0, i, lambda n, s: s + table[i], 0.0)
+        total += lax.cond(i > 5, lambda: table[i], lambda: 0.0)
+        return total + weft.jit(lambda j: table[j])(i) + weft.checkpoint(lambda j: table[j])(i)
+
+    mapped = weft.jit(weft.vmap(lambda i, p: lax.cond(p, body, lambda j: 0.0, i)))
+    with weft.checks("off"):
+        expected = mapped(wnp.array([3, 40]), wnp.array([True, False]))
+    with weft.checks("all"):
+        np.testing.assert_array_equal(mapped(wnp.array([3, 40]), wnp.array([True, False])), expected)
+        with pytest.raises(INDEX, match="in lane 1 of vmap"):
+            mapped(wnp.array([3, 40]), wnp.array([True, True]))
+
+
+def test_programs_without_checks_and_with_a_mask() -> None:
+    with weft.checks("all"):
+        program = weft.make_jaxpr(lambda i: in_scan(read)(i) + read(i))(wnp.int32(1))
+    assert CHECK in program.effects
+    assert CHECK not in unchecked(program).effects
+    assert len(masked(program).invars) == len(program.invars) + 1
+    active = masked(program)
+    assert weft.evaluate(active, wnp.array(False), wnp.int32(12)) == weft.evaluate(unchecked(program), wnp.int32(12))
+    with pytest.raises(INDEX):
+        weft.evaluate(active, wnp.array(True), wnp.int32(12))
+
+
+# ------------------------------------------------------------------------------------------------------------- indices
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32"])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3), (3, 1, 2)])
+def test_every_position_and_bound(dtype: str, shape: tuple[int, ...]) -> None:
+    size = 7
+    table = wnp.arange(float(size))
+    program = weft.jit(lambda i: table[i])
+    low = 0 if dtype.startswith("u") else -size
+    with weft.checks("all"):
+        for place in np.ndindex(shape):
+            for value, fine in ((low, True), (size - 1, True), (size, False), (100, False), (low - 1, low == 0)):
+                index = np.ones(shape, dtype)
+                index[place] = max(value, 0) if dtype.startswith("u") else value
+                if fine:
+                    np.testing.assert_array_equal(program(index), np.arange(size)[index.astype("int32")])
+                else:
+                    with pytest.raises(INDEX, match=f"Index {value} ") as caught:
+                        program(index)
+                    assert not shape or f"at {list(place)} of {dtype}{list(shape)}" in str(caught.value)
+
+
+def test_explicit_modes_mean_what_they_say() -> None:
+    table = wnp.arange(4.0)
+    bad = wnp.array([1, 9])
+    with weft.checks("all"):
+        assert weft.jit(lambda i: table.at[i].get(mode="clip"))(bad).tolist() == [1.0, 3.0]
+        assert weft.jit(lambda i: table.at[i].get(mode="fill", fill_value=-1.0))(bad).tolist() == [1.0, -1.0]
+        assert weft.jit(lambda i: table.at[i].set(7.0, mode="drop"))(bad).tolist() == [0.0, 7.0, 2.0, 3.0]
+        assert weft.jit(lambda i: wnp.take(table, i, mode="wrap"))(bad).tolist() == [1.0, 1.0]
+
+
+def test_computed_indices_are_told_as_they_were() -> None:
+    table = wnp.arange(1000.0)
+    program = weft.jit(lambda i, n: table[(i * 7 + 1) % n])
+    places = (np.arange(5000) * 7 + 1) % 1003
+    bad = np.flatnonzero(places >= 1000)
+    with weft.checks("all"):
+        program(wnp.arange(5000), 1000)
+        with pytest.raises(INDEX, match=f"Index {places[bad[0]]} ") as caught:
+            program(wnp.arange(5000), 1003)
+    assert f"at [{bad[0]}] of int32[5000], the first of {len(bad)}" in str(caught.value)
+
+
+def test_several_axes() -> None:
+    table = wnp.ones((3, 5))
+    program = weft.jit(lambda i, j: table[i, j])
+    with weft.checks("all"):
+        program(2, 4)
+        with pytest.raises(INDEX, match="Index 3 is out of bounds for axis 0"):
+            program(3, 4)
+        with pytest.raises(INDEX, match="Index 5 is out of bounds for axis 1"):
+            program(2, 5)
+
+
+def test_gather_and_scatter_without_a_mode() -> None:
+    table = wnp.ones((6, 5))
+    numbers = lax.GatherDimensionNumbers((1, 2), (), (0, 1))
+    cut_out = weft.jit(lambda i: lax.gather(table, i, numbers, (2, 3)))
+    with weft.checks("all"):
+        assert cut_out(wnp.array([[4, 2]])).shape == (1, 2, 3)
+        with pytest.raises(INDEX, match="Index 5 is out of bounds: 2 elements from there on do not fit into axis 0"):
+            cut_out(wnp.array([[4, 2], [5, 2]]))
+        with pytest.raises(INDEX, match="axis 1"):
+            cut_out(wnp.array([[4, 3]]))
+        put = weft.jit(lambda i: lax.scatter(table, i, wnp.zeros((1, 2, 3)), lax.ScatterDimensionNumbers(*numbers)))
+        put(wnp.array([[4, 2]]))
+        with pytest.raises(INDEX, match="axis 1"):
+            put(wnp.array([[4, 3]]))
+
+
+# --------------------------------------------------------------------------------------------------- numbers, one by one
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64"])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (33,), (3, 5), (2, 1, 40)])
+def test_the_first_nan_is_named(dtype: str, shape: tuple[int, ...]) -> None:
+    def f(x: Any) -> Any:
+        doubled = x + x
+        return doubled - x * 3
+
+    rng = np.random.default_rng(0)
+    with weft.enable_x64(dtype == "float64"), weft.debug_nans(True):
+        program = weft.jit(f)
+        fine = rng.normal(size=shape).astype("float32")
+        program(wnp.asarray(fine, dtype))
+        places = list(np.ndindex(shape))
+        for number in {0, len(places) // 2, len(places) - 1}:
+            values = fine.copy()
+            values[places[number]] = np.nan
+            with pytest.raises(NUMBER, match="nan in result 0 of `add`") as caught:
+                program(wnp.asarray(values, dtype))
+            assert not shape or f"index {places[number]} of shape {shape}" in str(caught.value)
+
+
+def test_infinities_and_which_operation() -> None:
+    program = weft.jit(lambda x: (x * x - 1.0) / (x + 1.0))
+    with weft.debug_infs(True):
+        program(wnp.array([1.0, 2.0]))
+        with pytest.raises(NUMBER, match=r"inf in result 0 of `mul`, the first at index \(1,\)"):
+            program(wnp.array([1.0, 1e30]))
+    with weft.debug_nans(True):
+        with pytest.raises(NUMBER, match=r"nan in result 0 of `div`, the first at index \(0,\)"):
+            program(wnp.array([-1.0, 1e30]))  # 0/0; the infinity is none of its business
+
+
+def test_numbers_that_are_moved_are_looked_at_where_the_program_ends() -> None:
+    move = weft.jit(lambda x: wnp.where(x > 0, x, 0.0).reshape(2, 2)[::-1])
+    pick = weft.jit(lambda x: x[1:3] + 0.0)
+    values = wnp.array([1.0, 2.0, 3.0, np.nan])
+    with weft.checks("all"):
+        assert move(values).shape == (2, 2)
+        assert pick(values).tolist() == [2.0, 3.0]
+        assert np.isnan(weft.jit(lambda x: x[::-1])(values)[0])
+    with weft.debug_nans(True), pytest.raises(NUMBER, match="nan in result 0 of the program"):
+        weft.jit(lambda x: x[::-1])(values)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_lanes_of_numbers(axis: int) -> None:
+    values = np.ones((3, 3), np.float32)
+    values[(1, 2) if axis == 0 else (2, 1)] = -1.0
+    mapped = weft.jit(weft.vmap(lambda x: wnp.sqrt(x).sum(), in_axes=axis))
+    with weft.debug_nans(True), pytest.raises(NUMBER, match=r"index \(1, 2\)(.|\n)*in lane 1 of vmap"):
+        mapped(values)
+
+
+def test_many_values_of_many_elements_need_wide_flags() -> None:
+    def f(x: Any) -> Any:
+        for _ in range(70):
+            x = x * 0.5 + 1.0
+        return x
+
+    size = 1 << 25  # with 140 values more than 32 bits
+    program = compile_program(weft.make_jaxpr(f)(weft.ShapeDtypeStruct((size,), wnp.float32)))
+    assert not any(isinstance(step, Branch) for step in program.program.all_steps())
+    with weft.debug_nans(True):
+        watched = compile_program(weft.make_jaxpr(f)(weft.ShapeDtypeStruct((size,), wnp.float32)))
+    flags = [step for step in watched.program.all_steps() if isinstance(step, Branch)]
+    assert [step.dtype for step in flags] == [np.uint64]
+
+
+# ------------------------------------------------------------------------------------------------------------- programs
+
+
+def test_what_is_right_before_a_callback_and_wrong_after() -> None:
+    seen: list[int] = []
+    table = wnp.asarray(TABLE)
+
+    def f(i: Any) -> Any:
+        weft.debug.callback(lambda v: seen.append(int(v)), i)
+        return table[i]
+
+    def g(i: Any) -> Any:
+        taken = wnp.log(11.5 - i)
+        weft.debug.callback(lambda v: seen.append(int(v)), i)
+        return taken
+
+    with weft.checks("all"):
+        with pytest.raises(INDEX):
+            weft.jit(f)(12)
+        assert seen == [12]
+        with pytest.raises(NUMBER):
+            weft.jit(g)(12)
+        assert seen == [12]
+
+
+def test_programs_verify_and_their_interpreter_traps() -> None:
+    with weft.checks("all"):
+        jaxpr = weft.make_jaxpr(lambda i: in_while(read)(i) + in_scan(quotient)(i))(wnp.int32(1))
+        constants = [np.asarray(c) for c in jaxpr.consts]
+        jaxpr = jaxpr.replace(invars=(*jaxpr.constvars, *jaxpr.invars), constvars=(), consts=())
+        program = verify(compile_program(jaxpr).program)
+    hosts = [step for step in program.all_steps() if isinstance(step, Call) and step.label == "check"]
+    assert any(step.counters for step in hosts)
+    with weft.checks("off"):
+        expected = weft.jit(lambda i: in_while(read)(i) + in_scan(quotient)(i))(wnp.int32(3))
+    (made,) = interpreter.run(program, [*constants, np.int32(3)])
+    assert made.view(np.float32)[0] == expected
+    with pytest.raises(INDEX, match="in iteration 1 of while"):
+        interpreter.run(program, [*constants, np.int32(12)])
+
+
+def test_equal_checks_are_done_once() -> None:
+    with weft.checks("all"):
+        program = compile_program(weft.make_jaxpr(lambda x, y: x // y + x % y)(1, 2)).program
+    assert sum(isinstance(step, Branch) for step in program.all_steps()) == 1
+
+
+def test_functions_of_two_elements_have_no_checks() -> None:
+    fold = weft.jit(lambda x: lax.reduce(x, np.int32(1), lambda a, b: a * b // b, (0,)))
+    with weft.checks("all"):
+        assert int(fold(wnp.array([1, 2, 3]))) == 1
+
+
+def test_a_donated_argument_is_whole_for_the_error() -> None:
+    step = weft.jit(lambda i: (i * 3, wnp.asarray(TABLE)[i * 3].sum()), donate_argnums=0)
+    with weft.checks("all"):
+        assert step(wnp.array([1, 2, 3, 0]))[0].tolist() == [3, 6, 9, 0]
+        with pytest.raises(INDEX, match="Index 12 "):
+            step(wnp.array([1, 2, 4, 0]))

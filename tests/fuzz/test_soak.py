@@ -1,0 +1,147 @@
+"""Memory stays bounded: through thousands of shapes, through functions that come and go, and through failures."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.compiler.target.cpu import kernels
+from weft.runtime import executable, memory, tiers
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+
+
+@pytest.fixture(autouse=True)
+def no_files() -> Iterator[None]:
+    before = weft.config.compilation_cache
+    weft.config.update("compilation_cache", False)
+    yield
+    weft.config.update("compilation_cache", before)
+
+
+def resident() -> int:
+    """Bytes of this process in memory, without what could be given back."""
+    tiers.wait(60)
+    gc.collect()
+    memory.pool.clear()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def growth(work: Callable[[int], None], count: int, warm: int) -> float:
+    """Bytes for each turn, after some that fill caches."""
+    for number in range(warm):
+        work(number)
+    before = resident()
+    for number in range(warm, warm + count):
+        work(number)
+    return (resident() - before) / count
+
+
+def check_short_lived(count: int) -> None:
+    """Functions that are jitted, called until they have a dispatcher and better code, and dropped."""
+
+    def work(number: int) -> None:
+        jitted = weft.jit(lambda x: wnp.sum(wnp.tanh(x) * number, -1))
+        x = np.ones((2, 3 + number % 5), np.float32)
+        for _ in range(3):
+            jitted(x)
+
+    assert growth(work, count, count // 4) < 20_000
+
+
+def check_shapes(count: int) -> None:
+    """One function through many shapes, and then forgotten: the code of each goes with it."""
+
+    def function(x: Any) -> Any:
+        return wnp.sum(x * 2 + 1, 0) - x[0]
+
+    def work(number: int) -> None:
+        jitted = weft.jit(function)
+        jitted(np.ones((2, number + 1), np.float32))
+        if number % 50 == 49:
+            jitted.clear_cache()
+
+    grown = growth(work, count, count // 3)
+    assert grown < 60_000, f"{grown} bytes for each shape"
+
+
+def test_short_lived_functions() -> None:
+    check_short_lived(150)
+
+
+def test_many_shapes() -> None:
+    check_shapes(240)
+
+
+@pytest.mark.slow
+def test_many_more() -> None:
+    check_short_lived(3000)
+    check_shapes(4000)
+
+
+def test_code_goes_with_its_programs() -> None:
+    """Kernels that no program has are forgotten, but for the latest."""
+    jitted = weft.jit(lambda x: wnp.cumsum(x * 5 - 3))
+    jitted(np.ones(37, np.float32))
+    (name,) = [k.name for k in kernels._latest][-1:]
+    assert any(key[2] == name for key in kernels._compiled)
+    kept = list(kernels._latest)
+    try:
+        jitted.clear_cache()
+        kernels._latest.clear()
+        weft.clear_caches()
+        tiers.wait(60)
+        gc.collect()
+        del kept[-1]
+        gc.collect()
+        assert not any(key[2] == name for key in kernels._compiled)
+    finally:
+        kernels._latest.extend(kept)
+
+
+def test_calls_keep_no_memory() -> None:
+    """Results, temporaries, tapes and callbacks of thousands of calls go with them."""
+
+    def loss(x: Any) -> Any:
+        y = lax.while_loop(lambda c: wnp.sum(c) < 1000.0, lambda c: c * 2 + 1, wnp.abs(x))
+        return wnp.sum(lax.scan(lambda c, r: (c + r * r, c * r), x[0], y)[1])
+
+    jitted = weft.jit(weft.grad(loss))
+    plain = weft.jit(lambda x: x * 2)
+    x, large = np.ones((5, 6), np.float32), np.ones((300, 300), np.float32)
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            jitted(x)
+            plain(large)
+
+    assert growth(work, 60, 20) < 3000
+
+
+def test_failures_keep_no_memory() -> None:
+    """A callback that raises leaves nothing behind, nor does its program once it is gone."""
+
+    def fail(x: np.ndarray) -> np.ndarray:
+        raise ValueError("no")
+
+    def work(number: int) -> None:
+        jitted = weft.jit(lambda x: weft.pure_callback(fail, weft.ShapeDtypeStruct(x.shape, x.dtype), x * number))
+        with pytest.raises(Exception, match="no"):
+            jitted(np.ones(1000, np.float32))
+
+    calls = len(executable._hosts)
+    assert growth(work, 60, 20) < 40_000
+    gc.collect()
+    assert len(executable._hosts) <= calls + 2

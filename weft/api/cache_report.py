@@ -1,0 +1,113 @@
+"""Every time a jitted function was staged: why, at which line, and what tracing and compiling took."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.api.explain import reason
+from weft.base.source import Location
+from weft.ir.jaxpr import Jaxpr
+from weft.runtime.execute import CompileCost, compile_costs
+
+# Misses that are remembered one by one; older ones are only counted.
+MOST_MISSES = 1000
+# Earlier signatures that a miss is compared with, the latest ones.
+COMPARED = 8
+# Signatures that are known to have been staged.
+MOST_SEEN = 100_000
+
+
+@dataclass(frozen=True)
+class CacheMiss:
+    """One time that a function was staged."""
+
+    cause: str
+    line: Location | None
+    trace_seconds: float
+    costs: list[CompileCost]
+    kept: bool
+
+    @property
+    def compiles(self) -> list[CompileCost]:
+        """What was compiled for it so far: nothing, if its program became part of another."""
+        return list(self.costs)
+
+    @property
+    def compile_seconds(self) -> float:
+        return sum(cost.total for cost in self.costs)
+
+    def __str__(self) -> str:
+        where = "at an unknown line" if self.line is None else self.line.describe()
+        head = f"{where}\n   tracing {self.trace_seconds * 1e3:.1f} ms, "
+        head += "; ".join(f"compiling {cost}" for cost in self.costs) or "not compiled on its own"
+        cause = self.cause.replace("\n", "\n   ")
+        kept = "" if self.kept else "\n   It closes over values of the trace around it, so it is staged at every call."
+        return f"{head}\n   {cause}{kept}"
+
+
+class CacheReport(Sequence[CacheMiss]):
+    """The misses of a function in their order, and how many there were in all."""
+
+    def __init__(self, name: str, signatures: int, total: int, misses: Sequence[CacheMiss]) -> None:
+        self.name, self.signatures, self.total, self.misses = name, signatures, total, tuple(misses)
+
+    def __len__(self) -> int:
+        return len(self.misses)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.misses[position]
+
+    def __iter__(self) -> Iterator[CacheMiss]:
+        return iter(self.misses)
+
+    @property
+    def trace_seconds(self) -> float:
+        return sum(miss.trace_seconds for miss in self.misses)
+
+    @property
+    def compile_seconds(self) -> float:
+        return sum(miss.compile_seconds for miss in self.misses)
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.name}: {self.signatures} signatures, staged {self.total} times, "
+            f"tracing {self.trace_seconds:.3f} s, compiling {self.compile_seconds:.3f} s"
+        )
+        first = self.total - len(self.misses) + 1
+        return "\n".join([head, *(f"{number}. {miss}" for number, miss in enumerate(self.misses, first))])
+
+    __repr__ = __str__
+
+
+class Signatures(OrderedDict[Any, Any]):
+    """The staged programs of a function by signature, with the history of what was staged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.misses: deque[CacheMiss] = deque(maxlen=MOST_MISSES)
+        self.total = 0
+        self._seen: set[int] = set()
+
+    def cause(self, name: str, key: Any, paths: Sequence[str]) -> str:
+        """Why this signature is staged now."""
+        if hash(key) in self._seen:
+            return (
+                f"{name} was staged for this signature before, and that was forgotten: by clear_cache, or for others."
+            )
+        return reason(name, key, list(itertools.islice(reversed(self), COMPARED)), paths)
+
+    def missed(self, key: Any, cause: str, line: Location | None, seconds: float, jaxpr: Jaxpr, kept: bool) -> None:
+        """Note what was staged."""
+        self.total += 1
+        if kept:
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen.add(hash(key))
+        self.misses.append(CacheMiss(cause, line, seconds, compile_costs(jaxpr), kept))
+
+    def report(self, name: str) -> CacheReport:
+        return CacheReport(name, len(self), self.total, self.misses)

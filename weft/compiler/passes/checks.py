@@ -1,0 +1,327 @@
+"""Put traps into programs: for the checks that were asked for, and for nan and inf where the settings say so."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.settings import config
+from weft.compiler.rewrite import make_literal, new_equation, params_key, with_carried_params
+from weft.ir.interpreter import run
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
+from weft.ir.nans import MOVES, watches_numbers
+from weft.ir.primitive import Params, lookup
+from weft.ir.types import ArrayType
+from weft.ops.check import CHECK, Lane, Made, check, trap, without_checks
+from weft.ops.elementwise import Elementwise
+from weft.ops.gather import GatherScatterMode
+
+# Loops and branches: what happens in them is looked at there.
+CONTROL = frozenset(("scan", "while", "repeat", "cond"))
+# Operations that make infinities only.
+NARROWING = frozenset(("convert_element_type", "reduce_precision"))
+
+
+def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
+    """Make a trap of each check, and have the numbers that operations make tested, if the settings ask for it.
+
+    Needs: no calls. Keeps: its form. Results stay what they are.
+    """
+    return watch_results(with_traps(jaxpr))
+
+
+def with_traps(jaxpr: Jaxpr) -> Jaxpr:
+    """The program, and those that its loops and branches run, with traps after the operations."""
+    return jaxpr.cached(("with_traps", config.key()), lambda: _with_traps(jaxpr))
+
+
+def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
+    numbers = watches_numbers()
+    before = [inside(e) for e in jaxpr.eqns]
+    unchanged = all(a is b for a, b in zip(before, jaxpr.eqns, strict=True))
+    if unchanged and not numbers and not any(e.primitive is check for e in before):
+        return jaxpr
+    writer = Writer()
+    watched = Watched(writer)
+    for equation in before:
+        if equation.primitive is check:
+            writer.trap_of(equation)
+            continue
+        if equation.effects or equation.primitive.name in CONTROL:
+            watched.flush()  # what is wrong before shall not come to that
+        writer.keep(equation)
+        if numbers:
+            watched.enter(equation)
+    watched.flush()
+    return jaxpr.replace(eqns=writer.equations)
+
+
+def inside(equation: Equation) -> Equation:
+    """An equation with traps in the programs that it runs. Others that it carries, such as what folds two elements, are
+    parts of kernels, which cannot end a program: they lose their checks."""
+    if equation.primitive.name in CONTROL:
+        return with_carried_params(equation, with_traps)
+    if any(CHECK in program.effects for program in subjaxprs(equation.params)):
+        return without_checks(equation)
+    return equation
+
+
+# What an error can compute again to the bit, from numbers that are in memory anyway: so the index of a gather need not
+# be written to memory for the error's sake.
+EXACT = MOVES | frozenset(
+    """add and ceil convert_element_type div eq floor ge gt iota le lt mul ne not or rem round shift_left
+    shift_right_arithmetic shift_right_logical sub xor""".split()
+)
+LONGEST_RECIPE = 32
+
+
+class Recipe:
+    """How to compute values from others: `program` takes `operands`. Not a carried program: no pass looks into it."""
+
+    def __init__(self, program: Jaxpr, operands: Sequence[Atom]) -> None:
+        self.program = program
+        self.operands = operands
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        return run(self.program, arrays)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.program.eqns)} equations>"
+
+
+def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe:
+    """The few exact operations that make the values, and what they begin with."""
+    needed: dict[Equation, None] = {}
+    waiting = [v for v in values if v in defined]
+    while waiting:
+        equation = defined[waiting.pop()]
+        if equation in needed:
+            continue
+        if equation.primitive.name not in EXACT or len(needed) == LONGEST_RECIPE:
+            continue
+        needed[equation] = None
+        waiting += [a for a in equation.invars if a in defined]
+    order = {id(e): n for n, e in enumerate(dict.fromkeys(defined.values()))}
+    equations = sorted(needed, key=lambda e: order[id(e)])
+    made = {v for e in equations for v in e.outvars}
+    read = dict.fromkeys([*(a for e in equations for a in e.invars), *values])
+    operands = [a for a in read if type(a) is Var and a not in made]
+    return Recipe(Jaxpr((), operands, values, equations, (), "recipe"), operands)
+
+
+def watch_results(jaxpr: Jaxpr) -> Jaxpr:
+    """Have the results of a whole program tested for nan and inf, whatever made them, as the settings ask for it."""
+    kinds = [kind for kind, wanted in (("nan", config.debug_nans), ("inf", config.debug_infs)) if wanted]
+    if not kinds:
+        return jaxpr
+    writer = Writer()
+    writer.equations += jaxpr.eqns
+    made = {v: e for e in jaxpr.eqns for v in e.outvars}
+    for number, v in enumerate(jaxpr.outvars):
+        equation = made.get(v)
+        tested = [] if equation is None else kinds_of(equation, v.aval)
+        values = [Value(kind, v, "", number, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)]
+        if values:
+            writer.watch(values)
+    return jaxpr if len(writer.equations) == len(jaxpr.eqns) else jaxpr.replace(eqns=writer.equations)
+
+
+def kinds_of(equation: Equation, aval: Any) -> list[str]:
+    """What is looked for in a result of an operation."""
+    name = equation.primitive.name
+    if name in MOVES or name in CONTROL or not equation.invars:
+        return []
+    if name == "gather" and equation.params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        return []
+    kinds = []
+    if (config.checks == "all" or config.debug_nans) and can_be("nan", aval) and name not in NARROWING:
+        kinds.append("nan")
+    if config.debug_infs and can_be("inf", aval):
+        kinds.append("inf")
+    return kinds
+
+
+def can_be(kind: str, aval: Any) -> bool:
+    """Whether an array may have a nan or an infinity among its elements."""
+    if not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
+        return False
+    if not all(type(d) is int and d > 0 for d in aval.shape):
+        return False
+    return _has(kind, aval.dtype)
+
+
+@functools.cache
+def _has(kind: str, dtype: Any) -> bool:
+    with np.errstate(all="ignore"):
+        number = np.array(np.nan if kind == "nan" else np.inf).astype(dtype).astype(np.complex128)
+    return bool(np.isnan(number) if kind == "nan" else np.isinf(number))
+
+
+class Value(NamedTuple):
+    """A number of a program in which nan or inf is looked for, and where it comes from."""
+
+    kind: str
+    atom: Atom
+    operation: str
+    number: int
+    equation: Equation | None
+
+    def made(self) -> Made:
+        """What an error says of it."""
+        if self.equation is None:
+            return Made(self.kind, self.operation, self.number, None, ())
+        lanes = [lane for lane in self.equation.stack if isinstance(lane, Lane)]
+        shape: Any = self.atom.aval.shape  # type: ignore[attr-defined]
+        mapped = tuple(lane.size for lane in lanes) == shape[: len(lanes)]
+        names = tuple(str(lane) for lane in lanes) if mapped else ()
+        return Made(self.kind, self.operation, self.number, self.equation.source, names)
+
+
+class Watched:
+    """Collects the numbers to be tested, in groups that one fold tests: those of one shape that a kernel can make
+    together, because none of them needs all of another."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.groups: dict[Any, list[Value]] = {}
+        self.phases: dict[Any, int] = {}
+
+    def enter(self, equation: Equation) -> None:
+        card = equation.primitive
+        phase = max((self.phases.get(a, 0) for a in equation.invars), default=0)
+        if not isinstance(card, Elementwise) and card.name not in MOVES:
+            phase += 1
+        for number, v in enumerate(equation.outvars):
+            self.phases[v] = phase
+            for kind in kinds_of(equation, v.aval):
+                group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
+                group.append(Value(kind, v, card.name, number, equation))
+
+    def flush(self) -> None:
+        """Write the tests of what was collected."""
+        for _, values in sorted(self.groups.items(), key=lambda item: item[0][0]):
+            self.writer.watch(values)
+        self.groups = {}
+
+
+class Writer:
+    """Appends equations to a program."""
+
+    def __init__(self) -> None:
+        self.equations: list[Equation] = []
+        self.like: Equation = Equation([], [], trap, {})
+        self.defined: dict[Any, Equation] = {}
+        self._known: set[Any] = set()
+
+    def keep(self, equation: Equation) -> None:
+        """An equation that was there before."""
+        self.equations.append(equation)
+        for v in equation.outvars:
+            self.defined[v] = equation
+
+    def make(self, name: str, *args: Atom, **params: Any) -> Var:
+        """The result of an operation."""
+        equation = new_equation(lookup(name), args, params, self.like)
+        self.equations.append(equation)
+        return equation.outvars[0]
+
+    def trap(self, operands: Sequence[Atom], params: Params) -> None:
+        like = self.like
+        self.equations.append(Equation(operands, [], trap, params, frozenset({CHECK}), like.source, like.stack))
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def trap_of(self, equation: Equation) -> None:
+        """The trap that a check becomes; the second of two equal ones finds nothing."""
+        key = (equation.invars, params_key({**equation.params, "about": None}))
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.like = equation
+        value, *active = equation.invars
+        aval: Any = value.aval
+        outside = self.outside(value, equation.params)
+        if outside is None:
+            return
+        for mask in active:
+            shape: Any = mask.aval.shape  # type: ignore[attr-defined]
+            if shape != aval.shape:
+                dims = tuple(range(len(shape)))
+                mask = self.make("broadcast_in_dim", mask, shape=aval.shape, broadcast_dimensions=dims)
+            outside = self.make("and", outside, mask)
+        flag = self.make("reduce_or", outside, axes=tuple(range(aval.ndim))) if aval.shape else outside
+        recipe = recipe_of(equation.invars, self.defined)
+        self.trap([flag, *recipe.operands], {**equation.params, "recipe": recipe})
+
+    def outside(self, value: Atom, params: Params) -> Var | None:
+        """Which elements are bad; None if none can be."""
+        aval: Any = value.aval
+        if params["kind"] == "divisor":
+            return self.make("eq", value, make_literal(0, aval.dtype))
+        limits = dtypes.iinfo(aval.dtype)
+        tests = []
+        if params["low"] > limits.min:
+            tests.append(self.make("lt", value, make_literal(min(params["low"], limits.max), aval.dtype)))
+        if params["high"] < limits.max:
+            tests.append(self.make("gt", value, make_literal(max(params["high"], limits.min), aval.dtype)))
+        if not tests:
+            return None
+        return tests[0] if len(tests) == 1 else self.make("or", *tests)
+
+    # -- nan and inf -----------------------------------------------------------------------------------------------
+
+    def watch(self, values: Sequence[Value]) -> None:
+        """A trap for the first nan or infinity in values of one shape, in the order in which they are made.
+
+        Its flag is the greatest, over all elements, of (number of the value from the end) * (size + 1) + (elements from
+        this one to the end), which is 0 where no value is bad.
+        """
+        last = values[-1].equation
+        self.like = Equation([], [], trap, {}) if last is None else last
+        shape: tuple[int, ...] = values[0].atom.aval.shape  # type: ignore[attr-defined]
+        size = math.prod(shape)
+        count = np.dtype(np.uint32 if (size + 1) * (len(values) + 1) < 2**32 else np.uint64)
+        code: Atom = self.full(0, count, shape)
+        for number, value in enumerate(reversed(values), 1):
+            code = self.make("select_n", self.wrong(value.kind, value.atom), code, self.full(number, count, shape))
+        if shape:
+            scaled = self.make("add", self.make("mul", code, make_literal(size + 1, count)), self.left(shape, count))
+            zero = self.full(0, count, shape)
+            found = self.make("select_n", self.make("gt", code, make_literal(0, count)), zero, scaled)
+            code = self.make("reduce_max", found, axes=tuple(range(len(shape))))
+        self.trap([code], {"kind": "number", "shape": shape, "made": tuple(value.made() for value in values)})
+
+    def full(self, number: int, dtype: Any, shape: tuple[int, ...]) -> Atom:
+        literal = make_literal(number, dtype)
+        return self.make("broadcast_in_dim", literal, shape=shape, broadcast_dimensions=()) if shape else literal
+
+    def wrong(self, kind: str, value: Atom) -> Var:
+        """Which elements are nan, or infinite."""
+        if kind == "nan":
+            return self.make("ne", value, value)
+        aval: Any = value.aval
+        parts = [self.make("real", value), self.make("imag", value)] if dtypes.kind(aval.dtype) == "c" else [value]
+        tests = [
+            self.make("eq", self.make("abs", part), make_literal(np.inf, part.aval.dtype))  # type: ignore[attr-defined]
+            for part in parts
+        ]
+        return tests[0] if len(tests) == 1 else self.make("or", *tests)
+
+    def left(self, shape: tuple[int, ...], count: Any) -> Atom:
+        """For each element, how many there are from it to the end."""
+        total: Any = None
+        stride = 1
+        for dimension in reversed(range(len(shape))):
+            if shape[dimension] != 1:
+                place = self.make("iota", dtype=count, shape=shape, dimension=dimension)
+                step = self.make("mul", place, make_literal(stride, count)) if stride != 1 else place
+                total = step if total is None else self.make("add", step, total)
+            stride *= shape[dimension]
+        if total is None:
+            return self.full(1, count, shape)
+        return self.make("sub", make_literal(stride, count), total)

@@ -1,0 +1,67 @@
+"""Traps as steps: a branch on the flag around a call of Python, which makes the error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.source import Location
+from weft.compiler.program.block import Block
+from weft.compiler.program.ir import Branch, Call, Register
+from weft.ir.jaxpr import Equation
+from weft.ops.check import reason
+
+if TYPE_CHECKING:
+    from weft.compiler.program.build import Builder
+
+
+class Turning(NamedTuple):
+    """A loop whose body is being built, and the register that counts its turns."""
+
+    name: str
+    counter: Register
+    line: Location | None
+
+    def describe(self) -> str:
+        """`scan at train.py:41`."""
+        return self.name if self.line is None else f"{self.name} at {self.line.place()}"
+
+
+@contextmanager
+def turning(builder: Builder, name: str, counter: Register | None, equation: Equation) -> Iterator[None]:
+    """Steps built here are in a loop; one that nobody asks for its turn has no counter."""
+    if counter is None:
+        yield
+        return
+    builder.turns.append(Turning(name, counter, equation.source))
+    yield
+    builder.turns.pop()
+
+
+def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
+    """The steps of a trap: nothing where the flag is 0, else a call that raises."""
+    flag, *operands = (builder.atom(block, a) for a in equation.invars)
+    params, loops = equation.params, tuple(builder.turns)
+
+    def call(*arrays: np.ndarray, out: Sequence[np.ndarray], turns: Sequence[int]) -> None:
+        named = [(loop.describe(), turn) for loop, turn in zip(loops, turns, strict=True)]
+        error = reason(*arrays, turns=named, **params)
+        if error is not None:
+            raise error
+
+    types: list[tuple[Any, ...]] = [(a.aval.shape, dtypes.storage(a.aval.dtype)) for a in equation.invars]  # type: ignore[attr-defined]
+    fail = Call(
+        "host",
+        (flag, *operands),
+        (),
+        host=call,
+        types=tuple(types),
+        counters=tuple(loop.counter for loop in loops),
+        label="check",
+    )
+    fail.line = equation.source
+    builder.steps.append(Branch(flag, np.dtype(types[0][1]), Register("choice"), [[], [fail]], label="check"))

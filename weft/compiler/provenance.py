@@ -1,0 +1,139 @@
+"""Which of the user's lines a step is for, and what it costs: the link between source, equations, kernels and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from weft.base.source import Location
+from weft.compiler.analysis import operations_of
+from weft.compiler.fuse.classify import classify, size_of
+from weft.compiler.fuse.cost import equation_cost, equation_flops
+from weft.compiler.fuse.fusion import fusion
+from weft.compiler.kernel.cost import work
+from weft.compiler.kernel.ir import Compute, If, Loop, Statement
+from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
+from weft.ir.jaxpr import Equation
+from weft.ir.types import ArrayType
+
+
+class Line(NamedTuple):
+    """A line of the user's."""
+
+    file: str
+    number: int
+
+    @staticmethod
+    def of(location: Location) -> Line:
+        return Line(location.file, location.line)
+
+
+class StepCost(NamedTuple):
+    """What a step does each time it runs. `work` counts a function as the additions that take as long."""
+
+    flops: float = 0.0
+    functions: float = 0.0
+    work: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+
+    @property
+    def bytes(self) -> float:
+        return self.read + self.written
+
+    def times(self, factor: float) -> StepCost:
+        return StepCost(*(factor * number for number in self))
+
+    def plus(self, other: StepCost) -> StepCost:
+        return StepCost(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def equations_of(equation: Equation) -> tuple[Equation, ...]:
+    """The equations that one of the fused program stands for."""
+    return equation.params["jaxpr"].eqns if equation.primitive is fusion else (equation,)
+
+
+def lines_of(equation: Equation) -> dict[Line, float]:
+    """The lines that an equation of the fused program is for, each with its share of the work; they add up to 1."""
+    weights: dict[Line, float] = {}
+    for inner in equations_of(equation):
+        source = inner.source or equation.source
+        if source is not None:
+            line = Line.of(source)
+            weights[line] = weights.get(line, 0.0) + _weight(inner)
+    total = sum(weights.values())
+    if not total:
+        return {line: 1 / len(weights) for line in weights}
+    return {line: weight / total for line, weight in weights.items()}
+
+
+def _weight(equation: Equation) -> float:
+    """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it moves."""
+    made = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
+    moved = float(max((size_of(shape) for shape in made), default=1))
+    facts = classify(equation)
+    return 0.0 if facts.alias else max(equation_flops(equation, facts), moved)
+
+
+def step_lines(step: Step) -> dict[Line, float]:
+    """The lines that a step is for, with their shares."""
+    found = lines_of(step.origin) if step.origin is not None else {}
+    if not found and step.line is not None:
+        found = {Line.of(step.line): 1.0}
+    return found
+
+
+def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
+    """What each step costs. Where an equation has several kernels they share its cost by how much work they are; where
+    it calls a library, the call has all of it."""
+    groups: dict[int, list[Step]] = {}
+    found: dict[Step, StepCost] = {}
+    for step in steps:
+        match step:
+            case Copy():
+                found[step] = StepCost(read=step.size, written=step.size)
+            case Fill():
+                found[step] = StepCost(written=step.target.size)
+            case Launch() | Call() if step.origin is not None:
+                groups.setdefault(id(step.origin), []).append(step)
+            case _:
+                found[step] = StepCost()
+    for group in groups.values():
+        cost = _equation(group[0].origin)
+        moving: dict[Step, float]
+        computing: dict[Step, float]
+        calls = [step for step in group if isinstance(step, Call)]
+        launches = [step for step in group if isinstance(step, Launch)]
+        if calls:
+            moving = computing = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
+        else:
+            moving = {step: work(step.kernel) for step in launches}
+            # Kernels that only move have no flops, unless all of them do.
+            computing = {step: moving[step] * _computes(step.kernel.body) for step in launches}
+        moved, computed = _shares(moving), _shares(computing if any(computing.values()) else moving)
+        for step in group:
+            few, many = computed[step], moved[step]
+            found[step] = StepCost(
+                few * cost.flops, few * cost.functions, few * cost.work, many * cost.read, many * cost.written
+            )
+    return found
+
+
+def _shares(weights: dict[Step, float]) -> dict[Step, float]:
+    total = sum(weights.values())
+    return {step: weight / total if total else 1 / len(weights) for step, weight in weights.items()}
+
+
+def _computes(body: Iterable[Statement]) -> bool:
+    """Whether a kernel has any operation on values."""
+    return any(
+        isinstance(statement, Compute) or (isinstance(statement, (Loop, If)) and _computes(statement.body))
+        for statement in body
+    )
+
+
+def _equation(equation: Equation | None) -> StepCost:
+    if equation is None:
+        return StepCost()
+    cost = equation_cost(equation)
+    return StepCost(*operations_of(equation), cost.flops, cost.read, cost.written)

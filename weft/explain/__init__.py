@@ -1,0 +1,85 @@
+"""A compiler one can look into: `weft.explain(f)(*args)` writes a page about what becomes of a function.
+
+The page has the user's lines, the program, fusions with the reason for each decision, steps and kernels with their
+flops, bytes, measured times and share of the machine's limit, memory over time, and assembly. From a shell:
+`python -m weft.explain file.py:function`.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from weft.api.flat import name_of
+from weft.api.jit import JitFunction, jit
+from weft.base import tree
+from weft.explain.collect import Collector
+from weft.explain.measure import measure
+from weft.explain.page import page
+from weft.runtime.limits import limits
+
+__all__ = ["Explanation", "explain"]
+
+
+class Explanation:
+    """What there is to know about a compiled function for one set of arguments. `data` has it as plain values."""
+
+    def __init__(self, data: dict[str, Any], path: pathlib.Path | None = None) -> None:
+        self.data = data
+        self.path = path
+
+    @property
+    def html(self) -> str:
+        """The page."""
+        return page(self.data)
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the page."""
+        self.path = pathlib.Path(path)
+        self.path.write_text(self.html, encoding="utf-8")
+        return self.path
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f", written to {self.path}"
+        return f"<explanation of {self.data['name']}: {len(self.data['kernels'])} kernels{where}>"
+
+
+def explain(
+    function: Callable[..., Any], /, path: str | pathlib.Path | None = None, *, write: bool = True
+) -> Callable[..., Explanation]:
+    """A function of the same arguments that compiles and times `function` for them, and explains what it found.
+
+    It writes the page to `path`, by default `<name>.explain.html` in the current folder; without `write` it only
+    returns the `Explanation`. The program runs several times, but once if it has effects; arguments that are donated
+    are copied first.
+    """
+    jitted: JitFunction = function if isinstance(function, JitFunction) else jit(function)
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        compiled = jitted.lower(*args, **kwargs).compile()
+        executable, traced = compiled.runtime_executable(), compiled._traced
+        values = [*traced._constants, *tree.leaves(traced._dynamic(args, kwargs))]
+        measured = measure(executable, values, traced._params.get("donated", ()))
+        made = Explanation(Collector(executable, measured, limits()).data())
+        if write:
+            safe = re.sub(r"\W+", "_", name_of(function)).strip("_") or "function"
+            made.save(path or f"{safe}.explain.html")
+        return made
+
+    return explained
+
+
+class _Callable(types.ModuleType):
+    """This module, which is also the function `weft.explain`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Callable[..., Explanation]:
+        return explain(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,391 @@
+"""What there is to say about a compiled program: lines, equations, fusions, steps, kernels and memory, each with an
+id, its numbers, and the ids of what it belongs with."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.driver import refusals
+from weft.compiler.fuse.fusion import fusion
+from weft.compiler.fuse.report import carried
+from weft.compiler.kernel import printer as kernel_printer
+from weft.compiler.program.assign import Lifetimes
+from weft.compiler.program.ir import Launch, Slot, Step
+from weft.compiler.program.printer import named_lines
+from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines
+from weft.compiler.target.cpu import kernels, link
+from weft.explain.measure import Measurement
+from weft.explain.origins import fusions_of_equations
+from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
+from weft.ir.printer import Printer, uses
+from weft.profiler.report import step_name
+from weft.runtime.executable import Executable
+from weft.runtime.limits import Limits
+
+# Lines of source that are shown before and after those that the program has equations for.
+AROUND = 2
+
+
+class Collector:
+    """Gathers the parts of one program. Relations are kept both ways in `related`."""
+
+    def __init__(self, executable: Executable, measured: Measurement, limits: Limits) -> None:
+        self.executable, self.measured, self.limits = executable, measured, limits
+        self.compilation, self.program = executable.compilation, executable.program
+        self.related: dict[str, dict[str, None]] = {}
+        self.lines: dict[Line, str] = {}
+        self.units: list[tuple[Equation, int]] = list(_units(self.compilation.fused, 0))
+        self.unit_ids: dict[int, str] = {id(e): f"f{n}" for n, (e, _) in enumerate(self.units)}
+        self.makers: dict[Any, str] = {}  # the fusion that a value comes from
+        for equation, _ in self.units:
+            for inner in equations_of(equation):
+                for v in inner.outvars:
+                    self.makers.setdefault(v, self.unit_ids[id(equation)])
+        self.steps = list(self.program.all_steps())
+        self.step_ids: dict[Step, str] = {step: f"s{n}" for n, step in enumerate(self.steps)}
+        self.cost = costs(self.steps)
+        self.kernel_ids: dict[str, str] = {}
+        self._step_rows: list[dict[str, Any]] = []
+
+    def data(self) -> dict[str, Any]:
+        """All of it, as what JSON can hold."""
+        # The order matters: steps bring fusions and kernels together, and lines are known when all have been seen.
+        fusions = self._fusions()
+        steps = self._steps()
+        kernels_found = self._kernels()
+        equations = self._equations()
+        memory = self._memory()
+        parts = {
+            "name": self.program.name or "program",
+            "runs": self.measured.runs,
+            "seconds": self.measured.seconds,
+            "stages": self._stages(),
+            "limits": {
+                "threads": self.limits.threads,
+                "flops": self.limits.flops,
+                "bandwidths": [list(pair) for pair in self.limits.bandwidths],
+            },
+            "totals": self._totals(steps),
+            "lines": self._lines(steps),
+            "equations": equations,
+            "fusions": fusions,
+            "refusals": self._refusals(),
+            "steps": steps,
+            "kernels": kernels_found,
+            "memory": memory,
+        }
+        parts["related"] = {key: list(others) for key, others in self.related.items()}
+        return parts
+
+    # -- relations -------------------------------------------------------------------------------------------------
+
+    def relate(self, *groups: Iterable[str]) -> None:
+        """Everything in one group belongs with everything in the others."""
+        lists = [list(dict.fromkeys(group)) for group in groups]
+        for position, first in enumerate(lists):
+            for second in lists[position + 1 :]:
+                for a in first:
+                    for b in second:
+                        if a != b:
+                            self.related.setdefault(a, {})[b] = None
+                            self.related.setdefault(b, {})[a] = None
+
+    def line(self, line: Line) -> str:
+        return self.lines.setdefault(line, f"l{len(self.lines)}")
+
+    # -- fusions and the equations before them ---------------------------------------------------------------------
+
+    def _fusions(self) -> list[dict[str, Any]]:
+        found = []
+        printer = Printer(False, [], False, 100)
+        for equation, depth in self.units:
+            key = self.unit_ids[id(equation)]
+            inner = equations_of(equation)
+            params = equation.params
+            is_fusion = equation.primitive is fusion
+            hero = params["hero"] if is_fusion else None
+            lines = lines_of(equation)
+            self.relate([key], [self.line(line) for line in lines])
+            heads = inner if is_fusion or not subjaxprs(params) else ()
+            found.append(
+                {
+                    "id": key,
+                    "kind": params["kind"] if is_fusion else equation.primitive.name,
+                    "fused": is_fusion,
+                    "hero": inner[hero].primitive.name if hero is not None else None,
+                    "depth": depth,
+                    "operations": [e.primitive.name for e in inner],
+                    "text": [_flat(printer, e) for e in heads],
+                    "reasons": [_reason(r) for r in params["reasons"]] if is_fusion else [],
+                    "lines": {self.line(line): share for line, share in lines.items()},
+                }
+            )
+        return found
+
+    def _refusals(self) -> list[dict[str, Any]]:
+        """What was not fused and why, in the program and in those that it carries."""
+        found: list[dict[str, Any]] = []
+        before = self.compilation.stages[-2].program if len(self.compilation.stages) > 1 else self.compilation.traced
+        for number, jaxpr in enumerate((before, *_carried(before))):
+            for reason in refusals(jaxpr):
+                about = _reason(reason)
+                about["id"] = f"r{len(found)}"
+                about["program"] = number
+                units = [u for name in (reason.producer, reason.consumer) if (u := self._unit_of(jaxpr, name))]
+                self.relate([about["id"]], units)
+                found.append(about)
+        return found
+
+    def _unit_of(self, jaxpr: Jaxpr, name: str) -> str | None:
+        """The fusion of an operation that a reason names by its position: `mul.3`."""
+        position = re.fullmatch(r"\w+\.(\d+)", name)
+        if position is None or int(position[1]) >= len(jaxpr.eqns):
+            return None
+        return next((self.makers[v] for v in jaxpr.eqns[int(position[1])].outvars if v in self.makers), None)
+
+    def _equations(self) -> list[dict[str, Any]]:
+        """The program as it was traced, a row for each equation, those of carried programs under their own."""
+        rows: list[dict[str, Any]] = []
+        printer = Printer(False, [], False, 100)
+        by_line: dict[Line, list[str]] = {}
+        for equation, _ in self.units:
+            for line in lines_of(equation):
+                by_line.setdefault(line, []).append(self.unit_ids[id(equation)])
+        steps_of: dict[str, list[str]] = {}
+        for row in self._step_rows:
+            if row["fusion"] is not None:
+                steps_of.setdefault(row["fusion"], []).extend([row["id"], *filter(None, [row["kernel"]])])
+        became = fusions_of_equations(self.compilation.traced, self.makers, by_line)
+        numbers = itertools.count()
+
+        def visit(jaxpr: Jaxpr, depth: int) -> None:
+            used = uses(jaxpr)
+            rows.append({"id": None, "depth": depth, "text": printer.opening(jaxpr)})
+            for equation in jaxpr.eqns:
+                key = f"e{next(numbers)}"
+                line = None if equation.source is None else self.line(Line.of(equation.source))
+                rows.append({"id": key, "depth": depth + 1, "text": _head(printer, equation, used), "line": line})
+                units = became[id(equation)]
+                self.relate([key], [*units, *(s for u in units for s in steps_of.get(u, ())), *filter(None, [line])])
+                for program in subjaxprs(equation.params):
+                    visit(program, depth + 2)
+            rows.append({"id": None, "depth": depth, "text": f"in {printer.results(jaxpr)} }}"})
+
+        visit(self.compilation.traced, 0)
+        return rows
+
+    # -- steps and kernels -----------------------------------------------------------------------------------------
+
+    def _steps(self) -> list[dict[str, Any]]:
+        times = {step: (count, taken) for step, count, taken in self.measured.steps}
+        texts = named_lines(self.program)
+        rows: list[dict[str, Any]] = []
+        for step, key in self.step_ids.items():
+            count, seconds = times.get(step, (0, 0.0))
+            unit = self.unit_ids.get(id(step.origin))
+            kernel = self._kernel(step)
+            cost = self.cost[step]
+            lines = [self.line(line) for line in step_lines(step)]
+            self.relate([key], [unit] if unit else [], [kernel] if kernel else [], lines)
+            rows.append(
+                {
+                    "id": key,
+                    "name": step_name(step),
+                    "kind": type(step).__name__.lower(),
+                    "label": step.label,
+                    "text": texts.get(step, step.label),
+                    "fusion": unit,
+                    "kernel": kernel,
+                    "lines": {self.line(line): share for line, share in step_lines(step).items()},
+                    "count": count,
+                    "seconds": seconds,
+                    **_numbers(cost.times(count)),
+                    "limit": self._limit(step, cost, count),
+                    "share": 0.0,
+                }
+            )
+            rows[-1]["share"] = rows[-1]["limit"] / seconds if seconds else 0.0
+        self._step_rows = rows
+        return rows
+
+    def _limit(self, step: Step, cost: StepCost, count: int) -> float:
+        """The least seconds that all runs of a step could take on this machine."""
+        held = sum(slot.size for slot in dict.fromkeys((*step.reads, *step.writes)))
+        return count * self.limits.seconds(cost.work, cost.bytes, held)
+
+    def _kernel(self, step: Step) -> str | None:
+        if not isinstance(step, Launch):
+            return None
+        return self.kernel_ids.setdefault(kernels.name_of(step.kernel), f"k{len(self.kernel_ids)}")
+
+    def _kernels(self) -> list[dict[str, Any]]:
+        features = self.compilation.features
+        distinct = {kernels.name_of(s.kernel): s.kernel for s in self.steps if isinstance(s, Launch)}
+        text = kernels.module_text(distinct.items(), features) if distinct else ""
+        assembly = link.assembly(text, features, self.executable.tier) if distinct else ""
+        found = []
+        for name, kernel in distinct.items():
+            key = self.kernel_ids[name]
+            rows = [row for row in self._step_rows if row["kernel"] == key]
+            seconds, limit = sum(row["seconds"] for row in rows), sum(row["limit"] for row in rows)
+            found.append(
+                {
+                    "id": key,
+                    "name": name,
+                    "steps": [row["id"] for row in rows],
+                    "count": sum(row["count"] for row in rows),
+                    "seconds": seconds,
+                    "limit": limit,
+                    "share": limit / seconds if seconds else 0.0,
+                    **{word: sum(row[word] for row in rows) for word in StepCost._fields},
+                    "text": kernel_printer.to_text(kernel),
+                    "llvm": _function(text, rf"^define [^\n]*@\"?{re.escape(name)}\"?\(.*?^}}"),
+                    "assembly": _function(assembly, rf"^_?{re.escape(name)}:.*?(?=^\.?L?_?func_end|\Z)"),
+                }
+            )
+        return found
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def _memory(self) -> dict[str, Any]:
+        """Where temporaries are and how long: what `assign` planned, against the steps."""
+        timeline = _Timeline()
+        timeline.visit(self.program.steps)
+        slots = []
+        for number, (slot, (first, last)) in enumerate(timeline.ranges.items()):
+            key = f"m{number}"
+            touching = {self.step_ids[s] for s in timeline.touched.get(slot, ())}
+            rows = [row for row in self._step_rows if row["id"] in touching]
+            self.relate([key], [k for row in rows for k in (row["id"], row["fusion"], row["kernel"]) if k])
+            slots.append({"id": key, "offset": slot.offset, "size": slot.size, "first": first, "last": last})
+        end = timeline.position
+        changes = [0] * (end + 2)
+        for slot, (first, last) in timeline.ranges.items():
+            changes[first] += slot.size
+            changes[last + 1] -= slot.size
+        live = list(itertools.accumulate(changes))[1 : end + 1]
+        analysis = self.executable.memory_analysis()
+        return {
+            "arguments": analysis.argument_size_in_bytes,
+            "results": analysis.output_size_in_bytes,
+            "shared": analysis.alias_size_in_bytes,
+            "constants": analysis.constant_size_in_bytes,
+            "temporaries": analysis.temp_size_in_bytes,
+            "code": analysis.generated_code_size_in_bytes,
+            "peak": analysis.peak_memory_in_bytes,
+            "end": end,
+            "live": live,
+            "steps": [[position, self.step_ids[step]] for position, step in timeline.positions],
+            "slots": slots,
+        }
+
+    # -- sums ------------------------------------------------------------------------------------------------------
+
+    def _totals(self, steps: list[dict[str, Any]]) -> dict[str, float]:
+        words = ("seconds", "limit", *StepCost._fields)
+        totals = {word: float(sum(row[word] for row in steps)) for word in words}
+        moves = [row for row in steps if row["kind"] in ("copy", "fill")]
+        return {**totals, "copied": float(sum(row["read"] + row["written"] for row in moves))}
+
+    def _stages(self) -> list[dict[str, Any]]:
+        compilation = self.compilation
+        rows = [{"name": s.name, "seconds": s.seconds, "changed": s.changed} for s in compilation.stages]
+        for name, seconds in compilation.seconds.items():
+            if name != "passes":
+                rows.append({"name": name, "seconds": seconds, "changed": True})
+        for making in self.executable.makings:
+            tier = making.tier.name.lower()
+            rows += [{"name": f"{n} ({tier})", "seconds": s, "changed": True} for n, s in making.seconds.items()]
+        return rows
+
+    def _lines(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Lines of source in the order of files, with some around; those without an id have no equation."""
+        seconds: dict[str, float] = {}
+        for row in steps:
+            for key, share in row["lines"].items():
+                seconds[key] = seconds.get(key, 0.0) + share * row["seconds"]
+        shown: dict[str, set[int]] = {}
+        for line in self.lines:
+            around = range(max(1, line.number - AROUND), line.number + AROUND + 1)
+            shown.setdefault(line.file, set()).update(around)
+        found = []
+        for file, numbers in sorted(shown.items()):
+            length = len(linecache.getlines(file))
+            for number in sorted(n for n in numbers if n <= length or Line(file, n) in self.lines):
+                key = self.lines.get(Line(file, number))
+                found.append(
+                    {
+                        "id": key,
+                        "file": os.path.basename(file),
+                        "number": number,
+                        "text": linecache.getline(file, number).rstrip("\n"),
+                        "seconds": seconds.get(key, 0.0) if key else 0.0,
+                    }
+                )
+        return found
+
+
+class _Timeline(Lifetimes):
+    """Lifetimes that also say at which position each step is, and which steps touch a temporary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions: list[tuple[int, Step]] = []
+        self.touched: dict[Slot, list[Step]] = {}
+
+    def _touch(self, step: Step) -> None:
+        self.positions.append((self.position, step))
+        for slot in dict.fromkeys((*step.reads, *step.writes)):
+            self.touched.setdefault(slot, []).append(step)
+        super()._touch(step)
+
+
+def _units(jaxpr: Jaxpr, depth: int) -> Iterator[tuple[Equation, int]]:
+    """The equations of a fused program and of those that it carries, with how deep they are."""
+    for equation in jaxpr.eqns:
+        yield equation, depth
+        if equation.primitive is not fusion:
+            for inner in subjaxprs(equation.params):
+                yield from _units(inner, depth + 1)
+
+
+def _carried(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    for inner in carried(jaxpr):
+        yield inner
+        yield from _carried(inner)
+
+
+def _head(printer: Printer, equation: Equation, used: frozenset[Var]) -> str:
+    """An equation on one line, without the programs that it carries."""
+    plain = {k: v for k, v in equation.params.items() if not subjaxprs({k: v})}
+    return printer.flat_equation(equation.replace(params=plain), used, 1 << 30) or equation.primitive.name
+
+
+def _flat(printer: Printer, equation: Equation) -> str:
+    return _head(printer, equation, frozenset(equation.outvars))
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "rule": reason.rule,
+        "producer": reason.producer,
+        "consumer": reason.consumer,
+        "verdict": reason.verdict,
+        "text": reason.text,
+    }
+
+
+def _numbers(cost: StepCost) -> dict[str, float]:
+    return dict(zip(StepCost._fields, cost, strict=True))
+
+
+def _function(text: str, pattern: str) -> str:
+    """One function of a module's text."""
+    found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+    return found[0].rstrip() if found else ""

@@ -1,0 +1,49 @@
+"""What became of each equation that was traced: the fusions that it went into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from weft.compiler.provenance import Line
+from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
+
+
+def fusions_of_equations(
+    traced: Jaxpr, makers: Mapping[Any, str], by_line: Mapping[Line, Sequence[str]]
+) -> dict[int, list[str]]:
+    """For each equation of a traced program, by its `id`, the fusions it went into.
+
+    `makers` has the fusion that each value of the fused program comes from. A value that passes have replaced counts
+    for what its users became; where those are unknown too, for whatever came of its line (`by_line`). What nobody uses
+    went nowhere.
+    """
+    found: dict[int, list[str]] = {}
+
+    def visit(jaxpr: Jaxpr, outside: Sequence[str]) -> None:
+        used: dict[Any, dict[str, None]] = {v: dict.fromkeys(outside) for v in jaxpr.outvars if type(v) is Var}
+        for equation in reversed(jaxpr.eqns):
+            line = None if equation.source is None else Line.of(equation.source)
+            near = by_line.get(line, ()) if line is not None else ()
+            units = dict.fromkeys(makers[v] for v in results(equation) if v in makers)
+            dead = not equation.effects and not any(v in used for v in equation.outvars)
+            if not units and not dead:
+                users = dict.fromkeys(u for v in equation.outvars for u in used.get(v, ()))
+                units = dict.fromkeys(u for u in users if u in near) or users or dict.fromkeys(near)
+            found[id(equation)] = list(units)
+            for atom in equation.invars:
+                if type(atom) is Var and not dead:
+                    used.setdefault(atom, {}).update(units)
+            for program in subjaxprs(equation.params):
+                visit(program, list(units))
+
+    visit(traced, ())
+    return found
+
+
+def results(equation: Equation) -> Iterator[Var]:
+    """The results of an equation and of all that it carries."""
+    yield from equation.outvars
+    for program in subjaxprs(equation.params):
+        for inner in program.eqns:
+            yield from results(inner)

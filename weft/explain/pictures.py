@@ -1,0 +1,112 @@
+"""The pictures of an explanation, as SVG: the roofline, and memory over time."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+WIDTH, HEIGHT = 640, 320
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 40
+
+
+class Axis:
+    """From numbers to places in a picture."""
+
+    def __init__(self, low: float, high: float, start: float, stop: float, logarithmic: bool = False) -> None:
+        self.low, self.high, self.start, self.stop, self.logarithmic = low, high, start, stop, logarithmic
+
+    def __call__(self, number: float) -> float:
+        low, high = self.low, self.high
+        if self.logarithmic:
+            number, low, high = (math.log10(max(n, 1e-300)) for n in (number, low, high))
+        place = (number - low) / (high - low) if high > low else 0.5
+        return round(self.start + min(max(place, 0.0), 1.0) * (self.stop - self.start), 2)
+
+    def ticks(self) -> list[float]:
+        if self.logarithmic:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            return [10.0**power for power in range(first, last + 1)]
+        return [self.low + (self.high - self.low) * part / 4 for part in range(5)]
+
+
+def roofline(data: dict[str, Any]) -> str:
+    """Work in a second over work for each byte: the machine's limits as lines, a point for each step that computes."""
+    limits = data["limits"]
+    points = []
+    for step in data["steps"]:
+        moved = step["read"] + step["written"]
+        if step["seconds"] and step["work"] and moved:
+            points.append((step, step["work"] / moved, step["work"] / step["seconds"]))
+    peak, rates = limits["flops"], dict.fromkeys(rate for _, rate in reversed(limits["bandwidths"]))
+    ridge = peak / min(rates)
+    xs = [*(x for _, x, _ in points), ridge, peak / max(rates)]
+    ys = [*(y for _, _, y in points), peak]
+    x = Axis(min(xs) / 4, max(xs) * 4, LEFT, WIDTH - RIGHT, True)
+    y = Axis(min(min(ys) / 4, peak / 1000), max(ys) * 2, HEIGHT - BOTTOM, TOP, True)
+    parts = [_frame(x, y, "work for each byte moved", lambda n: f"{n:g}", lambda n: _si(n, "op/s"))]
+    names = {limits["bandwidths"][0][1]: "cache", limits["bandwidths"][-1][1]: "memory"}
+    for rate in rates:
+        corner = peak / rate
+        kind = names.get(rate, "")
+        title = f"{kind or 'cache'}: {_si(rate, 'B/s')}"
+        parts.append(_line(x(x.low), y(x.low * rate), x(corner), y(peak), "roof" if kind else "roof faint", title))
+    parts.append(_line(x(ridge / 1e6), y(peak), x(x.high), y(peak), "roof", f"peak: {_si(peak, 'flop/s')}"))
+    for step, intensity, rate in points:
+        title = f"{step['name']}: {_si(rate, 'op/s')}, {100 * step['share']:.0f}% of the limit"
+        parts.append(
+            f'<circle class="item" data-id="{step["id"]}" cx="{x(intensity)}" cy="{y(rate)}" r="6">'
+            f"<title>{html.escape(title)}</title></circle>"
+        )
+    return _svg("roofline", parts)
+
+
+def memory(data: dict[str, Any]) -> str:
+    """Temporaries as boxes: how long each is needed, and where in the block it lies; how much is alive as a line."""
+    about = data["memory"]
+    top = max(about["temporaries"], 1)
+    x = Axis(1, about["end"] + 1, LEFT, WIDTH - RIGHT)
+    y = Axis(0, top, HEIGHT - BOTTOM, TOP)
+    parts = [_frame(x, y, "steps", lambda n: f"{n:.0f}", lambda n: _si(n, "B"))]
+    for slot in about["slots"]:
+        left, right = x(slot["first"]), x(slot["last"] + 1)
+        upper, lower = y(slot["offset"] + slot["size"]), y(slot["offset"])
+        title = f"{_si(slot['size'], 'B')} at {slot['offset']}, steps {slot['first']} to {slot['last']}"
+        parts.append(
+            f'<rect class="item slot" data-id="{slot["id"]}" x="{left}" y="{upper}" width="{max(right - left, 1):.2f}" '
+            f'height="{max(lower - upper, 0.5):.2f}"><title>{html.escape(title)}</title></rect>'
+        )
+    corners = [f"{x(n)},{y(live)} {x(n + 1)},{y(live)}" for n, live in enumerate(about["live"], 1)]
+    parts.append(f'<polyline class="live" points="{" ".join(corners)}"/>')
+    return _svg("memory", parts)
+
+
+def _svg(name: str, parts: Sequence[str]) -> str:
+    return f'<svg id="{name}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str, title: str) -> str:
+    name = html.escape(title)
+    return f'<line class="{kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"><title>{name}</title></line>'
+
+
+def _frame(x: Axis, y: Axis, label: str, show_x: Any, show_y: Any) -> str:
+    """Axes with their numbers."""
+    bottom = HEIGHT - BOTTOM
+    parts = [f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>']
+    for number in x.ticks():
+        parts.append(
+            f'<text class="tick" x="{x(number)}" y="{bottom + 16}" text-anchor="middle">{show_x(number)}</text>'
+        )
+    for number in y.ticks():
+        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y(number) + 4}" text-anchor="end">{show_y(number)}</text>')
+    parts.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{label}</text>')
+    return "".join(parts)
+
+
+def _si(number: float, unit: str) -> str:
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= factor:
+            return f"{number / factor:.3g} {prefix}{unit}"
+    return f"{number:.3g} {unit}"

@@ -1,0 +1,76 @@
+"""Settings of `weft.haiku`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values in force.
+
+    `check_jax_usage` makes it an error when state or keys of a transformed function leak out of a bare `weft.jit`,
+    `weft.vmap`, ... inside of it (it runs under `weft.checking_leaks`); `module_auto_repr` shows a module as the call that made it; `restore_flatmap` makes
+    `to_immutable_dict` what old checkpoints restore to; `rng_reserve_size` is how many keys one split makes.
+    """
+
+    check_jax_usage: bool = False
+    module_auto_repr: bool = True
+    restore_flatmap: bool = False
+    rng_reserve_size: int = 1
+
+
+class _Held(threading.local):
+    settings = Settings()
+
+
+_held = _Held()
+
+
+def current() -> Settings:
+    """The settings of this thread."""
+    return _held.settings
+
+
+def set(  # noqa: A001 (the name that users call)
+    *,
+    check_jax_usage: bool | None = None,
+    module_auto_repr: bool | None = None,
+    restore_flatmap: bool | None = None,
+    rng_reserve_size: int | None = None,
+) -> None:
+    """Change those settings that are given."""
+    if rng_reserve_size is not None and rng_reserve_size < 1:
+        raise ValueError(f"rng_reserve_size is the number of keys of one split, at least 1; got {rng_reserve_size}.")
+    given = {
+        "check_jax_usage": check_jax_usage,
+        "module_auto_repr": module_auto_repr,
+        "restore_flatmap": restore_flatmap,
+        "rng_reserve_size": rng_reserve_size,
+    }
+    _held.settings = replace(_held.settings, **{key: value for key, value in given.items() if value is not None})
+
+
+@contextmanager
+def context(
+    *,
+    check_jax_usage: bool | None = None,
+    module_auto_repr: bool | None = None,
+    restore_flatmap: bool | None = None,
+    rng_reserve_size: int | None = None,
+) -> Iterator[None]:
+    """Change those settings that are given for the length of a `with`."""
+    before = _held.settings
+    try:
+        set(
+            check_jax_usage=check_jax_usage,
+            module_auto_repr=module_auto_repr,
+            restore_flatmap=restore_flatmap,
+            rng_reserve_size=rng_reserve_size,
+        )
+        yield
+    finally:
+        _held.settings = before

@@ -1,0 +1,154 @@
+"""Functions over parameters and state: dicts of the form {module path: {name: array}}."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+import weft
+from weft.haiku.typing import Params
+
+Value = TypeVar("Value")
+Structure = Mapping[str, Mapping[str, Any]]
+
+
+@weft.tree_util.register_pytree_with_keys_class
+class FlatMap(Mapping[str, Any]):
+    """Nested mappings that cannot be written; a tree like a dict with the same keys."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any]):
+        self._items = {k: FlatMap(v) if isinstance(v, Mapping) else v for k, v in items.items()}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"FlatMap({self._items!r})"
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+        """Values with their keys, in the order of keys."""
+        keys = tuple(sorted(self._items))
+        return [(weft.tree_util.DictKey(key), self._items[key]) for key in keys], keys
+
+    @classmethod
+    def tree_unflatten(cls, keys: tuple[str, ...], values: Any) -> FlatMap:
+        """The map of those keys and values."""
+        made = cls.__new__(cls)
+        made._items = dict(zip(keys, values, strict=True))
+        return made
+
+
+def traverse(structure: Structure) -> Iterator[tuple[str, str, Any]]:
+    """Each (module path, name, value), in the order of paths and then of names."""
+    for path in sorted(structure):
+        for name in sorted(structure[path]):
+            yield path, name, structure[path][name]
+
+
+def _collect(items: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    made: dict[str, dict[str, Any]] = {}
+    for path, name, value in items:
+        made.setdefault(path, {})[name] = value
+    return made
+
+
+def filter(predicate: Callable[[str, str, Any], bool], structure: Structure) -> Params:  # noqa: A001
+    """The values for which `predicate(path, name, value)` holds."""
+    return _collect(item for item in traverse(structure) if predicate(*item))
+
+
+def map(fn: Callable[[str, str, Any], Any], structure: Structure) -> dict[str, dict[str, Any]]:  # noqa: A001
+    """`fn(path, name, value)` in place of each value."""
+    return _collect((path, name, fn(path, name, value)) for path, name, value in traverse(structure))
+
+
+def partition(predicate: Callable[[str, str, Any], bool], structure: Structure) -> tuple[Params, Params]:
+    """The values for which `predicate(path, name, value)` holds, and the others."""
+    no, yes = partition_n(lambda *item: int(bool(predicate(*item))), structure, 2)
+    return yes, no
+
+
+def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int) -> tuple[Params, ...]:
+    """`n` structures; `fn(path, name, value)` says into which of them a value goes."""
+    parts: tuple[dict[str, dict[str, Any]], ...] = tuple({} for _ in range(n))
+    for path, name, value in traverse(structure):
+        number = fn(path, name, value)
+        if not 0 <= number < n:
+            raise ValueError(f"partition_n: the function gave {number} for {path}/{name}; it must be in [0, {n}).")
+        parts[number].setdefault(path, {})[name] = value
+    return parts
+
+
+def merge(*structures: Structure, check_duplicates: bool = False) -> MutableMapping[str, MutableMapping[str, Any]]:
+    """All values of all structures; a later one wins, or with `check_duplicates` must be the same."""
+    made: dict[str, dict[str, Any]] = {}
+    for structure in structures:
+        for path, name, value in traverse(structure):
+            there = made.setdefault(path, {})
+            if check_duplicates and name in there and not _is_same(there[name], value):
+                raise ValueError(
+                    f"merge: {path}/{name} is in more than one structure with different values.\n"
+                    f"  received  {_in_short(there[name])} and {_in_short(value)}\n"
+                    "  fix       rename one of them, or check_duplicates=False to keep the last"
+                )
+            there[name] = value
+    return made
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """One and the same object, or plain values that are equal."""
+    if a is b:
+        return True
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        return False
+    return bool(a == b)
+
+
+def _in_short(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"{value.dtype}{list(shape)}"
+
+
+def is_subset(*, subset: Structure, superset: Structure) -> bool:
+    """Whether every path and name of `subset` is in `superset`."""
+    return all(name in superset.get(path, {}) for path, name, _ in traverse(subset))
+
+
+def to_haiku_dict(structure: Structure) -> MutableMapping[str, MutableMapping[str, Any]]:
+    """A copy as plain dicts."""
+    return {path: dict(values) for path, values in structure.items()}
+
+
+def to_mutable_dict(mapping: Any) -> Any:
+    """A copy of nested mappings as plain dicts."""
+    return {k: to_mutable_dict(v) for k, v in mapping.items()} if isinstance(mapping, Mapping) else mapping
+
+
+def to_immutable_dict(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A copy of nested mappings that cannot be written."""
+    return FlatMap(mapping)
+
+
+def tree_size(tree: Any) -> int:
+    """The number of elements in all arrays of a tree."""
+    return sum(_size(leaf) for leaf in weft.tree.leaves(tree))
+
+
+def tree_bytes(tree: Any) -> int:
+    """The number of bytes in all arrays of a tree."""
+    return sum(_size(leaf) * leaf.dtype.itemsize for leaf in weft.tree.leaves(tree))
+
+
+def _size(leaf: Any) -> int:
+    size = 1
+    for length in getattr(leaf, "shape", ()):
+        size *= length
+    return size

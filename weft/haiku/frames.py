@@ -1,0 +1,176 @@
+"""Frames: one run of a transformed function, and where in it we are.
+
+A frame stands on a `Call` of `weft.modules` with three collections, each {path: {name: array}}: "params", "state" and
+"initial", the value that each state had first, which is what `init` returns. Paths are whole ("mlp/~/linear_0"), so a
+module's scope is a child of the root. The frame adds what Haiku's rules need besides: the modules whose methods are
+running, the names given out in each of these methods, and the sequences of random keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from weft.errors import UnboundModuleError, user_line
+from weft.haiku.rng import PRNGSequence
+from weft.modules.scope import Call, Scope
+
+Item = TypeVar("Item")
+
+TOP = "~"  # the path of what belongs to no module
+
+
+class ThreadStack(threading.local, Generic[Item]):
+    """A stack for each thread."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+
+    @contextmanager
+    def pushed(self, item: Item) -> Iterator[Item]:
+        """The item on top for the length of a `with`."""
+        self.items.append(item)
+        try:
+            yield item
+        finally:
+            self.items.pop()
+
+
+class Place(NamedTuple):
+    """A method of a module that is running."""
+
+    module: Any
+    method: str
+
+
+class Names:
+    """Names given out in one run of a method: how often each was asked for, and which are taken."""
+
+    __slots__ = ("counts", "taken")
+
+    def __init__(self, counts: Mapping[str, int] = {}, taken: Any = ()):  # noqa: B006 (copied at once)
+        self.counts: Counter[str] = Counter(counts)
+        self.taken: set[str] = set(taken)
+
+    def copy(self) -> Names:
+        """The same names, to be given out further without effect on these."""
+        return Names(self.counts, self.taken)
+
+
+_numbers = itertools.count()
+
+
+class Frame:
+    """One run of a transformed function."""
+
+    __slots__ = ("call", "has_state", "names", "number", "places", "root", "sequences")
+
+    def __init__(self, call: Call, sequence: PRNGSequence | None, has_state: bool):
+        self.call = call
+        self.root = Scope(call)
+        self.has_state = has_state
+        self.sequences: list[PRNGSequence | None] = [sequence]
+        self.places: list[Place] = []
+        self.names: list[Names] = [Names()]
+        self.number = next(_numbers)
+
+    def within(self, call: Call, sequence: PRNGSequence | None, own_names: bool) -> Frame:
+        """A frame at the same place on another call: what a lifted function runs in.
+
+        With `own_names` names given out inside are free again outside.
+        """
+        frame = Frame(call, sequence, self.has_state)
+        frame.places = list(self.places)
+        frame.names = [names.copy() for names in self.names] if own_names else self.names
+        return frame
+
+    @property
+    def is_initializing(self) -> bool:
+        """Whether this run makes the parameters."""
+        return bool(self.call.flags.get("initializing", False))
+
+    @property
+    def can_make_params(self) -> bool:
+        """Whether parameters may be made here: while initializing, but not in later steps of a loop."""
+        return self.root.is_mutable("params")
+
+    @property
+    def sequence(self) -> PRNGSequence | None:
+        """The sequence that keys are drawn from."""
+        return self.sequences[-1]
+
+    @property
+    def module(self) -> Any:
+        """The module whose method runs; None outside of all."""
+        return self.places[-1].module if self.places else None
+
+    @property
+    def path(self) -> str:
+        """The path under which parameters are made now."""
+        module = self.module
+        if module is None:
+            return TOP
+        name = getattr(module, "module_name", None)
+        if name is None:
+            raise UnboundModuleError(
+                f"Module {type(module).__name__} makes parameters or submodules before it has a name.",
+                at=user_line(),
+                fix="super().__init__(name=name)   as the first line of __init__",
+            )
+        check_boundary(module)
+        return name
+
+    @property
+    def scope(self) -> Scope:
+        """The scope at the present path."""
+        return self.root.child(self.path)
+
+    @contextmanager
+    def inside(self, module: Any, method: str) -> Iterator[None]:
+        """While a method of a module runs."""
+        self.places.append(Place(module, method))
+        self.names.append(Names())
+        try:
+            yield
+        finally:
+            self.places.pop()
+            self.names.pop()
+
+
+frames: ThreadStack[Frame] = ThreadStack()
+boundaries: ThreadStack[int] = ThreadStack()  # modules made in frames before this number may not be used
+
+
+def current_frame(what: str) -> Frame:
+    """The frame of the transformed function that runs; `what` is the public name that asks."""
+    if not frames.items:
+        raise UnboundModuleError(
+            f"hk.{what} works inside of a transformed function only.",
+            at=user_line(),
+            fix=f"hk.transform(f)   where f calls hk.{what}; then .init(key, ...) and .apply(params, key, ...)",
+        )
+    return frames.items[-1]
+
+
+def check_boundary(module: Any) -> None:
+    """Modules from outside of a transparent lift have their parameters there, out of reach."""
+    if boundaries.items and module._frame_number < boundaries.items[-1]:
+        raise UnboundModuleError(
+            f"Module {module.module_name!r} was made outside of the function that is lifted transparently.",
+            at=user_line(),
+            fix="make the module inside of the function",
+        )
+
+
+def running_init() -> bool:
+    """Whether `init` of a transformed function runs, rather than `apply`."""
+    return current_frame("running_init").is_initializing
+
+
+def current_name() -> str:
+    """The path of the module whose method runs; `~` outside of modules."""
+    return current_frame("current_name").path

@@ -1,0 +1,1 @@
+"""The layers of `weft.haiku`, by topic."""

@@ -1,0 +1,246 @@
+"""Linear layers, biases, embeddings and attention."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft import lax
+from weft import numpy as wnp
+from weft.errors import user_line
+from weft.haiku.initializers import Constant, TruncatedNormal, VarianceScaling
+from weft.haiku.module import Module
+from weft.haiku.parameters import get_parameter
+from weft.haiku.typing import Initializer
+
+
+class Linear(Module):
+    """y = x w + b over the last axis; w is a truncated normal of variance 1 / inputs at first."""
+
+    def __init__(
+        self,
+        output_size: int,
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.input_size: int | None = None
+        self.output_size = output_size
+        self.with_bias = with_bias
+        self.w_init = w_init
+        self.b_init = b_init or wnp.zeros
+
+    def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
+        if not getattr(inputs, "shape", ()):
+            raise ValueError(
+                f"Linear {self.module_name!r} needs an input of one dimension or more, got a scalar (at {user_line()})."
+            )
+        size = self.input_size = inputs.shape[-1]
+        dtype = _inexact(self, inputs)
+        w_init = self.w_init or TruncatedNormal(stddev=1.0 / np.sqrt(size))
+        w = get_parameter("w", [size, self.output_size], dtype, init=w_init)
+        made = wnp.dot(inputs, w, precision=precision)
+        if self.with_bias:
+            b = get_parameter("b", [self.output_size], dtype, init=self.b_init)
+            made = made + wnp.broadcast_to(b, made.shape)
+        return made
+
+
+def _inexact(module: Module, inputs: Any) -> Any:
+    """The dtype of inputs, which parameters get too; whole numbers are an error."""
+    dtype = inputs.dtype
+    if not wnp.issubdtype(dtype, wnp.inexact):
+        raise TypeError(
+            f"{type(module).__name__} {module.module_name!r} needs inputs of floating point, got {dtype} "
+            f"(at {user_line()}). Use x.astype(wnp.float32)."
+        )
+    return dtype
+
+
+class Bias(Module):
+    """y = x + b, or x + b · multiplier. `bias_dims` are the axes along which b varies; all but the first by default."""
+
+    def __init__(
+        self,
+        output_size: Sequence[int] | None = None,
+        bias_dims: Sequence[int] | None = None,
+        b_init: Initializer | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.output_size = output_size
+        self.bias_dims = bias_dims
+        self.b_init = b_init or wnp.zeros
+        self.bias_shape: tuple[int, ...] | None = None
+
+    def __call__(self, inputs: Any, multiplier: Any = None) -> Any:
+        if self.output_size is not None and tuple(self.output_size) != tuple(inputs.shape[1:]):
+            raise ValueError(
+                f"Bias {self.module_name!r} needs inputs of shape (batch, {', '.join(map(str, self.output_size))}), "
+                f"got {inputs.shape} (at {user_line()})."
+            )
+        self.bias_shape = _bias_shape(self, inputs.shape)
+        self.input_size = tuple(inputs.shape[1:])
+        b = get_parameter("b", self.bias_shape, inputs.dtype, init=self.b_init)
+        b = wnp.broadcast_to(b, inputs.shape)
+        return inputs + (b if multiplier is None else b * multiplier)
+
+
+def _bias_shape(module: Bias, shape: tuple[int, ...]) -> tuple[int, ...]:
+    rank = len(shape)
+    if module.bias_dims is None:
+        return tuple(shape[1:])
+    if not module.bias_dims:
+        return ()
+    axes = {axis % rank if -rank <= axis < rank else axis for axis in module.bias_dims}
+    if 0 in axes:
+        raise ValueError(f"Bias {module.module_name!r} cannot vary along the batch, axis 0 (at {user_line()}).")
+    if any(axis >= rank for axis in axes):
+        raise ValueError(
+            f"Bias {module.module_name!r} got bias_dims {tuple(module.bias_dims)} for inputs of shape {shape} "
+            f"(at {user_line()})."
+        )
+    sizes = [shape[axis] if axis in axes else 1 for axis in range(rank)]
+    return tuple(sizes[min(axes) :])
+
+
+class EmbedLookupStyle(enum.Enum):
+    """How rows are found: by index, or by a product with one-hot vectors."""
+
+    ARRAY_INDEX = 1
+    ONE_HOT = 2
+
+
+class Embed(Module):
+    """Row `id` of a matrix (vocab_size, embed_dim)."""
+
+    def __init__(
+        self,
+        vocab_size: int | None = None,
+        embed_dim: int | None = None,
+        embedding_matrix: Any = None,
+        w_init: Initializer | None = None,
+        lookup_style: str | EmbedLookupStyle = "ARRAY_INDEX",
+        name: str | None = None,
+        precision: Any = lax.Precision.HIGHEST,
+    ):
+        super().__init__(name=name)
+        if embedding_matrix is None and not (vocab_size and embed_dim):
+            raise ValueError(
+                f"Embed {self.module_name!r} needs an embedding_matrix, or vocab_size and embed_dim; got "
+                f"vocab_size={vocab_size}, embed_dim={embed_dim} (at {user_line()})."
+            )
+        if embedding_matrix is not None:
+            matrix = wnp.asarray(embedding_matrix)
+            if vocab_size and vocab_size != matrix.shape[0] or embed_dim and embed_dim != matrix.shape[1]:
+                raise ValueError(
+                    f"Embed {self.module_name!r} got an embedding_matrix of shape {matrix.shape} with "
+                    f"vocab_size={vocab_size}, embed_dim={embed_dim} (at {user_line()})."
+                )
+            vocab_size, embed_dim = matrix.shape
+            w_init = Constant(matrix)
+        self.vocab_size = int(vocab_size)  # type: ignore[arg-type]
+        self.embed_dim = int(embed_dim)  # type: ignore[arg-type]
+        self.w_init = w_init or TruncatedNormal()
+        self.lookup_style = lookup_style
+        self.precision = precision
+
+    @property
+    def embeddings(self) -> Any:
+        """The matrix."""
+        return self._embeddings()
+
+    def _embeddings(self) -> Any:
+        with_path = get_parameter("embeddings", [self.vocab_size, self.embed_dim], init=self.w_init)
+        return with_path
+
+    def __call__(self, ids: Any, lookup_style: Any = None, precision: Any = None) -> Any:
+        style = self.lookup_style if lookup_style is None else lookup_style
+        style = _lookup_style(self, style)
+        ids = wnp.asarray(ids)
+        if not wnp.issubdtype(ids.dtype, wnp.integer):
+            raise ValueError(
+                f"Embed {self.module_name!r} needs ids of an integer dtype, got {ids.dtype} (at {user_line()})."
+            )
+        table = self._embeddings()
+        if style is EmbedLookupStyle.ARRAY_INDEX:
+            # Ids outside of the vocabulary give NaN instead of some other row.
+            return wnp.asarray(table).at[(ids,)].get(mode="fill", fill_value=np.nan) if False else table[(ids,)]
+        hot = weft.nn.one_hot(ids, self.vocab_size, dtype=table.dtype)
+        return wnp.dot(hot, table, precision=self.precision if precision is None else precision)
+
+
+def _lookup_style(module: Module, style: Any) -> EmbedLookupStyle:
+    if isinstance(style, EmbedLookupStyle):
+        return style
+    if isinstance(style, str) and style.upper() in EmbedLookupStyle.__members__:
+        return EmbedLookupStyle[style.upper()]
+    raise ValueError(
+        f"Embed {module.module_name!r} got lookup_style={style!r} (at {user_line()}); 'ARRAY_INDEX' or 'ONE_HOT' is "
+        "expected."
+    )
+
+
+class MultiHeadAttention(Module):
+    """softmax(Q Kᵀ / √key_size) V for each head, heads joined and projected; Q, K, V are linear in the inputs."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_size: int,
+        w_init_scale: float | None = None,
+        *,
+        w_init: Initializer | None = None,
+        with_bias: bool = True,
+        b_init: Initializer | None = None,
+        value_size: int | None = None,
+        model_size: int | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.num_heads = num_heads
+        self.key_size = key_size
+        self.value_size = value_size or key_size
+        self.model_size = model_size or key_size * num_heads
+        if w_init is not None and w_init_scale is not None:
+            raise ValueError(
+                f"MultiHeadAttention {self.module_name!r} takes w_init or w_init_scale, not both (at {user_line()})."
+            )
+        if w_init is None and w_init_scale is None:
+            raise ValueError(
+                f"MultiHeadAttention {self.module_name!r} needs w_init (at {user_line()}), such as "
+                "hk.initializers.VarianceScaling(1.0)."
+            )
+        self.w_init = VarianceScaling(w_init_scale) if w_init is None else w_init
+        self.with_bias = with_bias
+        self.b_init = b_init
+
+    def __call__(self, query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+        queries = self._projected(query, self.key_size, "query")
+        keys = self._projected(key, self.key_size, "key")
+        values = self._projected(value, self.value_size, "value")
+        logits = wnp.einsum("...thd,...Thd->...htT", queries, keys) / np.sqrt(self.key_size).astype(keys.dtype)
+        if mask is not None:
+            if mask.ndim != logits.ndim:
+                raise ValueError(
+                    f"MultiHeadAttention {self.module_name!r} needs a mask of as many dimensions as the logits "
+                    f"{logits.shape}, got shape {mask.shape} (at {user_line()})."
+                )
+            logits = wnp.where(mask, logits, wnp.asarray(-1e30, logits.dtype))
+        weights = weft.nn.softmax(logits)
+        joined = wnp.einsum("...htT,...Thd->...thd", weights, values)
+        joined = wnp.reshape(joined, (*query.shape[:-1], self.num_heads * self.value_size))
+        return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(joined)
+
+    def _projected(self, x: Any, size: int, name: str) -> Any:
+        made = self._linear(self.num_heads * size, name)(x)
+        return wnp.reshape(made, (*x.shape[:-1], self.num_heads, size))
+
+    def _linear(self, size: int, name: str) -> Linear:
+        return Linear(size, self.with_bias, self.w_init, self.b_init, name=name)

@@ -1,0 +1,196 @@
+"""Lifting: parameters and state of an inner transformed function, kept with those of the outer one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import weft
+from weft.errors import NameInUseError, ParameterNotFoundError, user_line
+from weft.haiku.frames import Frame, boundaries, current_frame
+from weft.haiku.module import Module, transparent
+
+Tree = dict[str, dict[str, Any]]
+
+
+def _add(frame: Frame, collection: str, prefix: str, tree: Mapping[str, Any], allow_reuse: bool) -> Tree:
+    """Put an inner tree into an outer collection; with `allow_reuse` what is there already stays, and is returned."""
+    outer = frame.call.collections.setdefault(collection, {})
+    found: Tree = {}
+    for path, values in tree.items():
+        full = f"{prefix}{path}"
+        if full in outer and not allow_reuse:
+            raise NameInUseError(
+                f"A lifted function makes module {full!r}, which is there already.",
+                at=user_line(),
+                fix=["allow_reuse=True   to share its parameters", "hk.lift(init, name='...')   for a path of its own"],
+            )
+        there = outer.setdefault(full, {})
+        found[path] = {name: there.setdefault(name, value) for name, value in values.items()}
+    return found
+
+
+def _part(frame: Frame, collection: str, prefix: str) -> Tree:
+    """The part of an outer collection below a prefix, under its inner paths."""
+    tree = frame.call.collections.get(collection, {})
+    return {
+        path.removeprefix(prefix): dict(values) for path, values in tree.items() if path.startswith(prefix) and values
+    }
+
+
+class _Lifted(Module):
+    """Runs an inner `init` for its parameters, or finds them."""
+
+    def __init__(self, init_fn: Callable[..., Any], allow_reuse: bool, name: str):
+        super().__init__(name)
+        self._init_fn = init_fn
+        self._allow_reuse = allow_reuse
+        self.lifting_prefix = self.module_name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        frame = current_frame("lift")
+        prefix = f"{self.module_name}/"
+        if frame.is_initializing:
+            params, state = self._init_fn(*args, **kwargs)
+            return _stored(frame, prefix, params, state, self._allow_reuse)
+        return _part(frame, "params", prefix), _part(frame, "state", prefix)
+
+    @transparent
+    def update(self, state: Mapping[str, Any]) -> None:
+        """Write the state after the inner `apply`."""
+        _update(current_frame("lift_with_state"), f"{self.module_name}/", state)
+
+
+def _stored(frame: Frame, prefix: str, params: Any, state: Any, allow_reuse: bool) -> tuple[Any, Any]:
+    found = _add(frame, "params", prefix, params, allow_reuse) if params else {}
+    if not state:
+        return found, {}
+    _add(frame, "initial", prefix, state, allow_reuse)
+    return found, _add(frame, "state", prefix, state, allow_reuse)
+
+
+def _update(frame: Frame, prefix: str, state: Mapping[str, Any]) -> None:
+    for path, values in state.items():
+        frame.root.child(f"{prefix}{path}").mutable_node("state").update(values)
+
+
+class LiftWithStateUpdater:
+    """Takes the state of a lifted function after its `apply`: `update(state)`, or `ignore_update()`."""
+
+    def __init__(self, name: str | None):
+        self._name = name
+        self._write: Callable[[Any], None] | None = None
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `update` or `ignore_update` was called."""
+        return self._is_done
+
+    def update(self, state: Any) -> None:
+        """Keep this state in the outer function."""
+        if self._write is None:
+            raise ParameterNotFoundError(
+                f"The updater of hk.lift_with_state(name={self._name!r}) has nothing to update yet.",
+                at=user_line(),
+                fix="params, state = lifted(rng, ...)   before updater.update(state)",
+            )
+        self._is_done = True
+        self._write(state)
+
+    def ignore_update(self) -> None:
+        """Keep the state as it was."""
+        self._is_done = True
+
+
+def _check_done(frame: Frame, updater: LiftWithStateUpdater) -> None:
+    """At the end of the run, state that was lifted must have been taken back."""
+
+    def check() -> None:
+        if not updater.is_done:
+            raise ParameterNotFoundError(
+                f"The state of hk.lift_with_state(name={updater._name!r}) was never updated.",
+                at=user_line(),
+                fix=["updater.update(state)   with the state after the inner apply", "updater.ignore_update()"],
+            )
+
+    frame.call.flags["checks"].append(check)
+
+
+def lift_with_state(
+    init_fn: Callable[..., tuple[Any, Any]], *, allow_reuse: bool = False, name: str = "lifted"
+) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
+    """Keep parameters and state of `init_fn` below `name`: a function that gives them, and one that takes state back."""
+    frame = current_frame("lift_with_state")
+    updater = LiftWithStateUpdater(name)
+    _check_done(frame, updater)
+    lifted = _Lifted(init_fn, allow_reuse, name)
+
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        updater._write = lifted.update
+        return lifted(*args, **kwargs)
+
+    return run, updater
+
+
+def lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False, name: str = "lifted") -> Callable[..., Any]:
+    """Keep the parameters of `init_fn` below `name`: a function that makes them while initializing, and finds them."""
+    current_frame("lift")
+    lifted = _Lifted(lambda *args, **kwargs: (init_fn(*args, **kwargs), {}), allow_reuse, name)
+    return lambda *args, **kwargs: lifted(*args, **kwargs)[0]
+
+
+def transparent_lift_with_state(
+    init_fn: Callable[..., tuple[Any, Any]], *, allow_reuse: bool = False
+) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
+    """`lift_with_state` without a name of its own: modules inside belong to the module that runs."""
+    frame = current_frame("transparent_lift_with_state")
+    updater = LiftWithStateUpdater(None)
+    _check_done(frame, updater)
+    prefix = "" if frame.module is None else f"{frame.path}/"
+
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        frame = current_frame("transparent_lift_with_state")
+        updater._write = lambda state: _update(frame, prefix, state)
+        with boundaries.pushed(frame.number + 1):
+            if frame.is_initializing:
+                params, state = init_fn(*args, **kwargs)
+                return _stored(frame, prefix, params, state, allow_reuse)
+            params, state = weft.eval_shape(init_fn, *_with_key(args), **kwargs)
+        return _found(frame, "params", prefix, params), _found(frame, "state", prefix, state)
+
+    return run, updater
+
+
+def transparent_lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False) -> Callable[..., Any]:
+    """`lift` without a name of its own: modules inside belong to the module that runs."""
+    lifted, updater = transparent_lift_with_state(
+        lambda *args, **kwargs: (init_fn(*args, **kwargs), {}), allow_reuse=allow_reuse
+    )
+    updater.ignore_update()
+    return lambda *args, **kwargs: lifted(*args, **kwargs)[0]
+
+
+def _with_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """For its shapes alone an `init` needs some key, where the user has none to give."""
+    if args and args[0] is None:
+        return (weft.random.PRNGKey(0), *args[1:])
+    return args
+
+
+def _found(frame: Frame, collection: str, prefix: str, shapes: Mapping[str, Any]) -> Tree:
+    """The values of an outer collection that an inner function would make."""
+    tree = frame.call.collections.get(collection, {})
+    found: Tree = {}
+    for path, values in shapes.items():
+        there = tree.get(f"{prefix}{path}", {})
+        missing = [name for name in values if name not in there]
+        if missing:
+            raise ParameterNotFoundError(
+                f"Module {prefix + path!r} has no {', '.join(map(repr, missing))} in {collection}.",
+                at=user_line(),
+                received=f"in {prefix + path!r}: {', '.join(there) or 'nothing'}",
+                fix="pass what init returned: f.apply(params, key, ...) with params = f.init(key, ...)",
+            )
+        found[path] = {name: there[name] for name in values}
+    return found

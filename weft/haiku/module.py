@@ -1,0 +1,388 @@
+"""Modules: classes whose methods run under a path of their own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from weft.errors import ModuleDefinitionError, NameInUseError, UnboundModuleError, user_line
+from weft.haiku import config
+from weft.haiku.frames import Frame, ThreadStack, check_boundary, current_frame, frames
+from weft.haiku.parameters import below
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_CAPITALS = re.compile(r"((?<=[a-z0-9])[A-Z]|(?!^)[A-Z](?=[a-z]))")
+_NUMBERED = re.compile(r"(.*)_(\d+)")
+
+
+class ForcedName(str):
+    """A path that is taken as it is, wherever the module is made."""
+
+
+def force_name(name: str) -> str:
+    """A name for a module that is its whole path, whatever module makes it; two modules may share it."""
+    return ForcedName(name)
+
+
+def snake_case(name: str) -> str:
+    """`BatchNorm` as `batch_norm`."""
+    return _CAPITALS.sub(r"_\1", name).lower()
+
+
+def _prefix(frame: Frame) -> str:
+    """What comes before the name of a module that is made now: path and method of the one that makes it."""
+    if not frame.places:
+        return ""
+    path, method = frame.path, frame.places[-1].method
+    if method == "__init__":
+        return f"{path}/~/"
+    return f"{path}/" if method == "__call__" else f"{path}/~{method}/"
+
+
+def _given_name(frame: Frame, name: str) -> str:
+    """The path of a new module: numbered when the name was asked for before in this run of the method."""
+    if isinstance(name, ForcedName):
+        return str(name)
+    if not name.isidentifier():
+        raise ModuleDefinitionError(
+            f"A module of {frame.path!r} cannot have the name {name!r}: it must be a Python identifier.",
+            at=user_line(),
+            fix=["letters, digits and underscores", "with hk.name_scope('a/b'):   for a path"],
+        )
+    names = frame.names[-1]
+    full = _prefix(frame) + name
+    numbered = _NUMBERED.fullmatch(full)
+    if numbered:
+        base, number = numbered[1], int(numbered[2])
+        names.counts[base] = max(names.counts[base], number + 1)
+    else:
+        number = names.counts[full]
+        names.counts[full] += 1
+        full = f"{full}_{number}" if number else full
+    if full in names.taken:
+        raise NameInUseError(
+            f"Two modules would have the path {full!r}.",
+            at=user_line(),
+            fix=["give one of them another name", "to share parameters, make the module once and call it twice"],
+        )
+    names.taken.add(full)
+    return full
+
+
+# -------------------------------------------------------------------------------------------------------- interceptors
+
+
+class MethodContext(NamedTuple):
+    """What an interceptor is told of the method that was called."""
+
+    module: Any
+    method_name: str
+    orig_method: Callable[..., Any]
+    orig_class: type
+
+
+Interceptor = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], MethodContext], Any]
+_interceptors: ThreadStack[Interceptor] = ThreadStack()
+global_interceptors: list[Interceptor] = []  # run before those of a `with`
+
+
+def intercept_methods(interceptor: Interceptor) -> AbstractContextManager[Any]:
+    """While active, methods of modules run as `interceptor(next_method, args, kwargs, context)`."""
+    return _interceptors.pushed(interceptor)
+
+
+def _intercepted(method: Callable[..., Any], context: MethodContext, args: Any, kwargs: Any) -> Any:
+    """Run a method inside of the interceptors, the first of which is outermost."""
+    waiting = iter([*global_interceptors, *_interceptors.items])
+
+    def following(*args: Any, **kwargs: Any) -> Any:
+        interceptor = next(waiting, None)
+        return method(*args, **kwargs) if interceptor is None else interceptor(following, args, kwargs, context)
+
+    return following(*args, **kwargs)
+
+
+# ------------------------------------------------------------------------------------------------------------- modules
+
+
+def transparent(method: Method) -> Method:
+    """A method whose modules and parameters are those of its caller: it adds nothing to names."""
+    method._is_transparent = True  # type: ignore[attr-defined]
+    return method
+
+
+def name_like(method_name: str) -> Callable[[Method], Method]:
+    """A method whose modules get the names they would get in another method."""
+
+    def marked(method: Method) -> Method:
+        method._named_like = method_name  # type: ignore[attr-defined]
+        return method
+
+    return marked
+
+
+def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -> Callable[..., Any]:
+    """A method that says, while it runs, that it does."""
+    if getattr(method, "_is_transparent", False):
+        return method
+    shown = getattr(method, "_named_like", name)
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not frames.items:
+            raise UnboundModuleError(
+                f"Module {getattr(self, 'module_name', type(self).__name__)!r} is used outside of a transformed "
+                f"function: {type(self).__name__}.{name}.",
+                at=user_line(),
+                fix="hk.transform(lambda x: Module()(x))   then .init(key, x) and .apply(params, key, x)",
+            )
+        frame = frames.items[-1]
+        if hasattr(self, "module_name"):
+            check_boundary(self)
+        with frame.inside(self, shown):
+            if not (global_interceptors or _interceptors.items):
+                return method(self, *args, **kwargs)
+            bound = functools.partial(method, self)
+            return _intercepted(bound, MethodContext(self, name, bound, owner()), args, kwargs)
+
+    return run
+
+
+class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
+    """Wraps the methods of a module class, and gives each module its name when it is made."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> Any:
+        made: list[type] = []
+
+        def owner() -> type:
+            return made[0]
+
+        for key, value in list(members.items()):
+            if key == "module_name" or (key.startswith("__") and key != "__call__"):
+                continue
+            if isinstance(value, property):
+                members[key] = property(
+                    *(
+                        None if function is None else _wrapped(key, function, owner)
+                        for function in (value.fget, value.fset, value.fdel)
+                    ),
+                    doc=value.__doc__,
+                )
+            elif inspect.isfunction(value):
+                members[key] = _wrapped(key, value, owner)
+        members.setdefault("_is_protocol", False)
+        if "__dataclass_fields__" not in members:
+            members.setdefault("__repr__", _repr)
+        made.append(super().__new__(mcs, name, bases, members, **options))
+        return made[0]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if not frames.items:
+            raise UnboundModuleError(
+                f"Module {cls.__name__} is made outside of a transformed function.",
+                at=user_line(),
+                fix=f"hk.transform(lambda x: {cls.__name__}(...)(x))   then .init(key, x) and .apply(params, key, x)",
+            )
+        module = cls.__new__(cls, *args, **kwargs)
+        object.__setattr__(module, "_made_with", (args, kwargs))
+        _wrapped("__init__", cls.__init__, lambda: cls)(module, *args, **kwargs)
+        if not hasattr(module, "module_name"):
+            raise ModuleDefinitionError(
+                f"Module {cls.__name__} has no name: its __init__ does not call that of hk.Module.",
+                at=user_line(),
+                fix="super().__init__(name=name)   as the first line of __init__",
+            )
+        return module
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        signature = inspect.signature(cls.__init__)
+        return signature.replace(parameters=tuple(signature.parameters.values())[1:])
+
+
+def _repr(module: Any) -> str:
+    """The call that made a module, without arguments that are defaults."""
+    if not config.current().module_auto_repr or not getattr(module, "AUTO_REPR", True):
+        return object.__repr__(module)
+    args, kwargs = module._made_with
+    cls = type(module)
+    try:
+        bound = inspect.signature(cls).bind(*args, **kwargs)
+    except TypeError:
+        return object.__repr__(module)
+    shown = []
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            shown += [repr(one) for one in value]
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            shown += [f"{key}={one!r}" for key, one in value.items()]
+        elif not _is_default(value, parameter.default):
+            shown.append(f"{name}={value!r}")
+    return f"{cls.__name__}({', '.join(shown)})"
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    try:
+        return bool(value == default)
+    except Exception:  # arrays, and whatever else has no plain equality
+        return False
+
+
+class Module(metaclass=ModuleMetaclass):
+    """A place for parameters, made and called inside of a transformed function.
+
+    A method of a module runs under the module's path, so that `hk.get_parameter` and modules made there belong to it.
+    """
+
+    name: str
+    module_name: str
+
+    def __init__(self, name: str | None = None):
+        frame = current_frame(type(self).__name__)
+        if name is None:
+            name = getattr(self, "name", None) or snake_case(type(self).__name__)
+        # The frame's top place is this very module's __init__; the name belongs to who makes the module.
+        places, names = frame.places, frame.names
+        depth = len(places)
+        while depth and places[depth - 1].module is self:
+            depth -= 1
+        frame.places, frame.names = places[:depth], names[: depth + 1]
+        try:
+            self.module_name = _given_name(frame, name)
+        finally:
+            frame.places, frame.names = places, names
+        self.name = self.module_name.rpartition("/")[2]
+        self._frame_number = frame.number
+
+    def __post_init__(self) -> None:
+        """Where a dataclass gets its name."""
+        if not hasattr(self, "module_name"):
+            Module.__init__(self, getattr(self, "name", None))
+
+    @transparent
+    def params_dict(self) -> Mapping[str, Any]:
+        """The parameters of this module and of those below it, by full names."""
+        return below(current_frame("Module.params_dict").call.collections.get("params", {}), self.module_name)
+
+    @transparent
+    def state_dict(self) -> Mapping[str, Any]:
+        """The state of this module and of those below it, by full names."""
+        return below(current_frame("Module.state_dict").call.collections.get("state", {}), self.module_name)
+
+
+class _NameScope(Module):
+    """A module that is nothing but a name."""
+
+
+class NameScope:
+    """What `name_scope` gives; it can be entered once."""
+
+    def __init__(self, name: str, method_name: str):
+        self._frame = current_frame("name_scope")
+        self._method = method_name
+        self._entered = False
+        if not name or name.startswith("/"):
+            raise ModuleDefinitionError(
+                f"A name scope in {self._frame.path!r} cannot be {name!r}: it must be a name or a path without a "
+                "leading slash.",
+                at=user_line(),
+            )
+        parts = [name] if isinstance(name, ForcedName) else name.split("/")
+        self._module = self._made(parts)
+
+    def _made(self, parts: list[str]) -> _NameScope:
+        module = _NameScope(name=parts[0])
+        if len(parts) == 1:
+            return module
+        with self._frame.inside(module, self._method):
+            return self._made(parts[1:])
+
+    def __enter__(self) -> None:
+        if self._entered:
+            raise ModuleDefinitionError(
+                f"Name scope {self._module.module_name!r} is entered twice.",
+                at=user_line(),
+                fix="with hk.name_scope(...):   a new one each time",
+            )
+        self._entered = True
+        self._inside = frames.items[-1].inside(self._module, self._method)
+        self._inside.__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._inside.__exit__(*error)
+
+
+def name_scope(name: str, *, method_name: str = "__call__") -> AbstractContextManager[None]:
+    """A name before those of all modules and parameters that are made inside of a `with`."""
+    return NameScope(name, method_name)
+
+
+def to_module(f: Callable[..., Any]) -> type[Module]:
+    """A module class that runs `f` when called."""
+
+    class FunctionModule(Module):
+        def __init__(self, name: str | None = None):
+            if name is None and not f.__name__.isidentifier():
+                raise ModuleDefinitionError(
+                    f"The module of {f.__name__} needs a name.", at=user_line(), fix="hk.to_module(f)(name='...')"
+                )
+            super().__init__(snake_case(f.__name__) if name is None else name)
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return f(*args, **kwargs)
+
+    FunctionModule.__doc__ = f.__doc__
+    FunctionModule.__call__.__doc__ = f.__doc__
+    return FunctionModule
+
+
+@contextmanager
+def simulated(module: Any, method: str) -> Iterator[None]:
+    """As if a method of a module ran."""
+    with frames.items[-1].inside(module, method):
+        yield
+
+
+class Deferred:
+    """A module that is made when it is first used, at the place where the deferred one was made."""
+
+    def __init__(self, factory: Callable[[], Any], call_methods: Any = ("__call__",)):
+        frame = current_frame("Deferred")
+        self._factory = factory
+        self._target: Any = None
+        self._places, self._names = list(frame.places), list(frame.names)
+        for name in call_methods:
+            if name != "__call__":
+                setattr(self, name, functools.partial(self._call, name))
+
+    @property
+    def target(self) -> Any:
+        """The module."""
+        if self._target is None:
+            frame = current_frame("Deferred")
+            places, names = frame.places, frame.names
+            frame.places, frame.names = self._places, self._names
+            try:
+                self._target = self._factory()
+            finally:
+                frame.places, frame.names = places, names
+        return self._target
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.target, name)(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.target(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.target, name)

@@ -1,0 +1,84 @@
+"""Padding of convolutions: how many zeros stand before and after, from the size of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from weft.errors import user_line
+
+PadFn: TypeAlias = Callable[[int], tuple[int, int]]
+
+
+def valid(effective_kernel_size: int) -> tuple[int, int]:
+    """None: only whole windows."""
+    del effective_kernel_size
+    return 0, 0
+
+
+def same(effective_kernel_size: int) -> tuple[int, int]:
+    """As many outputs as inputs, at stride 1."""
+    return (effective_kernel_size - 1) // 2, effective_kernel_size // 2
+
+
+def full(effective_kernel_size: int) -> tuple[int, int]:
+    """Every window that touches the input."""
+    return effective_kernel_size - 1, effective_kernel_size - 1
+
+
+def causal(effective_kernel_size: int) -> tuple[int, int]:
+    """All before: an output sees no later input."""
+    return effective_kernel_size - 1, 0
+
+
+def reverse_causal(effective_kernel_size: int) -> tuple[int, int]:
+    """All after: an output sees no earlier input."""
+    return 0, effective_kernel_size - 1
+
+
+def is_padfn(padding: Any) -> bool:
+    """Whether padding is a function, or a sequence of them."""
+    if isinstance(padding, (list, tuple)) and padding:
+        padding = padding[0]
+    return callable(padding)
+
+
+def _sequence(value: Any, n: int, what: str) -> tuple[Any, ...]:
+    if isinstance(value, (list, tuple)):
+        if len(value) != n:
+            raise ValueError(f"{what} needs one value or {n}, got {value!r} (at {user_line()}).")
+        return tuple(value)
+    return (value,) * n
+
+
+def create_from_padfn(
+    padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
+) -> Sequence[tuple[int, int]]:
+    """Pairs (before, after) for `n` dimensions, from functions of the dilated size of the kernel."""
+    functions = _sequence(padding, n, "padding")
+    sizes, rates = _sequence(kernel, n, "kernel"), _sequence(rate, n, "rate")
+    return [
+        function((size - 1) * step + 1) for function, size, step in zip(functions, sizes, rates, strict=True)
+    ]
+
+
+def create_from_tuple(
+    padding: tuple[int, int] | Sequence[tuple[int, int]], n: int
+) -> Sequence[tuple[int, int]]:
+    """Pairs (before, after) for `n` dimensions, from one pair or one a dimension."""
+    pairs: Any = padding
+    if len(pairs) == 2 and all(isinstance(one, int) for one in pairs):
+        pairs = (tuple(pairs),) * n
+    if len(pairs) == 1:
+        pairs = tuple(pairs) * n
+    made = [tuple(pair) for pair in pairs]
+    if len(made) != n or any(len(pair) != 2 for pair in made):
+        raise ValueError(f"padding needs one pair (before, after), or {n} of them; got {padding!r} (at {user_line()}).")
+    return made  # type: ignore[return-value]
+
+
+def create(
+    padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
+) -> Sequence[tuple[int, int]]:
+    """Pairs (before, after) for `n` dimensions, from functions; the older name of `create_from_padfn`."""
+    return create_from_padfn(padding, kernel, rate, n)

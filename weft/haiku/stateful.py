@@ -1,0 +1,444 @@
+"""Weft's transformations and control flow for functions that use modules.
+
+State and random keys are threaded through: what the function would write comes out as a result, and is written
+outside. While initializing, what is made inside comes out too; loops make it in their first step, which runs before
+the loop, and `cond` and `switch` in a run of each branch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import weft
+from weft import lax
+from weft import numpy as wnp
+from weft.errors import MissingRngError, user_line
+from weft.haiku.frames import Frame, current_frame, frames
+from weft.haiku.rng import PRNGSequence
+from weft.modules.scope import Call
+
+_OUT = ("params", "state", "initial")
+
+
+class Outcome(NamedTuple):
+    """What a function has changed: collections, and the sequence of keys."""
+
+    collections: dict[str, Any]
+    rng: Any
+
+
+def _rng_state(frame: Frame) -> Any:
+    return None if frame.sequence is None else frame.sequence.internal_state
+
+
+def _own(frame: Frame, state: Any, rng: Any, may_make: bool, own_names: bool) -> Frame:
+    """A frame of its own for a function under a transformation. `rng` is a state of a sequence."""
+    collections = dict(frame.call.collections)
+    collections["state"] = state
+    mutable: Any = _OUT if may_make and frame.can_make_params else ("state", "initial")
+    call = Call(collections, {}, mutable, frame.call.flags)
+    sequence = None if rng is None else PRNGSequence(rng)
+    return frame.within(call, sequence, own_names)
+
+
+def _outcome(frame: Frame) -> Outcome:
+    return Outcome(frame.call.written(), _rng_state(frame))
+
+
+def _put(frame: Frame, outcome: Outcome) -> None:
+    """Write into a frame what a function inside has changed."""
+    for name, tree in outcome.collections.items():
+        if frame.root.is_mutable(name):
+            frame.call.collections[name] = tree
+    if frame.sequence is not None and outcome.rng is not None:
+        frame.sequence.replace_internal_state(outcome.rng)
+
+
+def _inside(frame: Frame, fun: Callable[..., Any], own_names: bool, may_make: bool = True) -> Callable[..., Any]:
+    """`fun` as a function of state, keys and its arguments, that returns its result and the outcome."""
+
+    def run(state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = _own(frame, state, rng, may_make, own_names)
+        with frames.pushed(inner):
+            return fun(*args, **kwargs), _outcome(inner)
+
+    return run
+
+
+def _state(frame: Frame) -> Any:
+    return frame.call.collections.get("state", {})
+
+
+# ----------------------------------------------------------------------------------------------------- differentiation
+
+
+def value_and_grad(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """`weft.value_and_grad` for a function that uses modules."""
+
+    @functools.wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        frame = current_frame("value_and_grad")
+        pure = _inside(frame, fun, own_names=True)
+
+        def loss(*args: Any, **kwargs: Any) -> Any:
+            result, outcome = pure(_state(frame), _rng_state(frame), *args, **kwargs)
+            value, aux = result if has_aux else (result, None)
+            return value, (aux, outcome)
+
+        derivative = weft.value_and_grad(loss, argnums, has_aux=True, holomorphic=holomorphic)
+        (value, (aux, outcome)), gradient = derivative(*args, **kwargs)
+        _put(frame, outcome)
+        return ((value, aux) if has_aux else value), gradient
+
+    return run
+
+
+def grad(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """`weft.grad` for a function that uses modules."""
+    both = value_and_grad(fun, argnums, has_aux, holomorphic)
+
+    @functools.wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return run
+
+
+def remat(
+    fun: Callable[..., Any],
+    *,
+    prevent_cse: bool = True,
+    policy: Any = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: Any = None,
+) -> Callable[..., Any]:
+    """`weft.checkpoint` for a function that uses modules: what it computes is computed again for gradients."""
+    if concrete:
+        raise ValueError(f"hk.remat: concrete=True is no more (at {user_line()}); use static_argnums.")
+
+    @functools.wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        frame = current_frame("remat")
+        names = [one.copy() for one in frame.names]
+        last: list[Any] = []
+
+        def pure(state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+            inner = _own(frame, state, rng, True, True)
+            inner.names = [one.copy() for one in names]
+            last[:] = [inner.names]
+            with frames.pushed(inner):
+                return fun(*args, **kwargs), _outcome(inner)
+
+        numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        shifted = tuple(number + 2 if number >= 0 else number for number in numbers)
+        again = weft.checkpoint(pure, prevent_cse=prevent_cse, policy=policy, static_argnums=shifted)
+        result, outcome = again(_state(frame), _rng_state(frame), *args, **kwargs)
+        _advance(frame, last[0] if last else names)
+        _put(frame, outcome)
+        return result
+
+    return run
+
+
+def _advance(frame: Frame, names: list[Any]) -> None:
+    """Names that were given out inside are taken outside too."""
+    for ours, theirs in zip(frame.names, names, strict=True):
+        ours.counts, ours.taken = theirs.counts.copy(), set(theirs.taken)
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    *,
+    split_rng: bool,
+    spmd_axis_name: Any = None,
+) -> Callable[..., Any]:
+    """`weft.vmap` for a function that uses modules, all elements with the same parameters and state.
+
+    With `split_rng` each element draws its own keys; without, all draw the same.
+    """
+    if in_axes is None and axis_size is None:
+        raise ValueError(f"hk.vmap needs an axis to map: in_axes is None and so is axis_size (at {user_line()}).")
+    if not isinstance(in_axes, (int, tuple, type(None))):
+        in_axes = tuple(in_axes) if isinstance(in_axes, list) else (in_axes,)
+
+    @functools.wraps(fun)
+    def run(*args: Any) -> Any:
+        frame = current_frame("vmap")
+        if split_rng and frame.is_initializing:
+            raise MissingRngError(
+                f"hk.vmap in {frame.path!r} with split_rng=True would make parameters that differ from element to "
+                "element, but parameters are shared.",
+                at=user_line(),
+                fix=["split_rng=not hk.running_init()", "hk.lift with weft.vmap   for parameters of each element"],
+            )
+        size = axis_size if axis_size is not None else _mapped_size(args, in_axes)
+        rng, rng_axis = _rng_state(frame), None
+        if split_rng and frame.sequence is not None:
+            # One key a element, each the beginning of a sequence.
+            rng, rng_axis = (weft.random.split(next(frame.sequence), size), ()), (0, ())
+        pure = _inside(frame, fun, own_names=True)
+
+        def element(rng: Any, args: tuple[Any, ...]) -> Any:
+            result, outcome = pure(_state(frame), rng, *args)
+            return result, outcome.collections, None if split_rng else outcome.rng
+
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        mapped = weft.vmap(
+            element,
+            in_axes=(rng_axis, axes),
+            out_axes=(out_axes, None, None),
+            axis_name=axis_name,
+            axis_size=size,
+            spmd_axis_name=spmd_axis_name,
+        )
+        result, collections, after = mapped(rng, args)
+        _put(frame, Outcome(collections, after))
+        return result
+
+    return run
+
+
+def _mapped_size(args: tuple[Any, ...], in_axes: Any) -> int:
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    for arg, axis in zip(args, axes, strict=True):
+        for leaf, one in zip(weft.tree.leaves(arg), _leaf_axes(arg, axis), strict=True):
+            if one is not None:
+                return int(leaf.shape[one])
+    raise ValueError(f"hk.vmap needs at least one mapped array, got in_axes={in_axes} (at {user_line()}).")
+
+
+def _leaf_axes(arg: Any, axis: Any) -> list[Any]:
+    """The axis of every leaf of an argument, where `axis` is a prefix of its tree."""
+    if axis is None or isinstance(axis, int):
+        return [axis] * len(weft.tree.leaves(arg))
+    spread = weft.tree.map(
+        lambda one, part: [one] * len(weft.tree.leaves(part)), axis, arg, is_leaf=lambda one: one is None
+    )
+    return [
+        one
+        for part in weft.tree.leaves(spread, is_leaf=lambda item: isinstance(item, list) and _is_flat(item))
+        for one in (part if isinstance(part, list) else [part])
+    ]
+
+
+def _is_flat(items: list[Any]) -> bool:
+    return all(item is None or isinstance(item, int) for item in items)
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`weft.eval_shape` for a function that uses modules; what it would change stays as it is."""
+    frame = current_frame("eval_shape")
+    pure = _inside(frame, fun, own_names=True)
+    state, rng = _state(frame), _rng_state(frame)
+    return weft.eval_shape(lambda *args, **kwargs: pure(state, rng, *args, **kwargs)[0], *args, **kwargs)
+
+
+# --------------------------------------------------------------------------------------------------------------- loops
+
+
+def _key(frame: Frame) -> Any:
+    """The key that a loop carries: that of the sequence. Keys in reserve wait until the loop is over."""
+    return None if frame.sequence is None else frame.sequence.internal_state[0]
+
+
+def _put_loop(frame: Frame, state: Any, key: Any, names: list[Any] = []) -> None:  # noqa: B006 (only read)
+    if frame.root.is_mutable("state"):
+        frame.call.collections["state"] = state
+    if frame.sequence is not None:
+        frame.sequence.replace_internal_state((key, frame.sequence.internal_state[1]))
+    if names:
+        _advance(frame, names)
+
+
+def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[Any]) -> Callable[..., Any]:
+    """`fun` as a function of state and key, that returns both after it; it makes nothing new.
+
+    It starts from `names`, and leaves in `after` those that are given out when it is done.
+    """
+    made = {path: set(values) for path, values in _state(frame).items()}
+
+    def run(state: Any, key: Any, *args: Any) -> Any:
+        inner = _own(frame, state, None if key is None else (key, ()), False, True)
+        inner.names = [one.copy() for one in names]
+        with frames.pushed(inner):
+            result = fun(*args)
+        after[:] = inner.names
+        changed = inner.call.collections["state"]
+        new = [f"{p}/{n}" for p, values in changed.items() for n in values if n not in made.get(p, ())]
+        if new:
+            raise weft.errors.ParameterNotFoundError(
+                f"State {', '.join(new)} is made inside of a loop or branch.",
+                at=user_line(),
+                fix=["call init with the same arguments, and pass the state it returned", "make the state before it"],
+            )
+        return result, changed, _key(inner)
+
+    return run
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> tuple[Any, Any]:
+    """`weft.lax.scan` for a function that uses modules; all steps use the same parameters."""
+    frame = current_frame("scan")
+    if length is None:
+        leaves = weft.tree.leaves(xs)
+        if not leaves:
+            raise ValueError(f"hk.scan in {frame.path!r} needs xs or a length (at {user_line()}).")
+        length = int(leaves[0].shape[0])
+    names = [one.copy() for one in frame.names]
+    first = None
+    if frame.is_initializing and length > 0:
+        # The first step runs outside of the loop, so that it can make parameters.
+        at = -1 if reverse else 0
+        init, first = f(init, weft.tree.map(lambda x: x[at], xs))
+        xs = weft.tree.map(lambda x: x[:-1] if reverse else x[1:], xs)
+        length -= 1
+        if length == 0:
+            return init, weft.tree.map(lambda y: wnp.asarray(y)[None], first)
+    after: list[Any] = []
+    step = _step(frame, f, names, after)
+
+    def body(carry: Any, x: Any) -> Any:
+        value, state, key = carry
+        (value, y), state, key = step(state, key, value, x)
+        return (value, state, key), y
+
+    carry = (init, _state(frame), _key(frame))
+    (value, state, key), ys = lax.scan(body, carry, xs, length=length, reverse=reverse, unroll=unroll)
+    _put_loop(frame, state, key, after)
+    if first is not None:
+        ys = weft.tree.map(
+            lambda y, rest: wnp.concatenate([rest, wnp.asarray(y)[None]] if reverse else [wnp.asarray(y)[None], rest]),
+            first,
+            ys,
+        )
+    return value, ys
+
+
+def map(f: Callable[[Any], Any], xs: Any) -> Any:  # noqa: A001
+    """`weft.lax.map` for a function that uses modules."""
+    return scan(lambda carry, x: (carry, f(x)), None, xs)[1]
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """`weft.lax.fori_loop` for a function that uses modules."""
+    frame = current_frame("fori_loop")
+    names = [one.copy() for one in frame.names]
+    if frame.is_initializing:
+        _try(frame, names, body_fun, (lower, init_val))
+    after: list[Any] = []
+    step = _step(frame, body_fun, names, after)
+
+    def body(number: Any, carry: Any) -> Any:
+        value, state, key = carry
+        return step(state, key, number, value)
+
+    value, state, key = lax.fori_loop(lower, upper, body, (init_val, _state(frame), _key(frame)))
+    _put_loop(frame, state, key, after)
+    return value
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """`weft.lax.while_loop` for functions that use modules; the condition changes no state."""
+    frame = current_frame("while_loop")
+    names = [one.copy() for one in frame.names]
+    if frame.is_initializing:
+        _try(frame, names, cond_fun, (init_val,))
+        _try(frame, names, body_fun, (init_val,))
+    after: list[Any] = []
+    step, condition = _step(frame, body_fun, names, after), _step(frame, cond_fun, names, [])
+
+    def goes_on(carry: Any) -> Any:
+        value, state, key = carry
+        return condition(state, key, value)[0]
+
+    def body(carry: Any) -> Any:
+        value, state, key = carry
+        return step(state, key, value)
+
+    value, state, key = lax.while_loop(goes_on, body, (init_val, _state(frame), _key(frame)))
+    _put_loop(frame, state, key, after)
+    return value
+
+
+def _try(frame: Frame, names: list[Any], fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Run a function for the parameters and states it makes; states stay as they were, or as they were made.
+
+    Names start from `names`, and those given out are free again.
+    """
+    before = {path: dict(values) for path, values in _state(frame).items()}
+    kept, frame.names = frame.names, [one.copy() for one in names]
+    try:
+        fun(*args)
+    finally:
+        frame.names = kept
+    initial = frame.call.collections.get("initial", {})
+    state = {path: {name: initial[path][name] for name in values} for path, values in _state(frame).items()}
+    for path, values in before.items():
+        state.setdefault(path, {}).update(values)
+    if frame.root.is_mutable("state"):
+        frame.call.collections["state"] = state
+
+
+# ------------------------------------------------------------------------------------------------------------ branches
+
+_NOT_GIVEN = object()
+
+
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
+    operand: Any = _NOT_GIVEN,
+) -> Any:
+    """`weft.lax.cond` for functions that use modules."""
+    if operand is not _NOT_GIVEN:
+        if operands:
+            raise TypeError(f"hk.cond takes operands or operand=, not both (at {user_line()}).")
+        operands = (operand,)
+    # The form with an operand for each branch: pred, true_operand, true_fun, false_operand, false_fun.
+    if not callable(true_fun) and len(operands) == 2 and callable(operands[1]) and callable(false_fun):
+        true_operand, function, (false_operand, other) = true_fun, false_fun, operands
+        return _branches("cond", pred, [lambda _, x: other(x), lambda x, _: function(x)], (true_operand, false_operand))
+    return _branches("cond", pred, [false_fun, true_fun], operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """`weft.lax.switch` for functions that use modules."""
+    if not branches:
+        raise ValueError(f"hk.switch needs at least one branch (at {user_line()}).")
+    return _branches("switch", index, list(branches), operands)
+
+
+def _branches(what: str, index: Any, branches: list[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+    frame = current_frame(what)
+    names = [one.copy() for one in frame.names]
+    if frame.is_initializing:
+        for branch in branches:
+            _try(frame, names, branch, operands)
+    steps = [_step(frame, branch, names, []) for branch in branches]
+    state, key = _state(frame), _key(frame)
+    if what == "cond":
+        result, state, key = lax.cond(index, steps[1], steps[0], state, key, *operands)
+    else:
+        result, state, key = lax.switch(index, steps, state, key, *operands)
+    _put_loop(frame, state, key)
+    return result

@@ -1,0 +1,304 @@
+"""Transformations of functions that use modules into pairs of pure functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeVar
+
+import weft
+from weft.errors import ParameterNotFoundError, user_line
+from weft.haiku import config
+from weft.haiku.frames import Frame, frames
+from weft.haiku.rng import as_sequence
+from weft.modules.scope import Call
+
+
+class Transformed(NamedTuple):
+    """`params = init(rng, ...)` and `result = apply(params, rng, ...)`."""
+
+    init: Callable[..., Any]
+    apply: Callable[..., Any]
+
+
+class TransformedWithState(NamedTuple):
+    """`params, state = init(rng, ...)` and `result, state = apply(params, state, rng, ...)`."""
+
+    init: Callable[..., Any]
+    apply: Callable[..., Any]
+
+
+class MultiTransformed(NamedTuple):
+    """`params = init(rng, ...)` and a tree of functions `result = apply(params, rng, ...)`."""
+
+    init: Callable[..., Any]
+    apply: Any
+
+
+class MultiTransformedWithState(NamedTuple):
+    """`params, state = init(rng, ...)` and a tree of functions `result, state = apply(params, state, rng, ...)`."""
+
+    init: Callable[..., Any]
+    apply: Any
+
+
+AnyTransformed = TypeVar(
+    "AnyTransformed", Transformed, TransformedWithState, MultiTransformed, MultiTransformedWithState
+)
+
+
+@contextmanager
+def running(params: Any, state: Any, rng: Any, what: str, has_state: bool = True) -> Iterator[Frame]:
+    """A frame for one run: of `init` where `params` is None, else of `apply`."""
+    variables: dict[str, Any] = {} if params is None else {"params": params, "state": state, "initial": state}
+    mutable = True if params is None else ("state", "initial")
+    call = Call(variables, {}, mutable, {"initializing": params is None, "checks": []})
+    frame = Frame(call, as_sequence(rng, what), has_state)
+    checked = weft.checking_leaks() if config.current().check_jax_usage else nullcontext()
+    with checked, frames.pushed(frame):
+        yield frame
+        for check in call.flags["checks"]:
+            check()
+
+
+def _collected(frame: Frame, collection: str) -> dict[str, Any]:
+    """A collection of a frame, without modules that have nothing."""
+    tree = frame.call.collections.get(collection, {})
+    return {path: dict(values) for path, values in tree.items() if values}
+
+
+def _checked(tree: Any, what: str, signature: str) -> Any:
+    """Parameters or state as users pass them; None is empty."""
+    if tree is None:
+        return {}
+    if not isinstance(tree, Mapping):
+        shape = getattr(tree, "shape", None)
+        raise TypeError(
+            f"apply needs {what} as a dict of dicts, got {type(tree).__name__}"
+            f"{'' if shape is None else f' of shape {tuple(shape)}'} (at {user_line()}). The arguments are {signature}."
+        )
+    for path, values in tree.items():
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"apply needs {what} as {{module path: {{name: array}}}}, but {path!r} is {type(values).__name__} "
+                f"(at {user_line()}). A nested dict of other modules is carried over with weft.modules.convert."
+            )
+    return tree
+
+
+def _check_function(f: Any, what: str) -> None:
+    if isinstance(f, (Transformed, TransformedWithState, MultiTransformed, MultiTransformedWithState)):
+        raise TypeError(f"{what} got a function that is transformed already (at {user_line()}); use it as it is.")
+    if not callable(f):
+        raise TypeError(f"{what} needs a function, got {f!r} (at {user_line()}).")
+
+
+def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`init` and `apply` with parameters and state, whatever the face."""
+    _check_function(f, what)
+    signature = "apply(params, state, rng, ...)" if has_state else "apply(params, rng, ...)"
+
+    def init(rng: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        with running(None, None, rng, "init(rng, ...)", has_state) as frame:
+            try:
+                f(*args, **kwargs)
+            except weft.errors.TracerBoolConversionError as error:
+                _explain_traced_flag(error)
+                raise
+            return _collected(frame, "params"), _collected(frame, "initial")
+
+    def apply(params: Any, state: Any, rng: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        params = _checked(params, "params", signature)
+        state = _checked(state, "state", signature)
+        with running(params, state, rng, signature, has_state) as frame:
+            result = f(*args, **kwargs)
+            return result, _collected(frame, "state")
+
+    for made in (init, apply):
+        _sign(made, f)
+    return init, apply
+
+
+def _explain_traced_flag(error: Exception) -> None:
+    """`is_training` and the like must not be traced; say so where it is the likely mistake."""
+    if hasattr(error, "add_note"):
+        error.add_note("In hk.transform, flags such as is_training are Python values: jit with static_argnames.")
+
+
+def _sign(made: Callable[..., Any], f: Callable[..., Any]) -> None:
+    """`init` and `apply` show their own arguments and then those of `f`, and its name."""
+    name = getattr(f, "__name__", type(f).__name__)
+    made.__qualname__ = f"{name}.{made.__name__}"
+    made.__doc__ = getattr(f, "__doc__", None)
+    try:
+        theirs = list(inspect.signature(f).parameters.values())
+        own = [
+            p.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+            for p in inspect.signature(made).parameters.values()
+            if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]
+        taken = {p.name for p in own}
+        if not taken & {p.name for p in theirs}:
+            made.__signature__ = inspect.Signature([*own, *theirs])  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        return  # a callable without a signature: the general one stays
+
+
+def transform_with_state(f: Callable[..., Any]) -> TransformedWithState:
+    """A function that uses parameters and state as pure `init` and `apply`."""
+    return TransformedWithState(*_make(f, "hk.transform_with_state", True))
+
+
+def transform(f: Callable[..., Any], *, apply_rng: bool = True) -> Transformed:
+    """A function that uses parameters as pure `init(rng, ...)` and `apply(params, rng, ...)`."""
+    init, apply = _make(f, "hk.transform", False)
+    made = Transformed(_first(init), _without_state(apply))
+    return made if apply_rng else without_apply_rng(made)
+
+
+def _first(init: Callable[..., Any]) -> Callable[..., Any]:
+    def init_params(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        return init(rng, *args, **kwargs)[0]
+
+    return _like(init_params, init, "init")
+
+
+def _without_state(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_params(params: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+        return apply(params, {}, rng, *args, **kwargs)[0]
+
+    return _like(apply_params, apply, "apply")
+
+
+def _like(made: Callable[..., Any], other: Callable[..., Any], name: str) -> Callable[..., Any]:
+    made.__name__, made.__qualname__, made.__doc__ = name, other.__qualname__, other.__doc__
+    return made
+
+
+def without_state(f: Any) -> Any:
+    """A transformed function with state as one without; to use state is then an error."""
+    if isinstance(f, MultiTransformedWithState):
+        applied = weft.tree.map(lambda apply: _stateless_apply(apply), f.apply)
+        return MultiTransformed(_stateless_init(f.init), applied)
+    if not isinstance(f, TransformedWithState):
+        raise TypeError(f"hk.without_state needs what hk.transform_with_state gave, got {f!r} (at {user_line()}).")
+    return Transformed(_stateless_init(f.init), _stateless_apply(f.apply))
+
+
+def _stateless_init(init: Callable[..., Any]) -> Callable[..., Any]:
+    def init_params(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        params, state = init(rng, *args, **kwargs)
+        if state:
+            raise _uses_state(state)
+        return params
+
+    return _like(init_params, init, "init")
+
+
+def _stateless_apply(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_params(params: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+        result, state = apply(params, {}, rng, *args, **kwargs)
+        if state:
+            raise _uses_state(state)
+        return result
+
+    return _like(apply_params, apply, "apply")
+
+
+def _uses_state(state: Mapping[str, Any]) -> Exception:
+    return weft.errors.ImmutableCollectionError(
+        f"Modules {', '.join(map(repr, state))} use state in a function that was transformed without state.",
+        at=user_line(),
+        fix="hk.transform_with_state(f)   whose apply(params, state, key, ...) returns (result, state)",
+    )
+
+
+def with_empty_state(f: Any) -> Any:
+    """A transformed function without state as one with state, which is always empty."""
+
+    def with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_empty(params: Any, state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+            if state:
+                raise ParameterNotFoundError(
+                    "The function has no state, but was given some.",
+                    at=user_line(),
+                    received=f"state of modules {', '.join(map(repr, state))}",
+                    fix="hk.transform_with_state(f)   for a function that uses state",
+                )
+            return apply(params, rng, *args, **kwargs), {}
+
+        return _like(apply_empty, apply, "apply")
+
+    def init_empty(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        return f.init(rng, *args, **kwargs), {}
+
+    if isinstance(f, MultiTransformed):
+        return MultiTransformedWithState(_like(init_empty, f.init, "init"), weft.tree.map(with_state, f.apply))
+    if not isinstance(f, Transformed):
+        raise TypeError(f"hk.with_empty_state needs what hk.transform gave, got {f!r} (at {user_line()}).")
+    return TransformedWithState(_like(init_empty, f.init, "init"), with_state(f.apply))
+
+
+def without_apply_rng(f: AnyTransformed) -> AnyTransformed:
+    """A transformed function whose `apply` takes no `rng`."""
+
+    def without(apply: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_params(params: Any, *args: Any, **kwargs: Any) -> Any:
+            _refuse_rng(kwargs)
+            return apply(params, None, *args, **kwargs)
+
+        def apply_state(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+            _refuse_rng(kwargs)
+            return apply(params, state, None, *args, **kwargs)
+
+        stateful = isinstance(f, (TransformedWithState, MultiTransformedWithState))
+        return _like(apply_state if stateful else apply_params, apply, "apply")
+
+    if isinstance(f, (MultiTransformed, MultiTransformedWithState)):
+        return f._replace(apply=weft.tree.map(without, f.apply))
+    if not isinstance(f, (Transformed, TransformedWithState)):
+        raise TypeError(f"hk.without_apply_rng needs a transformed function, got {f!r} (at {user_line()}).")
+    return f._replace(apply=without(f.apply))
+
+
+def _refuse_rng(kwargs: Mapping[str, Any]) -> None:
+    if "rng" in kwargs:
+        raise TypeError(
+            f"This apply takes no `rng`, since hk.without_apply_rng was used (at {user_line()}). Leave `rng` out, or "
+            "leave hk.without_apply_rng out."
+        )
+
+
+def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState:
+    """`f()` gives a function for `init` and a tree of functions over the same modules, each with parameters, state."""
+    return MultiTransformedWithState(*_make_multi(f, "hk.multi_transform_with_state", True))
+
+
+def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
+    """`f()` gives a function for `init` and a tree of functions over the same modules, each with parameters."""
+    init, applied = _make_multi(f, "hk.multi_transform", False)
+    return MultiTransformed(_first(init), weft.tree.map(_without_state, applied))
+
+
+def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Any]:
+    _check_function(f, what)
+    # A first run says how many functions there are. What it makes is thrown away.
+    with running(None, None, None, what, has_state):
+        pair = f()
+    if not (isinstance(pair, tuple) and len(pair) == 2):
+        raise TypeError(f"{what} needs a function that returns (init, tree of functions), got {pair!r}.")
+    functions, tree = weft.tree.flatten(pair[1])
+
+    init, _ = _make(lambda *args, **kwargs: f()[0](*args, **kwargs), what, has_state)
+
+    def applied(number: int) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return weft.tree.leaves(f()[1])[number](*args, **kwargs)
+
+        run.__name__ = getattr(functions[number], "__name__", f"function {number}")
+        return _make(run, what, has_state)[1]
+
+    return init, weft.tree.unflatten(tree, [applied(number) for number in range(len(functions))])
+
+

@@ -1,0 +1,334 @@
+"""Attention with several heads: projections, weights, masks, and a cache to decode one element at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import weft.numpy as wnp
+from weft import lax, nn
+from weft.errors import ShapeMismatchError, user_line
+from weft.linen import initializers
+from weft.linen.dtypes import promote_dtype
+from weft.linen.linear import DenseGeneral, default_kernel_init
+from weft.linen.module import Module, compact, merge_param
+from weft.linen.normalization import LayerNorm
+
+
+def _einsum(given: Any, dot_general: Any, precision: Any) -> Callable[..., Any]:
+    """The einsum to compute with: one that is given, or ours, made of the dot_general that is given."""
+    if given is not None:
+        return given
+    if dot_general is None:
+        return functools.partial(wnp.einsum, precision=precision)
+    return functools.partial(wnp.einsum, precision=precision, _dot_general=dot_general)
+
+
+def dot_product_attention_weights(
+    query: Any,
+    key: Any,
+    bias: Any = None,
+    mask: Any = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: Any = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Any = None,
+    precision: Any = None,
+    module: Module | None = None,
+    force_fp32_for_softmax: bool = False,
+    einsum_dot_general: Callable[..., Any] | None = None,
+    einsum: Callable[..., Any] | None = None,
+) -> Any:
+    """softmax(query · key / √depth + bias) of shape (batch..., heads, queries, keys), where the mask holds.
+
+    Query and key are (batch..., length, heads, depth). With a module, the weights are sown as intermediates.
+    """
+    query, key = promote_dtype(query, key, dtype=dtype)
+    kind = query.dtype
+    _check_shapes("dot_product_attention_weights", query, key)
+    scaled = query / wnp.sqrt(query.shape[-1]).astype(kind)
+    logits = _einsum(einsum, einsum_dot_general, precision)("...qhd,...khd->...hqk", scaled, key)
+    if bias is not None:
+        logits = logits + bias
+    if mask is not None:
+        logits = wnp.where(mask, logits, wnp.asarray(wnp.finfo(kind).min, logits.dtype))
+    if force_fp32_for_softmax and kind != wnp.float32:
+        weights = nn.softmax(logits.astype(wnp.float32))
+    else:
+        weights = nn.softmax(logits).astype(kind)
+    if module is not None:
+        module.sow("intermediates", "attention_weights", weights)
+    if not deterministic and dropout_rate > 0.0:
+        # One choice for all batches and heads, unless every weight is to have its own.
+        dims = tuple(range(weights.ndim - 2)) if broadcast_dropout else ()
+        weights = nn.dropout(dropout_rng, dropout_rate, weights, dims)
+    return weights
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: Any = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Any = None,
+    precision: Any = None,
+    module: Module | None = None,
+    force_fp32_for_softmax: bool = False,
+    einsum_dot_general: Callable[..., Any] | None = None,
+    qk_attn_weights_einsum: Callable[..., Any] | None = None,
+    attn_weights_value_einsum: Callable[..., Any] | None = None,
+) -> Any:
+    """The values (batch..., keys, heads, depth), averaged with `dot_product_attention_weights`."""
+    query, key, value = promote_dtype(query, key, value, dtype=dtype)
+    _check_shapes("dot_product_attention", query, key, value)
+    weights = dot_product_attention_weights(
+        query,
+        key,
+        bias,
+        mask,
+        broadcast_dropout,
+        dropout_rng,
+        dropout_rate,
+        deterministic,
+        query.dtype,
+        precision,
+        module,
+        force_fp32_for_softmax,
+        einsum_dot_general,
+        qk_attn_weights_einsum,
+    )
+    average = _einsum(attn_weights_value_einsum, einsum_dot_general, precision)
+    return average("...hqk,...khd->...qhd", weights.astype(query.dtype), value)
+
+
+def _check_shapes(name: str, query: Any, key: Any, value: Any = None) -> None:
+    fits = query.ndim == key.ndim and query.shape[:-3] == key.shape[:-3] and query.shape[-2:] == key.shape[-2:]
+    if value is not None:
+        fits = fits and value.ndim == key.ndim and value.shape[:-1] == key.shape[:-1]
+    if not fits:
+        shapes = f"query {query.shape}, key {key.shape}" + (f", value {value.shape}" if value is not None else "")
+        raise ShapeMismatchError(
+            f"{name} needs (batch..., length, heads, depth) with equal batch and heads.",
+            at=user_line(),
+            received=shapes,
+        )
+
+
+class MultiHeadDotProductAttention(Module):
+    """Attention whose queries, keys and values are projected to several heads, and whose result is projected back."""
+
+    num_heads: int
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    qkv_features: int | None = None
+    out_features: int | None = None
+    broadcast_dropout: bool = True
+    dropout_rate: float = 0.0
+    deterministic: bool | None = None
+    precision: Any = None
+    kernel_init: Callable[..., Any] = default_kernel_init
+    out_kernel_init: Callable[..., Any] | None = None
+    bias_init: Callable[..., Any] = initializers.zeros
+    out_bias_init: Callable[..., Any] | None = None
+    use_bias: bool = True
+    attention_fn: Callable[..., Any] = dot_product_attention
+    decode: bool = False
+    normalize_qk: bool = False
+    force_fp32_for_softmax: bool = False
+    qkv_dot_general: Callable[..., Any] | None = None
+    out_dot_general: Callable[..., Any] | None = None
+    qkv_dot_general_cls: Any = None
+    out_dot_general_cls: Any = None
+    qk_attn_weights_einsum_cls: Any = None
+    attn_weights_value_einsum_cls: Any = None
+
+    @compact
+    def __call__(
+        self,
+        inputs_q: Any,
+        inputs_k: Any = None,
+        inputs_v: Any = None,
+        *,
+        inputs_kv: Any = None,
+        mask: Any = None,
+        deterministic: bool | None = None,
+        dropout_rng: Any = None,
+        sow_weights: bool = False,
+    ) -> Any:
+        """Attention of `inputs_q` to `inputs_k` and `inputs_v`; one that is not given is the one before."""
+        if inputs_kv is not None:
+            if inputs_k is not None or inputs_v is not None:
+                raise ValueError(f"{self._where()} got inputs_kv together with inputs_k or inputs_v.")
+            inputs_k = inputs_v = inputs_kv
+        if inputs_k is None:
+            if inputs_v is not None:
+                raise ValueError(f"{self._where()} got inputs_v without inputs_k; values need their keys.")
+            inputs_k = inputs_q
+        if inputs_v is None:
+            inputs_v = inputs_k
+        width = self.qkv_features or inputs_q.shape[-1]
+        if width % self.num_heads:
+            raise ValueError(f"{self._where()} cannot divide {width} features among {self.num_heads} heads.")
+
+        project = functools.partial(
+            DenseGeneral,
+            axis=-1,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            features=(self.num_heads, width // self.num_heads),
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
+            precision=self.precision,
+            dot_general=self.qkv_dot_general,
+            dot_general_cls=self.qkv_dot_general_cls,
+        )
+        query = project(name="query")(inputs_q)
+        key = project(name="key")(inputs_k)
+        value = project(name="value")(inputs_v)
+        if self.normalize_qk:
+            norm = functools.partial(LayerNorm, use_bias=False, dtype=self.dtype, param_dtype=self.param_dtype)
+            query, key = norm(name="query_ln")(query), norm(name="key_ln")(key)
+        if self.decode:
+            key, value, mask = self._remember(query, key, value, mask)
+
+        still = True
+        if self.dropout_rate > 0.0:
+            still = merge_param("deterministic", self.deterministic, deterministic)
+            if not still and dropout_rng is None:
+                dropout_rng = self.make_rng("dropout")
+        options: dict[str, Any] = {}
+        if self.qk_attn_weights_einsum_cls is not None:
+            options["qk_attn_weights_einsum"] = self.qk_attn_weights_einsum_cls()
+        if self.attn_weights_value_einsum_cls is not None:
+            options["attn_weights_value_einsum"] = self.attn_weights_value_einsum_cls()
+        if self.force_fp32_for_softmax:
+            options["force_fp32_for_softmax"] = True
+        if sow_weights:
+            options["module"] = self
+        attended = self.attention_fn(
+            query,
+            key,
+            value,
+            mask=mask,
+            dropout_rng=dropout_rng,
+            dropout_rate=self.dropout_rate,
+            broadcast_dropout=self.broadcast_dropout,
+            deterministic=still,
+            dtype=self.dtype,
+            precision=self.precision,
+            **options,
+        )
+        return DenseGeneral(
+            features=self.out_features or inputs_q.shape[-1],
+            axis=(-2, -1),
+            kernel_init=self.out_kernel_init or self.kernel_init,
+            bias_init=self.out_bias_init or self.bias_init,
+            use_bias=self.use_bias,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            precision=self.precision,
+            dot_general=self.out_dot_general,
+            dot_general_cls=self.out_dot_general_cls,
+            name="out",
+        )(attended)
+
+    def _remember(self, query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any]:
+        """Put one key and value into the cache; the query then sees all up to there. `init` makes the cache's size."""
+        there = self.has_variable("cache", "cached_key")
+        cached_key = self.variable("cache", "cached_key", wnp.zeros, key.shape, key.dtype)
+        cached_value = self.variable("cache", "cached_value", wnp.zeros, value.shape, value.dtype)
+        index = self.variable("cache", "cache_index", lambda: wnp.array(0, dtype=wnp.int32))
+        if not there:
+            return key, value, mask
+        *batch, length, heads, depth = cached_key.value.shape
+        expected = (*batch, 1, heads, depth)
+        if query.shape != expected:
+            raise ShapeMismatchError(
+                f"{self._where()} decodes one element at a time, so its query needs shape {expected}.",
+                at=user_line(),
+                received=f"shape {query.shape}",
+            )
+        now = index.value
+        start = (*(wnp.zeros((), now.dtype),) * len(batch), now, *(wnp.zeros((), now.dtype),) * 2)
+        key = lax.dynamic_update_slice(cached_key.value, key, start)
+        value = lax.dynamic_update_slice(cached_value.value, value, start)
+        cached_key.value, cached_value.value, index.value = key, value, now + 1
+        seen = wnp.broadcast_to(wnp.arange(length) <= now, (*batch, 1, 1, length))
+        return key, value, combine_masks(mask, seen)
+
+
+MultiHeadAttention = MultiHeadDotProductAttention
+
+
+class SelfAttention(MultiHeadDotProductAttention):
+    """Attention of the inputs to themselves."""
+
+    @compact
+    def __call__(  # type: ignore[override]
+        self,
+        inputs_q: Any,
+        mask: Any = None,
+        deterministic: bool | None = None,
+        dropout_rng: Any = None,
+        sow_weights: bool = False,
+    ) -> Any:
+        return super().__call__(
+            inputs_q, mask=mask, deterministic=deterministic, dropout_rng=dropout_rng, sow_weights=sow_weights
+        )
+
+
+# -------------------------------------------------------------------------------------------------------------- masks
+
+
+def make_attention_mask(
+    query_input: Any,
+    key_input: Any,
+    pairwise_fn: Callable[..., Any] = wnp.multiply,
+    extra_batch_dims: int = 0,
+    dtype: Any = wnp.float32,
+) -> Any:
+    """`pairwise_fn` of every query with every key, of shape (batch..., 1, queries, keys)."""
+    mask = pairwise_fn(wnp.expand_dims(query_input, -1), wnp.expand_dims(key_input, -2))
+    mask = wnp.expand_dims(mask, -3)
+    return wnp.expand_dims(mask, tuple(range(extra_batch_dims))).astype(dtype)
+
+
+def make_causal_mask(x: Any, extra_batch_dims: int = 0, dtype: Any = wnp.float32) -> Any:
+    """The mask under which each element sees itself and those before; `x` is (batch..., length)."""
+    positions = wnp.broadcast_to(wnp.arange(x.shape[-1], dtype=wnp.int32), x.shape)
+    return make_attention_mask(positions, positions, wnp.greater_equal, extra_batch_dims, dtype)
+
+
+def combine_masks(*masks: Any, dtype: Any = wnp.float32) -> Any:
+    """Where all masks hold; those that are None do not count, and without any the result is None."""
+    given = [mask for mask in masks if mask is not None]
+    if not given:
+        return None
+    if len({mask.ndim for mask in given}) > 1:
+        raise ShapeMismatchError(
+            "combine_masks needs masks of one rank.", at=user_line(), received=", ".join(str(m.shape) for m in given)
+        )
+    mask = given[0]
+    for other in given[1:]:
+        mask = wnp.logical_and(mask, other)
+    return mask.astype(dtype)
+
+
+__all__ = [
+    "MultiHeadAttention",
+    "MultiHeadDotProductAttention",
+    "SelfAttention",
+    "combine_masks",
+    "dot_product_attention",
+    "dot_product_attention_weights",
+    "make_attention_mask",
+    "make_causal_mask",
+]

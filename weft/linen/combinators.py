@@ -1,0 +1,51 @@
+"""Modules made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft.linen.module import Module
+
+
+class Sequential(Module):
+    """Layers one after another. A tuple or dict that one returns is spread over the arguments of the next."""
+
+    layers: Sequence[Callable[..., Any]]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.layers:
+            raise ValueError(f"Sequential {self._where()} has no layers.")
+        first, *rest = self.layers
+        result = first(*args, **kwargs)
+        for layer in rest:
+            if isinstance(result, tuple):
+                result = layer(*result)
+            elif isinstance(result, Mapping):
+                result = layer(**result)
+            else:
+                result = layer(result)
+        return result
+
+
+class BatchApply:
+    """A function of arrays with one batch axis, for arrays with `num_dims` of them."""
+
+    def __init__(self, f: Callable[..., Any], num_dims: int = 2):
+        self.f = f
+        self.num_dims = num_dims
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        shapes: list[tuple[int, ...]] = []
+
+        def merged(x: Any) -> Any:
+            shapes.append(x.shape[: self.num_dims])
+            return wnp.reshape(x, (-1, *x.shape[self.num_dims :]))
+
+        flat = weft.tree.map(merged, (args, kwargs))
+        if not shapes:
+            raise ValueError("BatchApply needs an array among its arguments.")
+        result = self.f(*flat[0], **flat[1])
+        return weft.tree.map(lambda x: wnp.reshape(x, (*shapes[0], *x.shape[1:])), result)

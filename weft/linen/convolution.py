@@ -1,0 +1,253 @@
+"""Convolutions over (batch..., spatial..., features)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.numpy as wnp
+from weft import lax
+from weft.errors import ShapeMismatchError, user_line
+from weft.linen import initializers
+from weft.linen.dtypes import promote_dtype
+from weft.linen.linear import as_tuple, chosen, default_kernel_init
+from weft.linen.module import Module, compact
+
+Padding = str | int | Sequence[int | tuple[int, int]]
+
+
+def canonical_padding(padding: Padding, rank: int, where: str) -> Any:
+    """Padding as a word, or as a pair for each spatial dimension."""
+    if isinstance(padding, str):
+        return padding
+    if isinstance(padding, int):
+        return ((padding, padding),) * rank
+    pairs = tuple((pad, pad) if isinstance(pad, int) else tuple(pad) for pad in padding)
+    if len(pairs) == rank and all(len(pair) == 2 for pair in pairs):
+        return pairs
+    raise ValueError(
+        f"padding of {where} must be a word, a number, or a number or pair for each of {rank} spatial dimensions; "
+        f"got {padding!r} (at {user_line()})."
+    )
+
+
+def _numbers(rank: int) -> tuple[str, str, str]:
+    """(batch, spatial, feature) for inputs and results, (spatial, in, out) for kernels."""
+    spatial = "DHW"[-rank:] if rank <= 3 else "".join(chr(ord("a") + i) for i in range(rank))
+    return f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"
+
+
+def _sizes(value: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    return (1 if value is None else value,) * rank if value is None or isinstance(value, int) else tuple(value)
+
+
+def _wrap_around(inputs: Any, padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[Any, Any]:
+    """Paddings that depend on the input: it is padded here, and the convolution does not pad any more."""
+    reach = [(size - 1) * step for size, step in zip(kernel, dilation, strict=True)]
+    if padding in ("CIRCULAR", "REFLECT"):
+        pads = [(0, 0), *((r // 2, (r + 1) // 2) for r in reach), (0, 0)]
+        return wnp.pad(inputs, pads, mode="wrap" if padding == "CIRCULAR" else "reflect"), "VALID"
+    if padding == "CAUSAL":
+        if len(kernel) != 1:
+            raise ValueError(f"Causal padding is for one spatial dimension, got kernel_size={tuple(kernel)}.")
+        return wnp.pad(inputs, [(0, 0), (reach[0], 0), (0, 0)]), "VALID"
+    return inputs, padding
+
+
+def _one_batch(inputs: Any, rank: int, where: str) -> tuple[Any, tuple[int, ...]]:
+    """Inputs with exactly one batch dimension, and the batch dimensions they had."""
+    batch = inputs.shape[: inputs.ndim - rank - 1]
+    if inputs.ndim < rank + 1:
+        raise ShapeMismatchError(
+            f"Convolution {where} has {rank} spatial dimensions, so its input needs {rank + 1} or more.",
+            at=user_line(),
+            received=f"shape {inputs.shape}",
+        )
+    if len(batch) != 1:
+        inputs = wnp.reshape(inputs, (math.prod(batch), *inputs.shape[len(batch) :]))
+    return inputs, batch
+
+
+def _masked(kernel: Any, mask: Any, where: str) -> Any:
+    if mask is None:
+        return kernel
+    if wnp.shape(mask) != kernel.shape:
+        raise ShapeMismatchError(
+            f"mask of {where} must have the shape of the kernel.",
+            at=user_line(),
+            received=f"mask {wnp.shape(mask)}, kernel {kernel.shape}",
+        )
+    return kernel * mask
+
+
+class _Conv(Module):
+    """What `Conv` and `ConvLocal` have in common."""
+
+    features: int
+    kernel_size: int | Sequence[int]
+    strides: int | Sequence[int] | None = 1
+    padding: Padding = "SAME"
+    input_dilation: int | Sequence[int] | None = 1
+    kernel_dilation: int | Sequence[int] | None = 1
+    feature_group_count: int = 1
+    use_bias: bool = True
+    mask: Any = None
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    precision: Any = None
+    kernel_init: Callable[..., Any] = default_kernel_init
+    bias_init: Callable[..., Any] = initializers.zeros
+    promote_dtype: Callable[..., Any] = promote_dtype
+    conv_general_dilated: Callable[..., Any] | None = None
+    conv_general_dilated_cls: Any = None
+
+    @property
+    def shared_weights(self) -> bool:
+        """Whether all places use one kernel."""
+        return True
+
+    @compact
+    def __call__(self, inputs: Any) -> Any:
+        window = as_tuple(self.kernel_size)
+        rank, where = len(window), self._where()
+        inputs, batch = _one_batch(wnp.asarray(inputs), rank, where)
+        strides = _sizes(self.strides, rank)
+        input_dilation, kernel_dilation = _sizes(self.input_dilation, rank), _sizes(self.kernel_dilation, rank)
+        padding = canonical_padding(self.padding, rank, where)
+        inputs, padding = _wrap_around(inputs, padding, window, kernel_dilation)
+        in_features = inputs.shape[-1]
+        if in_features % self.feature_group_count:
+            raise ShapeMismatchError(
+                f"Convolution {where} needs input features that its groups divide.",
+                at=user_line(),
+                received=f"{in_features} features and feature_group_count={self.feature_group_count}",
+            )
+        numbers = _numbers(rank)
+        if self.shared_weights:
+            kernel_shape = (*window, in_features // self.feature_group_count, self.features)
+            bias_shape: tuple[int, ...] = (self.features,)
+        else:
+            if self.feature_group_count != 1:
+                raise NotImplementedError(f"ConvLocal {where} has no groups; got {self.feature_group_count}.")
+            places = self._places(inputs.shape, window, strides, padding, input_dilation, kernel_dilation)
+            kernel_shape = (*places, math.prod(window) * in_features, self.features)
+            bias_shape = (*places, self.features)
+
+        kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
+        kernel = _masked(kernel, self.mask, where)
+        bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype) if self.use_bias else None
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        if self.shared_weights:
+            convolve = chosen(self.conv_general_dilated, self.conv_general_dilated_cls, lax.conv_general_dilated)
+            made = convolve(
+                inputs,
+                kernel,
+                strides,
+                padding,
+                lhs_dilation=input_dilation,
+                rhs_dilation=kernel_dilation,
+                dimension_numbers=numbers,
+                feature_group_count=self.feature_group_count,
+                precision=self.precision,
+            )
+        else:
+            made = lax.conv_general_dilated_local(
+                inputs,
+                kernel,
+                strides,
+                padding,
+                window,
+                lhs_dilation=input_dilation,
+                rhs_dilation=kernel_dilation,
+                dimension_numbers=numbers,
+                precision=self.precision,
+            )
+        if bias is not None:
+            made = made + bias
+        return made if len(batch) == 1 else wnp.reshape(made, (*batch, *made.shape[1:]))
+
+    def _places(
+        self, shape: Any, window: Any, strides: Any, padding: Any, spread: Any, dilation: Any
+    ) -> tuple[int, ...]:
+        """How many places the window has in each spatial dimension."""
+        sizes = tuple((size - 1) * step + 1 for size, step in zip(shape[1:-1], spread, strict=True))
+        reach = tuple((size - 1) * step + 1 for size, step in zip(window, dilation, strict=True))
+        pads = lax.padtype_to_pads(sizes, reach, strides, padding) if isinstance(padding, str) else padding
+        rows = zip(sizes, reach, strides, pads, strict=True)
+        return tuple((size + low + high - width) // step + 1 for size, width, step, (low, high) in rows)
+
+
+class Conv(_Conv):
+    """A window of weights slides over the spatial dimensions. The kernel is (window..., features in / groups, out)."""
+
+
+class ConvLocal(_Conv):
+    """As `Conv`, but every place has a kernel of its own: (places..., window · features in, features out)."""
+
+    @property
+    def shared_weights(self) -> bool:
+        return False
+
+
+class ConvTranspose(Module):
+    """The transpose of a convolution: it spreads each input over a window of the result."""
+
+    features: int
+    kernel_size: int | Sequence[int]
+    strides: Sequence[int] | None = None
+    padding: Padding = "SAME"
+    kernel_dilation: Sequence[int] | None = None
+    use_bias: bool = True
+    mask: Any = None
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    precision: Any = None
+    kernel_init: Callable[..., Any] = default_kernel_init
+    bias_init: Callable[..., Any] = initializers.zeros
+    transpose_kernel: bool = False
+    promote_dtype: Callable[..., Any] = promote_dtype
+    preferred_element_type: Any = None
+
+    @compact
+    def __call__(self, inputs: Any) -> Any:
+        window = as_tuple(self.kernel_size)
+        rank, where = len(window), self._where()
+        inputs, batch = _one_batch(wnp.asarray(inputs), rank, where)
+        strides, dilation = _sizes(self.strides, rank), _sizes(self.kernel_dilation, rank)
+        features = (self.features, inputs.shape[-1]) if self.transpose_kernel else (inputs.shape[-1], self.features)
+        kernel = self.param("kernel", self.kernel_init, (*window, *features), self.param_dtype)
+        kernel = _masked(kernel, self.mask, where)
+        bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        padding = canonical_padding(self.padding, rank, where)
+        made = lax.conv_transpose(
+            inputs,
+            kernel,
+            strides,
+            "VALID" if padding == "CIRCULAR" else padding,
+            rhs_dilation=dilation,
+            dimension_numbers=_numbers(rank),
+            transpose_kernel=self.transpose_kernel,
+            precision=self.precision,
+            preferred_element_type=self.preferred_element_type,
+        )
+        if padding == "CIRCULAR":
+            made = self._folded(made, inputs.shape, strides)
+        if bias is not None:
+            made = made + bias
+        return made if len(batch) == 1 else wnp.reshape(made, (*batch, *made.shape[1:]))
+
+    def _folded(self, made: Any, shape: Any, strides: tuple[int, ...]) -> Any:
+        """The full result with everything that lies outside of the period added at its place inside."""
+        for axis, step in enumerate(strides, 1):
+            period = shape[axis] * step
+            # The result is centred on its period: half of the excess lies before it. A whole number of periods is
+            # made of it, then they are added up.
+            extra = -(made.shape[axis] - period) % (2 * period)
+            low, high = extra // 2, (extra + 1) // 2
+            pads = [(0, 0)] * made.ndim
+            pads[axis] = (low, high) if self.transpose_kernel else (high, low)
+            made = wnp.pad(made, pads)
+            made = wnp.reshape(made, (*made.shape[:axis], -1, period, *made.shape[axis + 1 :])).sum(axis)
+        return made

@@ -1,0 +1,24 @@
+"""Which dtype a layer computes in: the one it is told, else what its inputs and parameters promote to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.numpy as wnp
+
+
+def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> Any:
+    """The dtype to compute in; with `inexact`, a float or complex one. Arguments that are None do not count."""
+    if dtype is None:
+        dtype = wnp.result_type(*(wnp.asarray(arg) for arg in args if arg is not None))
+        if inexact and not wnp.issubdtype(dtype, wnp.inexact):
+            dtype = wnp.promote_types(wnp.float32, dtype)
+    if inexact and not wnp.issubdtype(dtype, wnp.inexact):
+        raise ValueError(f"dtype must be a float or complex one, got {dtype}.")
+    return dtype
+
+
+def promote_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
+    """The arguments converted to the dtype to compute in; None stays None."""
+    found = canonicalize_dtype(*args, dtype=dtype, inexact=inexact)
+    return [wnp.asarray(arg, found) if arg is not None else None for arg in args]

@@ -1,0 +1,185 @@
+"""Layers that are linear in their input: contractions, and tables of vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import weft.numpy as wnp
+from weft import lax
+from weft.linen import initializers
+from weft.linen.dtypes import promote_dtype
+from weft.linen.module import Module, compact
+
+default_kernel_init = initializers.lecun_normal()
+default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+
+
+def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
+    """One number or several as a tuple."""
+    return tuple(value) if isinstance(value, Iterable) else (value,)
+
+
+def chosen(given: Any, made_by: Any, default: Any) -> Any:
+    """The function a layer computes with: one that is given, one that a class makes, else the default."""
+    if made_by is not None:
+        return made_by()
+    return given if given is not None else default
+
+
+class Dense(Module):
+    """x · kernel + bias over the last axis."""
+
+    features: int
+    use_bias: bool = True
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    precision: Any = None
+    kernel_init: Callable[..., Any] = default_kernel_init
+    bias_init: Callable[..., Any] = initializers.zeros
+    promote_dtype: Callable[..., Any] = promote_dtype
+    dot_general: Callable[..., Any] | None = None
+    dot_general_cls: Any = None
+
+    @compact
+    def __call__(self, inputs: Any) -> Any:
+        kernel = self.param("kernel", self.kernel_init, (wnp.shape(inputs)[-1], self.features), self.param_dtype)
+        bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        dot_general = chosen(self.dot_general, self.dot_general_cls, lax.dot_general)
+        made = dot_general(inputs, kernel, (((inputs.ndim - 1,), (0,)), ((), ())), precision=self.precision)
+        return made if bias is None else made + bias
+
+
+class DenseGeneral(Module):
+    """A contraction over some axes of the input, with features of any shape, and a kernel for each place of batch axes.
+
+    The result has the batch axes, then the other axes of the input, then the features.
+    """
+
+    features: int | Sequence[int]
+    axis: int | Sequence[int] = -1
+    batch_dims: Sequence[int] = ()
+    use_bias: bool = True
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    kernel_init: Callable[..., Any] = default_kernel_init
+    bias_init: Callable[..., Any] = initializers.zeros
+    precision: Any = None
+    promote_dtype: Callable[..., Any] = promote_dtype
+    dot_general: Callable[..., Any] | None = None
+    dot_general_cls: Any = None
+
+    @compact
+    def __call__(self, inputs: Any) -> Any:
+        features = as_tuple(self.features)
+        rank = inputs.ndim
+        axes = tuple(sorted(axis % rank for axis in as_tuple(self.axis)))
+        batch = tuple(axis % rank for axis in as_tuple(self.batch_dims))
+        if tuple(sorted(batch)) != tuple(range(len(batch))):
+            raise ValueError(f"batch_dims of {self._where()} must be the first axes, got {self.batch_dims}.")
+        batch_shape = tuple(inputs.shape[axis] for axis in batch)
+        in_shape = tuple(inputs.shape[axis] for axis in axes)
+        kernel_shape = (*batch_shape, *in_shape, *features)
+
+        def kernel_init(key: Any, shape: Any, dtype: Any = None) -> Any:
+            # The initializer sees a matrix for each place of the batch: inputs by features.
+            flat = (math.prod(batch_shape) * math.prod(in_shape), math.prod(features))
+            return _reboxed(self.kernel_init(key, flat, dtype), kernel_shape)
+
+        def bias_init(key: Any, shape: Any, dtype: Any = None) -> Any:
+            flat = (math.prod(batch_shape) * math.prod(features),)
+            return _reboxed(self.bias_init(key, flat, dtype), shape)
+
+        kernel = self.param("kernel", kernel_init, kernel_shape, self.param_dtype)
+        bias_shape = (*batch_shape, *features)
+        bias = self.param("bias", bias_init, bias_shape, self.param_dtype) if self.use_bias else None
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        contracted = tuple(range(len(batch), len(batch) + len(axes)))
+        numbers = ((axes, contracted), (batch, tuple(range(len(batch)))))
+        dot_general = chosen(self.dot_general, self.dot_general_cls, lax.dot_general)
+        made = dot_general(inputs, kernel, numbers, precision=self.precision)
+        if bias is None:
+            return made
+        between = made.ndim - len(bias_shape)
+        return made + wnp.reshape(bias, (*batch_shape, *(1,) * between, *features))
+
+
+def _reboxed(value: Any, shape: Sequence[int]) -> Any:
+    """A value of another shape, in its box if it has one."""
+    if hasattr(value, "replace_boxed"):
+        return value.replace_boxed(wnp.reshape(value.unbox(), shape))
+    return wnp.reshape(value, shape)
+
+
+class Einsum(Module):
+    """einsum of the input with a kernel, plus a bias over the axes that only the kernel has."""
+
+    shape: Sequence[int]
+    einsum_str: str | None = None
+    use_bias: bool = True
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    precision: Any = None
+    kernel_init: Callable[..., Any] = default_kernel_init
+    bias_init: Callable[..., Any] = initializers.zeros
+    promote_dtype: Callable[..., Any] = promote_dtype
+    preferred_element_type: Any = None
+
+    @compact
+    def __call__(self, inputs: Any, einsum_str: str | None = None) -> Any:
+        text = (einsum_str or self.einsum_str or "").replace(" ", "")
+        if "->" not in text or text.count(",") != 1:
+            raise ValueError(f"einsum_str of {self._where()} must have two operands and '->', got {text!r}.")
+        kernel = self.param("kernel", self.kernel_init, tuple(self.shape), self.param_dtype)
+        bias: Any = None
+        spread: tuple[int, ...] = ()
+        if self.use_bias:
+            bias_shape, spread = self._bias_shapes(text, inputs.ndim)
+            bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype)
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        kind = self.preferred_element_type
+        made = wnp.einsum(text, inputs, kernel, precision=self.precision, preferred_element_type=kind)
+        return made if bias is None else made + wnp.reshape(bias, spread)
+
+    def _bias_shapes(self, text: str, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shape of the bias, and the same with 1 for every axis that comes from the input."""
+        operands, result = text.split("->")
+        left, right = operands.split(",")
+        if "..." in result:
+            hidden = "".join(chr(ord("A") + i) for i in range(rank - len(left.replace("...", ""))))
+            result = result.replace("...", hidden)
+        sizes = dict(zip(right.replace("...", ""), self.shape, strict=True))
+        spread = tuple(sizes[letter] if letter in sizes and letter not in left else 1 for letter in result)
+        return tuple(sizes[letter] for letter in result if letter in sizes and letter not in left), spread
+
+
+class Embed(Module):
+    """A table of vectors, looked up by integers."""
+
+    num_embeddings: int
+    features: int
+    dtype: Any = None
+    param_dtype: Any = wnp.float32
+    embedding_init: Callable[..., Any] = default_embed_init
+    promote_dtype: Callable[..., Any] = promote_dtype
+
+    def setup(self) -> None:
+        shape = (self.num_embeddings, self.features)
+        self.embedding = self.param("embedding", self.embedding_init, shape, self.param_dtype)
+
+    def __call__(self, inputs: Any) -> Any:
+        """The vectors of the integers."""
+        inputs = wnp.asarray(inputs)
+        if not wnp.issubdtype(inputs.dtype, wnp.integer):
+            raise ValueError(f"Embed {self._where()} needs integers, got {inputs.dtype}.")
+        (table,) = self.promote_dtype(self.embedding, dtype=self.dtype, inexact=False)
+        if self.num_embeddings == 1:
+            return wnp.broadcast_to(table, (*inputs.shape, self.features))
+        return wnp.take(table, inputs, axis=0)
+
+    def attend(self, query: Any) -> Any:
+        """The product of the query with every vector of the table, as for logits that share the table."""
+        query, table = self.promote_dtype(query, self.embedding, dtype=self.dtype)
+        return wnp.dot(query, table.T)

@@ -1,0 +1,719 @@
+"""Modules: dataclasses whose methods find parameters, state and random keys in the scope that a call binds them to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import weft
+from weft.errors import ModuleDefinitionError, UnboundModuleError, user_line
+from weft.linen.frozen import FrozenDict
+from weft.linen.state import CONTEXT, State, calling, intercepted
+from weft.modules.filters import DenyList, Filter, union
+from weft.modules.scope import Scope, Variable, bind, open_scope
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_LEFT_ALONE = {"__init__", "__post_init__", "__hash__", "__eq__", "__repr__", "__getattr__", "__setattr__", "__dir__"}
+NAMED_CALLS = [True]
+
+
+class _Unspecified:
+    """No parent was given: it is the module that is being called."""
+
+    def __repr__(self) -> str:
+        return "<the module being called>"
+
+    def __copy__(self) -> _Unspecified:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> _Unspecified:
+        return self
+
+
+UNSPECIFIED = _Unspecified()
+_BORROWED_NAMES = ("parent", "name")
+
+
+def compact(fun: Method) -> Method:
+    """Mark the one method of a module that makes submodules and parameters where it uses them."""
+    fun.compact = True  # type: ignore[attr-defined]
+    return fun
+
+
+def nowrap(fun: Method) -> Method:
+    """Mark a method as a plain one: it does not run `setup` and no submodule made in it belongs to the module."""
+    fun.nowrap = True  # type: ignore[attr-defined]
+    return fun
+
+
+def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that enters its module when it is called."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Module):
+            return args[0]._call_method(method, args[1:], kwargs)
+        return method(*args, **kwargs)
+
+    call.wrapped_by_module = True  # type: ignore[attr-defined]
+    return call
+
+
+def _wrap_methods(cls: type) -> None:
+    compacts = []
+    fields = set(getattr(cls, "__dataclass_fields__", ()))
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, property):
+            if value.fget is not None and not hasattr(value.fget, "wrapped_by_module"):
+                setattr(cls, name, property(_wrapped(value.fget), value.fset, value.fdel, value.__doc__))
+            continue
+        if not inspect.isfunction(value) or name in _LEFT_ALONE or name in fields:
+            continue
+        if name.startswith("__") and name != "__call__":
+            continue
+        if getattr(value, "compact", False):
+            compacts.append(name)
+        if not getattr(value, "nowrap", False) and not hasattr(value, "wrapped_by_module"):
+            setattr(cls, name, _wrapped(value))
+    inherited = [name for name in dir(cls) if getattr(getattr(cls, name, None), "compact", False)]
+    both = dict.fromkeys([*compacts, *inherited])
+    if len(both) > 1:
+        raise ModuleDefinitionError(
+            f"Class {cls.__name__} has {len(both)} compact methods; only one can be.",
+            at=user_line(),
+            received=", ".join(both),
+            fix="make the submodules in setup, and use them in both methods",
+        )
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+@dataclasses.dataclass(repr=False, eq=True, unsafe_hash=True)
+class Module:
+    """A part of a network: fields are its options, `setup` or a compact method make its submodules and parameters.
+
+    A module by itself is only a description. `init` makes its variables, `apply` calls it with them; inside, a copy of
+    the module is bound to a `Scope`.
+    """
+
+    parent: Any = dataclasses.field(default=UNSPECIFIED, repr=False, compare=False, hash=False, kw_only=True)
+    name: str | None = dataclasses.field(default=None, kw_only=True)
+
+    def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own_hash = "__hash__" in cls.__dict__ and cls.__dict__["__hash__"] is not None
+        dataclasses.dataclass(
+            repr=False,
+            eq="__eq__" not in cls.__dict__,
+            unsafe_hash=not own_hash and "__eq__" not in cls.__dict__,
+            kw_only=kw_only,
+        )(cls)
+        _wrap_methods(cls)
+
+    # ----------------------------------------------------------------------------------------------- making and binding
+
+    def __post_init__(self) -> None:
+        store = object.__setattr__
+        state = State()
+        store(self, "_state", state)
+        store(self, "scope", None)
+        if self.parent is UNSPECIFIED:
+            store(self, "parent", CONTEXT.modules[-1])
+        parent = self.parent
+        if isinstance(parent, Module):
+            parent._check_may_initialize(f"submodule {type(self).__name__}")
+            if self.name is None and parent._state.in_setup and not parent._state.in_compact:
+                state.ready = True
+                return  # it gets its name, and its scope, when it is assigned to an attribute
+            if self.name is None:
+                prefix = type(self).__name__
+                number = parent._state.cursors.get(prefix, 0)
+                parent._state.cursors[prefix] = number + 1
+                store(self, "name", f"{prefix}_{number}")
+            assert self.name is not None
+            if parent.scope is not None:
+                parent.scope.reserve(self.name)
+                store(self, "scope", parent.scope.child(self.name))
+            parent._state.children[self.name] = self
+        elif isinstance(parent, Scope):
+            store(self, "scope", parent)
+        elif parent is not None:
+            raise TypeError(
+                f"parent of {type(self).__name__} must be a module or None, got {parent!r} (at {user_line()})."
+            )
+        if self.scope is not None:
+            for field in dataclasses.fields(self):
+                if field.name not in _BORROWED_NAMES and field.init:
+                    value = getattr(self, field.name)
+                    adopted = self._adopt(field.name, value)
+                    if adopted is not value:
+                        store(self, field.name, adopted)
+            state.fixed_names = {name: set(kinds) for name, kinds in self.scope.names.items()}
+        state.ready = True
+
+    def _adopt(self, name: str, value: Any) -> Any:
+        """A value for an attribute, in which modules that nobody owns yet belong to this one and have its name."""
+        match value:
+            case Module():
+                return self._adopt_module(name, value)
+            case list() | tuple() if any(_has_modules(one) for one in value):
+                made = [self._adopt(f"{name}_{number}", one) for number, one in enumerate(value)]
+                return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+            case Mapping() if any(_has_modules(one) for one in value.values()):
+                return FrozenDict({key: self._adopt(f"{name}_{key}", one) for key, one in value.items()})
+        return value
+
+    def _adopt_module(self, name: str, module: Module) -> Module:
+        if module.scope is not None:
+            return module  # it has a place, which this module shares
+        assert self.scope is not None
+        if module.parent is None:
+            # The caller's own module stays as it is; a copy is bound. A module given twice is one module.
+            cache = self.scope.call.flags.setdefault("adopted", {})
+            if id(module) not in cache:
+                cache[id(module)] = (module, module.clone(name=None))
+            module = cache[id(module)][1]
+        if module.name is None:
+            object.__setattr__(module, "parent", self)
+            object.__setattr__(module, "name", name)
+            module.__post_init__()
+        return module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        state: State | None = self.__dict__.get("_state")
+        if state is None or not state.ready:
+            object.__setattr__(self, name, value)
+            return
+        if not state.in_setup:
+            raise ModuleDefinitionError(
+                f"Attribute {name!r} of module {self._where()} is set outside of setup.",
+                at=user_line(),
+                fix=[
+                    f"set self.{name} in setup",
+                    "module.clone(...)   for a copy with other fields",
+                    "a local variable",
+                ],
+            )
+        if name in self.__dataclass_fields__:
+            raise ModuleDefinitionError(
+                f"Field {name!r} of module {self._where()} is set in setup; fields are what the caller gave.",
+                at=user_line(),
+                fix="use another name for the attribute",
+            )
+        object.__setattr__(self, name, self._adopt(name, value))
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is not there yet: attributes that setup makes.
+        state: State | None = self.__dict__.get("_state")
+        if state is not None and not name.startswith("__") and self.scope is not None and not state.setup_done:
+            if not state.in_setup:
+                self._try_setup()
+                if name in self.__dict__:
+                    return self.__dict__[name]
+        text = f"Module {type(self).__name__} has no attribute {name!r}."
+        if state is not None and self.scope is None and type(self).setup is not Module.setup:
+            text += " If setup makes it, it is there inside of init and apply only, or after model.bind(variables)."
+        raise AttributeError(text)
+
+    def __dir__(self) -> list[str]:
+        self._try_setup()
+        return sorted(set(object.__dir__(self)))
+
+    def setup(self) -> None:
+        """Make submodules and parameters as attributes; it runs when a bound module is first used."""
+
+    def _try_setup(self) -> None:
+        state = self._state
+        if self.scope is None or state.setup_done or state.in_setup:
+            return
+        state.in_setup = True
+        try:
+            with calling(self):
+                self.setup()
+            state.fixed_names = {name: set(kinds) for name, kinds in self.scope.names.items()}
+        finally:
+            state.in_setup = False
+            state.setup_done = True
+
+    def _where(self) -> str:
+        return f"{self.scope.path_text} ({type(self).__name__})" if self.scope is not None else type(self).__name__
+
+    def _check_may_initialize(self, what: str) -> None:
+        if not self._state.may_initialize:
+            raise ModuleDefinitionError(
+                f"{what} of module {self._where()} is made outside of setup and of its compact method.",
+                at=user_line(),
+                fix=["mark the method with @nn.compact", "make it in setup, as an attribute"],
+            )
+
+    def _bound_scope(self, what: str) -> Scope:
+        if self.scope is None:
+            raise UnboundModuleError(
+                f"{what} of module {type(self).__name__} needs variables, and the module is not bound to any.",
+                at=user_line(),
+                fix=[
+                    "model.apply(variables, ...)",
+                    "model.bind(variables)",
+                    "model.init(key, ...)   to make variables",
+                ],
+            )
+        return self.scope
+
+    # ---------------------------------------------------------------------------------------------------------- calls
+
+    def _call_method(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        state: State | None = self.__dict__.get("_state")
+        if state is None:
+            raise ModuleDefinitionError(
+                f"Class {type(self).__name__} overrides __post_init__ without calling super().__post_init__().",
+                at=user_line(),
+                fix="call super().__post_init__() at the end of __post_init__",
+            )
+        name = method.__name__
+        if name == "setup":
+            return method(self, *args, **kwargs)
+        is_compact = getattr(method, "compact", False)
+        if is_compact and self.scope is None:
+            self._bound_scope(f"Method {name!r}")
+        self._try_setup()
+        outermost = is_compact and not state.in_compact
+        if is_compact:
+            state.in_compact = True
+        CONTEXT.modules.append(self)
+        try:
+            if NAMED_CALLS[0] and self.scope is not None and self.scope.path and name == "__call__":
+                with weft.named_scope(self.scope.path[-1]):
+                    result = self._run(method, args, kwargs)
+            else:
+                result = self._run(method, args, kwargs)
+            if self.scope is not None:
+                capture = self.scope.call.flags.get("capture_intermediates")
+                if capture is not None and capture(self, name):
+                    self.sow("intermediates", name, result)
+            return result
+        finally:
+            CONTEXT.modules.pop()
+            if outermost:
+                state.in_compact = False
+                state.cursors = {}
+                fresh = self.scope.rewound()
+                fresh.names = {name: set(kinds) for name, kinds in state.fixed_names.items()}
+                object.__setattr__(self, "scope", fresh)
+
+    def _run(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if CONTEXT.interceptors:
+            return intercepted(method, self, args, kwargs)
+        return method(self, *args, **kwargs)
+
+    # ------------------------------------------------------------------------------------------------------ variables
+
+    def param(
+        self, name: str, init_fn: Callable[..., Any], *init_args: Any, unbox: bool = True, **init_kwargs: Any
+    ) -> Any:
+        """A parameter; `init` makes it with `init_fn(key, *init_args, **init_kwargs)`."""
+        scope = self._bound_scope(f"Parameter {name!r}")
+        self._check_may_initialize(f"Parameter {name!r}")
+        value = scope.param(name, init_fn, *init_args, unbox=unbox, **init_kwargs)
+        self._state.children[name] = "params"
+        return value
+
+    def variable(
+        self,
+        col: str,
+        name: str,
+        init_fn: Callable[..., Any] | None = None,
+        *init_args: Any,
+        unbox: bool = True,
+        **init_kwargs: Any,
+    ) -> Variable[Any]:
+        """A reference to a variable of a collection, made with `init_fn(*init_args)` when it is not there."""
+        scope = self._bound_scope(f"Variable {name!r}")
+        self._check_may_initialize(f"Variable {name!r}")
+        found = scope.variable(col, name, init_fn, *init_args, unbox=unbox, **init_kwargs)
+        self._state.children[name] = col
+        return found
+
+    def has_variable(self, col: str, name: str) -> bool:
+        """Whether a variable is there."""
+        return self._bound_scope(f"Variable {name!r}").has_variable(col, name)
+
+    def get_variable(self, col: str, name: str, default: Any = None) -> Any:
+        """A variable as it is stored."""
+        return self._bound_scope(f"Variable {name!r}").get_variable(col, name, default)
+
+    def put_variable(self, col: str, name: str, value: Any) -> None:
+        """Write a variable."""
+        self._bound_scope(f"Variable {name!r}").put_variable(col, name, value)
+
+    def is_mutable_collection(self, col: str) -> bool:
+        """Whether a collection may be written in this call."""
+        return self._bound_scope(f"Collection {col!r}").is_mutable(col)
+
+    def has_rng(self, name: str) -> bool:
+        """Whether a key was given for a stream."""
+        return self._bound_scope(f"Stream {name!r}").has_rng(name)
+
+    def make_rng(self, name: str = "params") -> Any:
+        """A new random key of a stream."""
+        return self._bound_scope(f"Stream {name!r}").make_rng(name)
+
+    def is_initializing(self) -> bool:
+        """Whether this call is `init`."""
+        return self._bound_scope("is_initializing").is_initializing
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """The variables of this module and those below, to read."""
+        return self._bound_scope("variables").variables()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names from the outermost module to this one."""
+        return self._bound_scope("path").path
+
+    def sow(
+        self,
+        col: str,
+        name: str,
+        value: Any,
+        reduce_fn: Callable[[Any, Any], Any] = lambda old, new: (*old, new),
+        init_fn: Callable[[], Any] = tuple,
+    ) -> bool:
+        """Put a value into a collection, if it may be written: in a tuple of all values, or as `reduce_fn` says."""
+        scope = self._bound_scope(f"Variable {name!r}")
+        if not scope.is_mutable(col):
+            return False
+        if scope.has_variable(col, name):
+            before = scope.get_variable(col, name)
+        else:
+            scope.reserve(name, col)
+            before = init_fn()
+            self._state.children[name] = col
+        scope.put_variable(col, name, reduce_fn(before, value))
+        return True
+
+    def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
+        """`value` plus a variable that is 0: the gradient of the variable is that of the value."""
+        scope = self._bound_scope(f"Perturbation {name!r}")
+        if scope.is_initializing and scope.is_mutable(collection):
+            scope.reserve(name, collection)
+            scope.put_variable(collection, name, weft.tree.map(weft.numpy.zeros_like, value))
+        if scope.has_variable(collection, name):
+            value = weft.tree.map(weft.numpy.add, value, scope.get_variable(collection, name))
+        return value
+
+    # --------------------------------------------------------------------------------------------------------- copies
+
+    def clone(
+        self, *, parent: Any = None, _deep_clone: bool = False, _reset_names: bool = False, **updates: Any
+    ) -> Any:
+        """A copy that belongs to `parent`, or to nobody, with some fields replaced."""
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.init and field.name != "parent"
+        }
+        if _deep_clone:
+            memo: dict[int, Module] = {}
+            values = {key: _unbound(value, memo, _reset_names) for key, value in values.items()}
+        if _reset_names:
+            values["name"] = None
+        values.update(updates)
+        with calling(None):
+            return type(self)(**values, parent=parent)
+
+    def copy(self, *, parent: Any = UNSPECIFIED, name: str | None = None, **updates: Any) -> Any:
+        """A copy that belongs to the module being called, under a name of its own."""
+        if parent is UNSPECIFIED:
+            parent = CONTEXT.modules[-1]
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.init and field.name not in _BORROWED_NAMES
+        }
+        values.update(updates)
+        return type(self)(**values, parent=parent, name=name)
+
+    def __repr__(self) -> str:
+        lines = []
+        for field in dataclasses.fields(self):
+            if field.repr and field.name not in _BORROWED_NAMES:
+                value = self.__dict__.get(field.name, getattr(self, field.name, None))
+                text = getattr(value, "__name__", None) if callable(value) and not isinstance(value, Module) else None
+                lines.append(f"{field.name}={text or repr(value)}")
+        return f"{type(self).__name__}({', '.join(lines)})"
+
+    # ------------------------------------------------------------------------------------------------ init and apply
+
+    def bind(self, variables: Mapping[str, Any], *args: Any, rngs: Any = None, mutable: Filter = False) -> Any:
+        """A copy bound to variables, to call and look into."""
+        if args:
+            raise TypeError(f"bind takes variables, rngs= and mutable= only; got {len(args)} more (at {user_line()}).")
+        return self.clone(parent=bind(variables, rngs, mutable), _deep_clone=True)
+
+    def unbind(self) -> tuple[Any, Mapping[str, Any]]:
+        """A bound module as a module that is bound to nothing, and its variables."""
+        variables = self._bound_scope("unbind").variables()
+        return self.clone(_deep_clone=True, _reset_names=True), variables
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        *args: Any,
+        rngs: Any = None,
+        method: Callable[..., Any] | str | None = None,
+        mutable: Filter = False,
+        capture_intermediates: bool | Callable[[Any, str], bool] = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The result of the module, or of its `method`, with these variables; what `mutable` names is returned too."""
+        function = self._method(method)
+        return apply(function, self, mutable, capture_intermediates)(variables, *args, **kwargs, rngs=rngs)
+
+    def init_with_output(
+        self,
+        rngs: Any,
+        *args: Any,
+        method: Callable[..., Any] | str | None = None,
+        mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+        capture_intermediates: bool | Callable[[Any, str], bool] = False,
+        **kwargs: Any,
+    ) -> tuple[Any, dict[str, Any]]:
+        """The result of a first call, and the variables that it made. `rngs` is a key, or a dict of streams."""
+        function = self._method(method)
+        return init_with_output(function, self, mutable, capture_intermediates)(rngs, *args, **kwargs)
+
+    def init(
+        self,
+        rngs: Any,
+        *args: Any,
+        method: Callable[..., Any] | str | None = None,
+        mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+        capture_intermediates: bool | Callable[[Any, str], bool] = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """The variables that a first call makes. `rngs` is a key, or a dict of streams."""
+        _, made = self.init_with_output(
+            rngs, *args, method=method, mutable=mutable, capture_intermediates=capture_intermediates, **kwargs
+        )
+        return made
+
+    def lazy_init(
+        self,
+        rngs: Any,
+        *args: Any,
+        method: Callable[..., Any] | str | None = None,
+        mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """As `init`, but arguments may be `ShapeDtypeStruct`s, and only what parameters need is computed."""
+
+        def made(rngs: Any) -> dict[str, Any]:
+            concrete = weft.tree.map(_zeros_for, (args, kwargs))
+            return self.init(rngs, *concrete[0], method=method, mutable=mutable, **concrete[1])
+
+        return weft.jit(made)(rngs)
+
+    def tabulate(
+        self,
+        rngs: Any,
+        *args: Any,
+        depth: int | None = None,
+        show_repeated: bool = False,
+        mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+        console_kwargs: Mapping[str, Any] | None = None,
+        table_kwargs: Mapping[str, Any] | None = None,
+        column_kwargs: Mapping[str, Any] | None = None,
+        compute_flops: bool = False,
+        compute_vjp_flops: bool = False,
+        **kwargs: Any,
+    ) -> str:
+        """A table of submodules with their inputs, outputs and variables; nothing is computed."""
+        write = TABULATE[0]
+        return write(
+            self,
+            rngs,
+            depth=depth,
+            show_repeated=show_repeated,
+            mutable=mutable,
+            console_kwargs=console_kwargs,
+            table_kwargs=table_kwargs,
+            column_kwargs=column_kwargs,
+            compute_flops=compute_flops,
+            compute_vjp_flops=compute_vjp_flops,
+        )(*args, **kwargs)
+
+    def module_paths(self, rngs: Any, *args: Any, show_repeated: bool = False, **kwargs: Any) -> dict[str, Any]:
+        """Every submodule that a call meets, unbound, by its path."""
+        found: dict[str, Any] = {}
+
+        def note(proceed: Any, inner_args: Any, inner_kwargs: Any, context: Any) -> Any:
+            path = "/".join(context.module.path)
+            if path not in found:
+                found[path] = context.module.clone(_deep_clone=True)
+            return proceed(*inner_args, **inner_kwargs)
+
+        CONTEXT.interceptors.append(note)
+        try:
+            weft.eval_shape(lambda rngs: self.init(rngs, *args, **kwargs), rngs)
+        finally:
+            CONTEXT.interceptors.remove(note)
+        return found
+
+    def _method(self, method: Callable[..., Any] | str | None) -> Callable[..., Any]:
+        """The function of a module that `method` means: a name, a method of an instance, or a function."""
+        if method is None:
+            return type(self).__call__
+        if isinstance(method, str):
+            found = getattr(type(self), method, None)
+            if callable(found):
+                return found
+            attribute = method
+            return lambda module, *args, **kwargs: getattr(module, attribute)(*args, **kwargs)
+        return getattr(method, "__func__", method)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        raise ModuleDefinitionError(
+            f"Class {type(self).__name__} has no __call__.",
+            at=user_line(),
+            fix="define __call__, or name another method: model.apply(variables, ..., method='encode')",
+        )
+
+
+TABULATE: list[Callable[..., Any]] = []  # filled by weft.linen.summary, which is written with modules
+
+
+def _zeros_for(leaf: Any) -> Any:
+    return weft.numpy.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, weft.ShapeDtypeStruct) else leaf
+
+
+def _has_modules(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_has_modules(one) for one in value)
+    if isinstance(value, Mapping):
+        return any(_has_modules(one) for one in value.values())
+    return isinstance(value, Module)
+
+
+def map_modules(function: Callable[[Module], Any], value: Any) -> Any:
+    """`function` of every module in a value: the value itself, or within lists, tuples and dicts."""
+    if isinstance(value, Module):
+        return function(value)
+    if not _has_modules(value):
+        return value
+    if isinstance(value, Mapping):
+        made = {key: map_modules(function, one) for key, one in value.items()}
+        return FrozenDict(made) if isinstance(value, FrozenDict) else made
+    parts = [map_modules(function, one) for one in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+
+
+def _unbound(value: Any, memo: dict[int, Module], reset_names: bool) -> Any:
+    """A value whose modules are copies that belong to nobody; one module stays one."""
+
+    def copied(module: Module) -> Module:
+        if module.scope is None and not isinstance(module.parent, Module):
+            return module
+        if id(module) not in memo:
+            memo[id(module)] = module.clone(_deep_clone=True, _reset_names=reset_names)
+        return memo[id(module)]
+
+    return map_modules(copied, value)
+
+
+def _captures(capture: bool | Callable[[Any, str], bool]) -> Callable[[Any, str], bool] | None:
+    if capture is True:
+        return lambda module, method: method == "__call__"
+    return capture or None
+
+
+def apply(
+    fn: Callable[..., Any],
+    module: Module,
+    mutable: Filter = False,
+    capture_intermediates: bool | Callable[[Any, str], bool] = False,
+) -> Callable[..., Any]:
+    """`fn(bound module, ...)` as a function of variables."""
+    capture = _captures(capture_intermediates)
+    if capture is not None:
+        mutable = union(mutable, "intermediates")
+
+    def applied(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
+        with open_scope(variables, rngs, mutable, {"capture_intermediates": capture}) as root:
+            result = fn(module.clone(parent=root, _deep_clone=True), *args, **kwargs)
+            return result if mutable is False else (result, root.call.written())
+
+    return applied
+
+
+def init_with_output(
+    fn: Callable[..., Any],
+    module: Module,
+    mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+    capture_intermediates: bool | Callable[[Any, str], bool] = False,
+) -> Callable[..., Any]:
+    """`fn(bound module, ...)` as a function of keys that returns its result and the variables it made."""
+    capture = _captures(capture_intermediates)
+    if capture is not None:
+        mutable = union(mutable, "intermediates")
+
+    def initialized(rngs: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        flags = {"initializing": True, "capture_intermediates": capture}
+        with open_scope({}, rngs, mutable, flags) as root:
+            result = fn(module.clone(parent=root, _deep_clone=True), *args, **kwargs)
+            return result, root.call.written()
+
+    return initialized
+
+
+def init(
+    fn: Callable[..., Any],
+    module: Module,
+    mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
+    capture_intermediates: bool | Callable[[Any, str], bool] = False,
+) -> Callable[..., Any]:
+    """`fn(bound module, ...)` as a function of keys that returns the variables it made."""
+    both = init_with_output(fn, module, mutable, capture_intermediates)
+    return lambda rngs, *args, **kwargs: both(rngs, *args, **kwargs)[1]
+
+
+def share_scope(module: Module, other: Module, /) -> None:
+    """Give a submodule the place of its owner, so that the variables of `other` stand beside those of `module`.
+
+    To be called in `setup`: a module that wraps another then has the same tree of parameters as the other alone.
+    """
+    if module.scope is None or other.scope is None:
+        raise UnboundModuleError(
+            "share_scope needs two modules that are bound.",
+            at=user_line(),
+            fix="call it in setup, after the submodule was assigned to an attribute",
+        )
+    if other.scope.path[: len(module.scope.path)] == module.scope.path:
+        _move(other, other.scope.path, module.scope.path)
+    else:
+        _move(module, module.scope.path, other.scope.path)
+
+
+def _move(module: Module, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    assert module.scope is not None
+    path = new + module.scope.path[len(old) :]
+    scope = Scope(module.scope.call, path)
+    scope.names = module.scope.names
+    object.__setattr__(module, "scope", scope)
+    for child in module._state.children.values():
+        if isinstance(child, Module) and child.scope is not None:
+            _move(child, old, new)
+
+
+def merge_param(name: str, a: Any, b: Any) -> Any:
+    """The one of two options that is given: as a field of the module, or in the call. Both, or neither, is an error."""
+    if (a is None) == (b is None):
+        given = "in both" if a is not None else "in neither"
+        raise ValueError(
+            f"Parameter {name!r} must be given to the constructor or to the call; it was given {given} "
+            f"(at {user_line()})."
+        )
+    return b if a is None else a

@@ -1,0 +1,120 @@
+"""Names of axes in a collection of their own, beside the variables ('params_axes' beside 'params')."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+from weft.errors import ModuleDefinitionError, user_line
+from weft.linen.module import Module
+from weft.linen.spmd import (
+    RulesFallback,
+    get_logical_axis_rules,
+    logical_axis_rules,
+    logical_to_mesh,
+    logical_to_mesh_axes,
+    set_logical_axis_rules,
+    with_logical_constraint,
+)
+from weft.linen.state import CONTEXT
+from weft.linen.transforms import remat
+from weft.modules.partitions import PartitionSpec
+from weft.modules.scope import Variable
+
+with_sharding_constraint = with_logical_constraint
+
+
+@weft.tree_util.register_static
+@dataclass(frozen=True)
+class AxisMetadata:
+    """The names of the axes of one variable; a tree without leaves."""
+
+    names: PartitionSpec
+
+
+def _current(module: Module | None, what: str) -> Module:
+    found = CONTEXT.modules[-1] if module is None else module
+    if found is None:
+        raise ModuleDefinitionError(
+            f"{what} is called outside of a module.", at=user_line(), fix="call it in a method, or pass module="
+        )
+    return found
+
+
+def _note_axes(module: Module, collection: str, name: str, value: Any, axes: Sequence[Any] | None) -> None:
+    if axes is None:
+        return
+    if len(axes) != value.ndim:
+        raise ValueError(
+            f"{name!r} of {module._where()} has shape {value.shape}, but got the axes {tuple(axes)} (at {user_line()})."
+        )
+    made = AxisMetadata(PartitionSpec(*axes))
+
+    def same(before: AxisMetadata | None, now: AxisMetadata) -> AxisMetadata:
+        if before is not None and before != now:
+            raise ValueError(f"{name!r} of {module._where()} has the axes {before.names} and {now.names}.")
+        return now
+
+    module.sow(f"{collection}_axes", f"{name}_axes", made, reduce_fn=same, init_fn=lambda: None)
+
+
+def param_with_axes(
+    name: str,
+    init_fn: Callable[..., Any],
+    *init_args: Any,
+    axes: Sequence[Any] | None = None,
+    module: Module | None = None,
+    **init_kwargs: Any,
+) -> Any:
+    """A parameter of the module being called, whose axes have logical names."""
+    owner = _current(module, "param_with_axes")
+    value = owner.param(name, init_fn, *init_args, **init_kwargs)
+    if axes is not None:
+        value = with_logical_constraint(value, PartitionSpec(*axes))
+        _note_axes(owner, "params", name, value, axes)
+    return value
+
+
+def variable_with_axes(
+    collection: str,
+    name: str,
+    init_fn: Callable[..., Any],
+    *init_args: Any,
+    axes: Sequence[Any] | None = None,
+    module: Module | None = None,
+    fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
+    **init_kwargs: Any,
+) -> Variable[Any]:
+    """A variable of the module being called, whose axes have logical names."""
+    owner = _current(module, "variable_with_axes")
+    found = owner.variable(collection, name, init_fn, *init_args, **init_kwargs)
+    if axes is not None:
+        _note_axes(owner, collection, name, found.value, axes)
+    return found
+
+
+def get_axis_names(axes_metadata: Any) -> Any:
+    """A collection of axes as a tree of PartitionSpecs under the names of the variables."""
+    if isinstance(axes_metadata, AxisMetadata):
+        return axes_metadata.names
+    if isinstance(axes_metadata, Mapping):
+        return {key.removesuffix("_axes"): get_axis_names(value) for key, value in axes_metadata.items()}
+    return axes_metadata
+
+
+__all__ = [
+    "AxisMetadata",
+    "RulesFallback",
+    "get_axis_names",
+    "get_logical_axis_rules",
+    "logical_axis_rules",
+    "logical_to_mesh",
+    "logical_to_mesh_axes",
+    "param_with_axes",
+    "remat",
+    "set_logical_axis_rules",
+    "variable_with_axes",
+    "with_sharding_constraint",
+]

@@ -1,0 +1,151 @@
+"""Logical names of axes ('batch', 'embed'), and the rules that say which mesh axis each lies on."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+from weft.errors import user_line
+from weft.modules.partitions import NamedSharding, Names, Partitioned, PartitionSpec, register_box
+
+Rules = Sequence[tuple[str, Any]]
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.rules: Rules = ()
+
+
+_CURRENT = _Current()
+
+
+class RulesFallback(enum.Enum):
+    """What to do with a name that no rule has."""
+
+    AXIS_IS_UNSHARDED = "axis_is_unsharded"
+    RAISE_ERROR = "raise_error"
+    NO_CONSTRAINT = "no_constraint"
+
+
+def set_logical_axis_rules(rules: Rules) -> None:
+    """Use these rules from now on, in this thread."""
+    _CURRENT.rules = rules
+
+
+def get_logical_axis_rules() -> Rules:
+    """The rules in use."""
+    return _CURRENT.rules
+
+
+@contextlib.contextmanager
+def logical_axis_rules(rules: Rules) -> Iterator[None]:
+    """Use these rules within the `with`."""
+    before, _CURRENT.rules = _CURRENT.rules, rules
+    try:
+        yield
+    finally:
+        _CURRENT.rules = before
+
+
+def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> PartitionSpec | None:
+    """The mesh axis of each name; None when there is to be no constraint.
+
+    Rules are tried in order, and a mesh axis serves only one axis of an array: a rule whose mesh axis is taken is
+    passed over, so that a later rule of the same name may apply.
+    """
+    given = [name for name in names if name is not None]
+    twice = sorted({str(name) for name in given if given.count(name) > 1})
+    if twice:
+        raise ValueError(f"Logical axes {', '.join(twice)} occur more than once in {tuple(names)} (at {user_line()}).")
+    found: dict[Any, Any] = {}
+    used: set[Any] = set()
+    for name, mesh in rules:
+        if name not in given or name in found:
+            continue
+        wanted = set(mesh) if isinstance(mesh, (tuple, list)) else {mesh} - {None}
+        if wanted & used:
+            continue
+        used |= wanted
+        found[name] = mesh
+    missing = [name for name in given if name not in found]
+    if missing and fallback is RulesFallback.RAISE_ERROR:
+        raise ValueError(f"No rule for the logical axes {missing} of {tuple(names)} (at {user_line()}).")
+    if missing and fallback is RulesFallback.NO_CONSTRAINT:
+        return None
+    return PartitionSpec(*(found.get(name) for name in names))
+
+
+def logical_to_mesh_axes(array_dim_names: Sequence[str | None] | None, rules: Rules | None = None) -> Any:
+    """The PartitionSpec over mesh axes of an array whose axes have these logical names."""
+    if array_dim_names is None:
+        return None
+    return _mesh_axes(array_dim_names, _CURRENT.rules if rules is None else rules, RulesFallback.AXIS_IS_UNSHARDED)
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, PartitionSpec)
+
+
+def logical_to_mesh(tree: Any, rules: Rules | None = None) -> Any:
+    """A tree of PartitionSpecs over logical names as one over mesh axes."""
+    change = lambda spec: logical_to_mesh_axes(spec, rules) if _is_spec(spec) else spec
+    return weft.tree.map(change, tree, is_leaf=_is_spec)
+
+
+def logical_to_mesh_sharding(tree: Any, mesh: Any, rules: Rules | None = None) -> Any:
+    """A tree of PartitionSpecs over logical names as shardings over a mesh."""
+    change = lambda spec: NamedSharding(mesh, spec) if _is_spec(spec) else spec
+    return weft.tree.map(change, logical_to_mesh(tree, rules), is_leaf=_is_spec)
+
+
+def with_logical_constraint(
+    x: Any,
+    logical_axis_resources: Any,
+    rules: Rules | None = None,
+    mesh: Any = None,
+    fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
+) -> Any:
+    """`x`, whose axes lie over the mesh as their names say. The names are checked; on one device nothing moves."""
+    rules = _CURRENT.rules if rules is None else rules
+    if logical_axis_resources is None or not rules:
+        return x
+    names = tuple(logical_axis_resources)
+    for leaf in weft.tree.leaves(x):
+        if leaf.ndim < len(names):
+            raise ValueError(
+                f"with_logical_constraint got {len(names)} names {names} for an array of shape {leaf.shape} "
+                f"(at {user_line()})."
+            )
+    _mesh_axes(names, rules, fallback)
+    return x
+
+
+@dataclass(frozen=True)
+class LogicallyPartitioned(Partitioned):
+    """A value with a logical name for each of its axes."""
+
+    rules: Any = None
+
+    def unbox(self, apply_constraint: bool = True) -> Any:
+        if apply_constraint and (self.mesh is not None or _CURRENT.rules):
+            return with_logical_constraint(self.value, self.get_partition_spec(), self.rules, self.mesh)
+        return self.value
+
+
+register_box(LogicallyPartitioned)
+
+
+def with_logical_partitioning(
+    fn: Callable[..., Any], names: Names, mesh: Any = None, rules: Rules | None = None
+) -> Callable[..., Any]:
+    """An initializer whose values carry logical names of axes."""
+
+    def init(*args: Any, **kwargs: Any) -> LogicallyPartitioned:
+        return LogicallyPartitioned(fn(*args, **kwargs), names, mesh, rules)
+
+    return init

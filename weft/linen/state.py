@@ -1,0 +1,83 @@
+"""What the running program keeps beside modules: which module is being called, and who listens to calls."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.linen.module import Module
+
+
+@dataclass
+class State:
+    """Where a bound module stands: whether its submodules may be made now, and the numbers of their names."""
+
+    in_compact: bool = False
+    in_setup: bool = False
+    setup_done: bool = False
+    ready: bool = False  # the constructor is through, so attributes do not change any more
+    cursors: dict[str, int] = field(default_factory=dict)
+    children: dict[str, Any] = field(default_factory=dict)
+    fixed_names: dict[str, set[str | None]] = field(default_factory=dict)
+
+    @property
+    def may_initialize(self) -> bool:
+        """Whether submodules and variables may be made now."""
+        return not self.ready or self.in_setup or self.in_compact
+
+
+class Context(threading.local):
+    """One for each thread: the modules whose methods run, innermost last, and the interceptors, outermost first."""
+
+    def __init__(self) -> None:
+        self.modules: list[Module | None] = [None]
+        self.interceptors: list[Callable[..., Any]] = []
+
+
+CONTEXT = Context()
+
+
+@dataclass(frozen=True)
+class InterceptorContext:
+    """What an interceptor learns of a call: the module, the name of the method, and the method itself, bound."""
+
+    module: Module
+    method_name: str
+    orig_method: Callable[..., Any]
+
+
+@contextlib.contextmanager
+def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
+    """Within the `with`, calls of module methods go to `interceptor(next_function, args, kwargs, context)`."""
+    CONTEXT.interceptors.append(interceptor)
+    try:
+        yield
+    finally:
+        CONTEXT.interceptors.remove(interceptor)
+
+
+@contextlib.contextmanager
+def calling(module: Module | None) -> Iterator[None]:
+    """Submodules made within the `with` belong to `module`; with None they belong to nobody."""
+    CONTEXT.modules.append(module)
+    try:
+        yield
+    finally:
+        CONTEXT.modules.pop()
+
+
+def intercepted(method: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
+    """Call a method through the interceptors, the innermost first."""
+    context = InterceptorContext(module, method.__name__, method.__get__(module))
+    chain: list[Callable[..., Any]] = list(CONTEXT.interceptors)
+
+    def proceed(*args: Any, **kwargs: Any) -> Any:
+        if not chain:
+            return method(module, *args, **kwargs)
+        return chain.pop()(proceed, args, kwargs, context)
+
+    return proceed(*args, **kwargs)

@@ -1,0 +1,26 @@
+"""Layers that draw random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import nn
+from weft.linen.module import Module, compact, merge_param
+
+
+class Dropout(Module):
+    """Elements set to 0 at random, the others scaled up so that the mean stays; the identity when `deterministic`."""
+
+    rate: float
+    broadcast_dims: Sequence[int] = ()
+    deterministic: bool | None = None
+    rng_collection: str = "dropout"
+
+    @compact
+    def __call__(self, inputs: Any, deterministic: bool | None = None, rng: Any = None) -> Any:
+        still = merge_param("deterministic", self.deterministic, deterministic)
+        if still or (isinstance(self.rate, (int, float)) and self.rate == 0):
+            return inputs
+        key = self.make_rng(self.rng_collection) if rng is None else rng
+        return nn.dropout(key, self.rate, inputs, self.broadcast_dims)

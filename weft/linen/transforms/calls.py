@@ -1,0 +1,388 @@
+"""Lifted transformations that call their function once: jit, remat, vmap, map_variables and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import weft
+from weft.linen.transforms.core import Target, lift_transform
+from weft.modules import metadata
+from weft.modules.filters import Filter, group, union
+from weft.modules.lift import Lift
+from weft.modules.scope import Call
+
+
+def plain(target: Target, lift: Lift, mutable: Filter = True) -> Callable[..., Any]:
+    """The target as a function of groups of variables and keys, whose result comes with what was written."""
+
+    def inner(groups: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        call = lift.inside(groups, keys, mutable)
+        result = target.call(call, args, kwargs)
+        return result, lift.collect(call, (True,))
+
+    return inner
+
+
+def _shifted(numbers: Any) -> Any:
+    """Numbers of arguments as the function inside has them: with groups and keys, but without the module."""
+    if isinstance(numbers, int):
+        return numbers + 1
+    return tuple(number + 1 for number in numbers)
+
+
+# ------------------------------------------------------------------------------------------------------ remat and jit
+
+
+def checkpoint(
+    target: Any,
+    variables: Filter = True,
+    rngs: Filter = True,
+    concrete: bool = False,
+    prevent_cse: bool = True,
+    static_argnums: int | Sequence[int] = (),
+    policy: Callable[..., Any] | None = None,
+    methods: Any = None,
+) -> Any:
+    """Keep nothing for the backward pass but what `policy` says, and compute it again there.
+
+    `static_argnums` count the module itself as 0.
+    """
+    return lift_transform(
+        _run_checkpoint,
+        "remat",
+        target,
+        methods,
+        variables=variables,
+        rngs=rngs,
+        concrete=concrete,
+        prevent_cse=prevent_cse,
+        static_argnums=static_argnums,
+        policy=policy,
+    )
+
+
+remat = checkpoint
+
+
+def _run_checkpoint(
+    target: Target, variables: Any, rngs: Any, concrete: Any, prevent_cse: Any, static_argnums: Any, policy: Any
+) -> Any:
+    lift = target.lift([variables], [rngs])
+    with lift.running():
+        run = weft.checkpoint(
+            plain(target, lift, variables),
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=_shifted(static_argnums),
+        )
+        result, written = run(lift.variables, lift.rngs, *target.args, **target.kwargs)
+    lift.put_back(written)
+    target.finish()
+    return result
+
+
+def jit(
+    target: Any,
+    variables: Filter = True,
+    rngs: Filter = True,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    device: Any = None,
+    backend: str | None = None,
+    methods: Any = None,
+) -> Any:
+    """Compile the module by itself, so that it is traced once for all places that use it alike.
+
+    `static_argnums` and `donate_argnums` count the module itself as 0.
+    """
+    cache: dict[Any, Any] = {}
+    return lift_transform(
+        _run_jit,
+        "jit",
+        target,
+        methods,
+        variables=variables,
+        rngs=rngs,
+        options={
+            "static_argnums": _shifted(static_argnums),
+            "static_argnames": static_argnames,
+            "donate_argnums": _shifted(donate_argnums),
+        },
+        cache=cache,
+    )
+
+
+def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dict[Any, Any]) -> Any:
+    lift = target.lift([variables], [rngs])
+    key = _fingerprint(target, lift)
+    with lift.running():
+        if key is None or key not in cache:
+            # What is remembered must not hold on to this call: its lift stands on an empty copy of the call.
+            outer, lift.call = lift.call, _without_values(lift.call)
+            run = weft.jit(plain(target, lift, variables), **options)
+            groups, keys, lift.variables, lift.rngs = lift.variables, lift.rngs, (), ()
+            result, written = run(groups, keys, *target.args, **target.kwargs)
+            remembered = (run, lift.call.counters)
+            lift = _twin(lift, outer)
+            if key is not None:
+                cache[key] = remembered
+        else:
+            run, counters = cache[key]
+            result, written = run(lift.variables, lift.rngs, *target.args, **target.kwargs)
+            lift.call.counters.update(counters)
+    lift.put_back(written)
+    target.finish()
+    return result
+
+
+def _without_values(call: Call) -> Call:
+    made = Call({}, {}, call.mutable, call.flags)
+    made.counters = dict(call.counters)
+    return made
+
+
+def _twin(lift: Lift, call: Call) -> Lift:
+    """A lift of the same roots on another call, to put results back with."""
+    call.counters.update(lift.call.counters)
+    made = object.__new__(Lift)
+    made.__dict__.update(lift.__dict__)
+    made.call = call
+    return made
+
+
+def _fingerprint(target: Target, lift: Lift) -> Any:
+    """What the program depends on besides its arguments; None when it cannot be told."""
+    flags = tuple((name, value) for name, value in lift.call.flags.items() if name != "adopted")
+    places = tuple((type(module), module, module.scope and module.scope.path) for module in target.modules)
+    counters = tuple((where, count) for where, count in lift.call.counters.items() if lift._covers(where[0]))
+    key = (places, tuple(lift.roots), repr(lift.call.mutable), flags, counters, repr(target.first))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+# --------------------------------------------------------------------------------------------------------------- vmap
+
+
+def vmap(
+    target: Any,
+    variable_axes: Mapping[Any, Any] = {},
+    split_rngs: Mapping[Any, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_size: int | None = None,
+    axis_name: str | None = None,
+    spmd_axis_name: str | None = None,
+    metadata_params: Mapping[Any, Any] = {},
+    methods: Any = None,
+) -> Any:
+    """Map a module over an axis of its inputs.
+
+    `variable_axes` says for each collection along which axis its variables are stacked, one for each element, or None
+    where all elements share them; `split_rngs` for each stream whether every element gets a key of its own.
+    """
+    return lift_transform(
+        _run_vmap,
+        "vmap",
+        target,
+        methods,
+        variable_axes=dict(variable_axes),
+        split_rngs=dict(split_rngs),
+        in_axes=in_axes,
+        out_axes=out_axes,
+        axis_size=axis_size,
+        axis_name=axis_name,
+        metadata_params=dict(metadata_params),
+    )
+
+
+def size_along(trees: Sequence[Any], axes: Sequence[Any], given: int | None, transformation: str) -> int:
+    """How many elements there are along the axes of trees; `axes` are prefixes, with None where there is no axis."""
+    if given is not None:
+        return given
+    for tree, axis in zip(trees, axes, strict=True):
+        if axis is None:
+            continue
+        for leaf, along in zip(*_leaves_with_axes(tree, axis), strict=True):
+            if isinstance(along, int):
+                return int(weft.numpy.shape(leaf)[along])
+    raise ValueError(f"nn.{transformation} finds no array along whose axis to map; give the size.")
+
+
+def _leaves_with_axes(tree: Any, axis: Any) -> tuple[list[Any], list[Any]]:
+    is_none = lambda x: x is None
+    leaves = weft.tree.leaves(tree)
+    if isinstance(axis, int):
+        return leaves, [axis] * len(leaves)
+    return leaves, weft.tree.leaves(weft.tree.broadcast(axis, tree, is_leaf=is_none), is_leaf=is_none)
+
+
+def _run_vmap(
+    target: Target,
+    variable_axes: dict[Any, Any],
+    split_rngs: dict[Any, bool],
+    in_axes: Any,
+    out_axes: Any,
+    axis_size: int | None,
+    axis_name: Any,
+    metadata_params: dict[Any, Any],
+) -> Any:
+    filters, axes = list(variable_axes), tuple(variable_axes.values())
+    split = [wanted for wanted, yes in split_rngs.items() if yes]
+    kept = [wanted for wanted, yes in split_rngs.items() if not yes]
+    lift = target.lift(filters, [*split, *kept])
+    argument_axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(target.args)
+    size = size_along([*target.args, *lift.variables], [*argument_axes, *axes], axis_size, "vmap")
+    keys = [lift.split(some, size) for some in lift.rngs[: len(split)]]
+    key_axes = (0,) * len(split) + (None,) * len(kept)
+
+    def inner(groups: Any, keys: Any, *args: Any) -> Any:
+        shorter = tuple(
+            group if axis is None else metadata.remove_axis(group, axis, metadata_params)
+            for group, axis in zip(groups, axes, strict=True)
+        )
+        call = lift.inside(shorter, keys, any_of(filters))
+        result = target.call(call, args, target.kwargs)
+        return result, lift.collect(call, filters)
+
+    with lift.running():
+        mapped = weft.vmap(
+            inner,
+            in_axes=(axes, key_axes, *argument_axes),
+            out_axes=(out_axes, axes),
+            axis_size=size,
+            axis_name=axis_name,
+        )
+        result, written = mapped(lift.variables, (*keys, *lift.rngs[len(split) :]), *target.args)
+    lift.put_back(
+        [
+            group if axis is None else metadata.add_axis(group, axis, metadata_params)
+            for group, axis in zip(written, axes, strict=True)
+        ]
+    )
+    target.finish()
+    return result
+
+
+def any_of(filters: Sequence[Filter]) -> Filter:
+    """The filter that means what any of the filters means."""
+    found: Filter = False
+    for one in filters:
+        found = union(found, one)
+    return found
+
+
+# ------------------------------------------------------------------------------------------- variables in other shapes
+
+
+def map_variables(
+    target: Any,
+    mapped_collections: Filter = "params",
+    trans_in_fn: Callable[..., Any] = lambda variables: variables,
+    trans_out_fn: Callable[..., Any] = lambda variables: variables,
+    init: bool = False,
+    mutable: bool = False,
+    rngs: Filter = True,
+    variables: Filter = True,
+    methods: Any = None,
+) -> Any:
+    """The module sees `trans_in_fn` of the collections, and `trans_out_fn` of what it writes is stored."""
+    return lift_transform(
+        _run_map_variables,
+        "map_variables",
+        target,
+        methods,
+        mapped=mapped_collections,
+        trans_in=trans_in_fn,
+        trans_out=trans_out_fn,
+        init=init,
+        mutable=mutable,
+        rngs=rngs,
+        variables=variables,
+    )
+
+
+def _run_map_variables(
+    target: Target, mapped: Any, trans_in: Any, trans_out: Any, init: bool, mutable: bool, rngs: Any, variables: Any
+) -> Any:
+    lift = target.lift([mapped, variables], [rngs])
+    stored, others = lift.variables
+
+    def through(function: Callable[..., Any], groups: Any) -> Any:
+        """A function of collections, applied below each root; it sees plain nested dicts."""
+        parts = [function({name: parts[i] for name, parts in groups.items()}) for i in range(len(lift.roots))]
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: tuple(part.get(name, {}) for part in parts) for name in names}
+
+    written: list[Any] = []
+    if init and lift.call.flags.get("initializing"):
+        call = lift.inside([stored, others], lift.rngs)
+        counters = dict(call.counters)
+        with lift.running():
+            target.call(call, target.args, target.kwargs)
+        made, _ = group({**lift.collect(call, (True,))[0]}, [mapped, True])
+        stored = through(trans_out, made)
+        for where in call.counters:
+            lift.call.counters[where] = counters.get(where, 0)
+        written.append(stored)
+    # The transformation belongs to the module outside: it may make parameters of its own.
+    seen = through(trans_in, stored)
+    call = lift.inside([seen, others], lift.rngs)
+    with lift.running():
+        result = target.call(call, target.args, target.kwargs)
+    changed, rest = lift.collect(call, [mapped, True])
+    if mutable and not written:
+        written.append(through(trans_out, changed))
+    lift.put_back([*written, rest])
+    target.finish()
+    return result
+
+
+def add_metadata_axis(
+    target: Any,
+    variable_axes: Mapping[Any, Any] = {},
+    metadata_params: Mapping[Any, Any] = {},
+) -> Any:
+    """Add an axis to the metadata of variables, which the module inside does not see; arrays stay as they are."""
+    return lift_transform(
+        _run_add_metadata_axis,
+        "add_metadata_axis",
+        target,
+        variable_axes=dict(variable_axes),
+        metadata_params=dict(metadata_params),
+    )
+
+
+def _run_add_metadata_axis(target: Target, variable_axes: dict[Any, Any], metadata_params: dict[Any, Any]) -> Any:
+    filters, axes = [*variable_axes, True], [*variable_axes.values(), None]
+    lift = target.lift(filters)
+
+    def changed(change: Callable[..., Any], groups: Any) -> list[Any]:
+        pairs = zip(groups, axes, strict=True)
+        return [one if axis is None else change(one, axis, metadata_params) for one, axis in pairs]
+
+    call = lift.inside(changed(metadata.remove_axis, lift.variables), lift.rngs)
+    with lift.running():
+        result = target.call(call, target.args, target.kwargs)
+    lift.put_back(changed(metadata.add_axis, lift.collect(call, filters)))
+    target.finish()
+    return result
+
+
+def fold_rngs(target: Any, variables: Filter = True, rngs: Filter = True) -> Any:
+    """Give the module streams of their own, that depend on how often it was called before."""
+    return lift_transform(_run_fold_rngs, "fold_rngs", target, variables=variables, rngs=rngs)
+
+
+def _run_fold_rngs(target: Target, variables: Any, rngs: Any) -> Any:
+    lift = target.lift([variables], [rngs])
+    keys = [{name: split[0] for name, split in lift.split(some, 1).items()} for some in lift.rngs]
+    with lift.running():
+        result, written = plain(target, lift, variables)(lift.variables, keys, *target.args, **target.kwargs)
+    lift.put_back(written)
+    target.finish()
+    return result

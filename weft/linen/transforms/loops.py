@@ -1,0 +1,302 @@
+"""Lifted control flow: scan, while_loop, cond and switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.linen.transforms.calls import any_of, checkpoint, size_along
+from weft.linen.transforms.core import Target, lift_transform
+from weft.modules import metadata
+from weft.modules.filters import Filter, matches, subtract, union
+
+
+class _Broadcast:
+    """In the place of an axis: the value is the same in every round."""
+
+    def __repr__(self) -> str:
+        return "broadcast"
+
+
+broadcast = _Broadcast()
+
+
+def scan(
+    target: Any,
+    variable_axes: Mapping[Any, Any] = {},
+    variable_broadcast: Filter = False,
+    variable_carry: Filter = False,
+    split_rngs: Mapping[Any, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    data_transform: Callable[..., Any] | None = None,
+    metadata_params: Mapping[Any, Any] = {},
+    methods: Any = None,
+    _split_transpose: bool = False,
+    check_constancy_invariants: bool = True,
+) -> Any:
+    """A loop of a module with `__call__(carry, *xs) -> (carry, ys)` over an axis of xs.
+
+    Variables are stacked along an axis, one for each round (`variable_axes`), the same in every round
+    (`variable_broadcast`), or handed on from round to round (`variable_carry`). In the place of an axis of xs,
+    `nn.broadcast` hands the whole value to every round.
+    """
+    return lift_transform(
+        _run_scan,
+        "scan",
+        target,
+        methods,
+        variable_axes=dict(variable_axes),
+        variable_broadcast=variable_broadcast,
+        variable_carry=variable_carry,
+        split_rngs=dict(split_rngs),
+        in_axes=in_axes,
+        out_axes=out_axes,
+        length=length,
+        reverse=reverse,
+        unroll=unroll,
+        data_transform=data_transform,
+        metadata_params=dict(metadata_params),
+    )
+
+
+def _axis_tree(axes: Any, tree: Any) -> list[Any]:
+    """The axis of each leaf of a tree."""
+    is_leaf = lambda x: x is None or isinstance(x, _Broadcast)
+    return weft.tree.leaves(weft.tree.broadcast(axes, tree, is_leaf=is_leaf), is_leaf=is_leaf)
+
+
+def _run_scan(
+    target: Target,
+    variable_axes: dict[Any, Any],
+    variable_broadcast: Any,
+    variable_carry: Any,
+    split_rngs: dict[Any, bool],
+    in_axes: Any,
+    out_axes: Any,
+    length: int | None,
+    reverse: bool,
+    unroll: int,
+    data_transform: Any,
+    metadata_params: dict[Any, Any],
+) -> Any:
+    scanned = {wanted: axis for wanted, axis in variable_axes.items() if not isinstance(axis, _Broadcast)}
+    shared = any_of([variable_broadcast, *(wanted for wanted in variable_axes if wanted not in scanned)])
+    filters, axes = list(scanned), list(scanned.values())
+    split = [wanted for wanted, yes in split_rngs.items() if yes]
+    kept = [wanted for wanted, yes in split_rngs.items() if not yes]
+    lift = target.lift([variable_carry, shared, *filters], [*split, *kept])
+    carried, constant, *stacked = lift.variables
+    # What may not be written stays the same.
+    constant = {**constant, **{name: v for name, v in carried.items() if not matches(lift.call.mutable, name)}}
+    carried = {name: v for name, v in carried.items() if matches(lift.call.mutable, name)}
+
+    carry, *xs = target.args
+    axis_of = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(xs)
+    leaves, tree = weft.tree.flatten(tuple(xs))
+    places = _axis_tree(axis_of, tuple(xs)) if xs else []
+    fixed = [leaf if isinstance(axis, _Broadcast) else None for leaf, axis in zip(leaves, places, strict=True)]
+    moving = [wnp.moveaxis(x, axis, 0) for x, axis in zip(leaves, places, strict=True) if isinstance(axis, int)]
+    count = size_along([moving, *stacked], [0, *axes], length, "scan")
+    rows = [
+        weft.tree.map(lambda x, axis=axis: wnp.moveaxis(x, axis, 0), g) for g, axis in zip(stacked, axes, strict=True)
+    ]
+    keys = [lift.split(some, count) for some in lift.rngs[: len(split)]]
+    writable = any_of([variable_carry, *filters])
+
+    def one_round(carry: Any, carried: Any, constant: Any, moving: Any, rows: Any, keys: Any, mutable: Any) -> Any:
+        """One call of the module: its results and what it wrote, in groups."""
+        supply = iter(moving)
+        parts = [next(supply) if isinstance(a, int) else x for x, a in zip(fixed, places, strict=True)]
+        arguments = weft.tree.unflatten(tree, parts)
+        shorter = [metadata.remove_axis(g, axis, metadata_params) for g, axis in zip(rows, axes, strict=True)]
+        groups, streams = (carried, constant, *shorter), (*keys, *lift.rngs[len(split) :])
+        if data_transform is not None:
+            groups, streams = data_transform(groups, streams)
+        call = lift.inside(groups, streams, mutable)
+        result = target.call(call, (carry, *arguments), target.kwargs)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise TypeError(f"The function under nn.scan must return (carry, ys), got {type(result).__name__}.")
+        return result, lift.collect(call, [variable_carry, shared, *filters])
+
+    with lift.running():
+        first_written: list[Any] = []
+        if lift.call.flags.get("initializing") and count and (shared is not False or variable_carry is not False):
+            # Variables that all rounds share, or hand on, are made by a round of their own before the loop.
+            first = lambda tree: weft.tree.map(lambda x: x[0], tree)
+            before = dict(lift.call.counters)
+            everything = union(writable, shared)
+            _, made = one_round(carry, carried, constant, first(moving), first(rows), first(keys), everything)
+            lift.call.counters.clear()
+            lift.call.counters.update(before)
+            carried, constant = {**made[0], **carried}, {**constant, **made[1]}
+            first_written = [constant]
+
+        def body(state: Any, slices: Any) -> Any:
+            carry, carried = state
+            mutable = subtract(writable, shared)
+            moving, rows, keys = slices
+            (carry, ys), written = one_round(carry, carried, constant, moving, rows, keys, mutable)
+            return (carry, written[0]), (ys, written[2:])
+
+        slices = (moving, rows, keys)
+        (carry, carried), (ys, written) = lax.scan(
+            body, (carry, carried), slices, length=count, reverse=reverse, unroll=unroll
+        )
+    stacked_out = [
+        metadata.add_axis(weft.tree.map(lambda x, axis=axis: wnp.moveaxis(x, 0, axis), g), axis, metadata_params)
+        for g, axis in zip(written, axes, strict=True)
+    ]
+    lift.put_back([carried, *first_written, *stacked_out])
+    target.finish()
+    found, tree = weft.tree.flatten(ys)
+    moved = [wnp.moveaxis(y, 0, axis) if axis else y for y, axis in zip(found, _axis_tree(out_axes, ys), strict=True)]
+    return carry, weft.tree.unflatten(tree, moved)
+
+
+def remat_scan(
+    target: Any,
+    lengths: Sequence[int] = (),
+    policy: Callable[..., Any] | None = None,
+    variable_broadcast: Filter = False,
+    variable_carry: Filter = False,
+    variable_axes: Mapping[Any, Any] = {True: 0},
+    split_rngs: Mapping[Any, bool] = {True: True},
+) -> Any:
+    """A module of one argument applied prod(lengths) times, in nested loops that keep only what each level starts with.
+
+    The backward pass then needs memory for the sum of the lengths instead of their product.
+    """
+    options = {
+        "variable_axes": dict(variable_axes),
+        "variable_broadcast": variable_broadcast,
+        "variable_carry": variable_carry,
+        "split_rngs": dict(split_rngs),
+    }
+    return lift_transform(_run_remat_scan, "remat_scan", target, lengths=tuple(lengths), policy=policy, options=options)
+
+
+def _run_remat_scan(target: Target, lengths: tuple[int, ...], policy: Any, options: dict[str, Any]) -> Any:
+    function = target.fn
+
+    def level(lengths: tuple[int, ...]) -> Callable[..., Any]:
+        inner = function if len(lengths) == 1 else level(lengths[1:])
+
+        def one(module: Any, carry: Any) -> Any:
+            return inner(module, carry), ()
+
+        kept = checkpoint(one, policy=policy, prevent_cse=False)
+        looped = scan(kept, length=lengths[0], **options)
+        return lambda module, carry: looped(module, carry)[0]
+
+    if not lengths:
+        raise ValueError("nn.remat_scan needs at least one length.")
+    return level(lengths)(target.modules[0], *target.args)
+
+
+# -------------------------------------------------------------------------------------------------- conditions, while
+
+
+def _branches(target: Target, branches: Sequence[Callable[..., Any]], variables: Any, rngs: Any) -> Any:
+    """The lift and, for each branch, a function of groups and keys that returns what it wrote too."""
+    lift = target.lift([variables], [rngs])
+
+    def through(branch: Callable[..., Any]) -> Callable[..., Any]:
+        def run(groups: Any, keys: Any, *operands: Any) -> Any:
+            call = lift.inside(groups, keys, variables)
+            result = target.call(call, operands, {}, branch)
+            written = lift.collect(call, (True,))[0]
+            # A branch that writes nothing hands back what was there, so that all branches return alike.
+            before = {name: parts for name, parts in groups[0].items() if matches(call.mutable, name)}
+            return result, ({**before, **written},)
+
+        return run
+
+    return lift, [through(branch) for branch in branches]
+
+
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    mdl: Any,
+    *operands: Any,
+    variables: Filter = True,
+    rngs: Filter = True,
+) -> Any:
+    """`true_fun(mdl, *operands)` or `false_fun(mdl, *operands)`; both must make the same variables."""
+    target = Target("cond", true_fun, mdl, operands, {})
+    lift, (yes, no) = _branches(target, [true_fun, false_fun], variables, rngs)
+    with lift.running():
+        result, written = lax.cond(pred, yes, no, lift.variables, lift.rngs, *target.args)
+    lift.put_back(written)
+    target.finish()
+    return result
+
+
+def switch(
+    index: Any,
+    branches: Sequence[Callable[..., Any]],
+    mdl: Any,
+    *operands: Any,
+    variables: Filter = True,
+    rngs: Filter = True,
+) -> Any:
+    """The branch of a number, called with `(mdl, *operands)`; all must make the same variables."""
+    target = Target("switch", branches[0], mdl, operands, {})
+    lift, functions = _branches(target, branches, variables, rngs)
+    with lift.running():
+        result, written = lax.switch(index, functions, lift.variables, lift.rngs, *target.args)
+    lift.put_back(written)
+    target.finish()
+    return result
+
+
+def while_loop(
+    cond_fn: Callable[..., Any],
+    body_fn: Callable[..., Any],
+    mdl: Any,
+    init: Any,
+    carry_variables: Filter = False,
+    broadcast_variables: Filter = True,
+    split_rngs: Mapping[Any, bool] = {},
+) -> Any:
+    """While `cond_fn(mdl, carry)` holds, `carry = body_fn(mdl, carry)`; `carry_variables` are handed on.
+
+    It makes no variables: initialize by calling the body once. Streams that are split give every round its own keys.
+    """
+    target = Target("while_loop", body_fn, mdl, (init,), {})
+    split = [wanted for wanted, yes in split_rngs.items() if yes]
+    kept = [wanted for wanted, yes in split_rngs.items() if not yes]
+    lift = target.lift([carry_variables, broadcast_variables], [*split, *kept])
+    carried, constant = lift.variables
+    bases = [lift.split(some, 1) for some in lift.rngs[: len(split)]]
+
+    def streams(number: Any) -> tuple[Any, ...]:
+        fresh = [{name: weft.random.fold_in(keys[0], number) for name, keys in some.items()} for some in bases]
+        return (*fresh, *lift.rngs[len(split) :])
+
+    def goes_on(state: Any) -> Any:
+        number, carry, carried = state
+        call = lift.inside([carried, constant], streams(number), False)
+        return target.call(call, (carry,), {}, cond_fn)
+
+    def body(state: Any) -> Any:
+        number, carry, carried = state
+        call = lift.inside([carried, constant], streams(number), carry_variables)
+        carry = target.call(call, (carry,), {}, body_fn)
+        (written,) = lift.collect(call, [carry_variables])
+        return number + 1, carry, {**carried, **written}
+
+    with lift.running():
+        start = (wnp.asarray(0, wnp.int32), target.args[0], carried)
+        _, carry, carried = lax.while_loop(goes_on, body, start)
+    lift.put_back([{name: parts for name, parts in carried.items() if matches(lift.call.mutable, name)}])
+    target.finish()
+    return carry

@@ -1,0 +1,135 @@
+"""Names of axes: how the axes of a value lie over a mesh of devices, as data that travels with the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import weft
+from weft.errors import user_line
+from weft.modules.metadata import AxisMetadata, is_axis_metadata
+
+PARTITION_NAME = "partition_name"  # under this key a transformation is told the name of the axis it adds
+
+Names = tuple[str | tuple[str, ...] | None, ...]
+
+
+class PartitionSpec(tuple[Any, ...]):
+    """For each axis the mesh axis, or several, that it is split over; None where it is whole."""
+
+    __slots__ = ()
+
+    def __new__(cls, *partitions: Any) -> PartitionSpec:
+        return super().__new__(cls, partitions)
+
+    def __repr__(self) -> str:
+        return f"PartitionSpec{super().__repr__()}"
+
+    def __reduce__(self) -> Any:
+        return PartitionSpec, tuple(self)
+
+
+@dataclass(frozen=True)
+class NamedSharding:
+    """A mesh of devices, and how an array is split over it."""
+
+    mesh: Any
+    spec: PartitionSpec
+
+
+@dataclass(frozen=True)
+class Partitioned(AxisMetadata):
+    """A value with a name for each of its axes."""
+
+    value: Any
+    names: Names
+    mesh: Any = None
+
+    def unbox(self, apply_constraint: bool = True) -> Any:
+        return self.value
+
+    def replace_boxed(self, val: Any) -> Any:
+        return replace(self, value=val)
+
+    def replace(self, **changes: Any) -> Any:
+        """The same with some fields changed."""
+        return replace(self, **changes)
+
+    def _axis_name(self, params: dict[Any, Any]) -> Any:
+        if PARTITION_NAME not in params:
+            raise ValueError(
+                f"A transformation adds an axis to a value with the axes {self.names} and does not say its name (at "
+                f"{user_line()}). Give metadata_params={{nn.PARTITION_NAME: name}}; the name may be None."
+            )
+        return params[PARTITION_NAME]
+
+    def add_axis(self, index: int, params: dict[Any, Any]) -> Any:
+        name = self._axis_name(params)
+        names = list(self.names)
+        place = index if index >= 0 else len(names) + 1 + index
+        names += [None] * (place - len(names))
+        names.insert(place, name)
+        return replace(self, names=tuple(names))
+
+    def remove_axis(self, index: int, params: dict[Any, Any]) -> Any:
+        name = self._axis_name(params)
+        names = list(self.names)
+        found = names.pop(index)
+        if found != name:
+            raise ValueError(
+                f"A transformation takes away axis {index} as {name!r}, but the axes are {self.names} (at "
+                f"{user_line()}). Use the metadata_params that the variables were made with."
+            )
+        return replace(self, names=tuple(names))
+
+    def get_partition_spec(self) -> PartitionSpec:
+        """The names as a PartitionSpec."""
+        return PartitionSpec(*self.names)
+
+    def get_sharding(self, mesh: Any) -> NamedSharding:
+        """The names as a sharding over a mesh."""
+        return NamedSharding(mesh, self.get_partition_spec())
+
+
+def register_box(cls: type) -> None:
+    """Make a box a pytree whose child is the value; all else is structure."""
+    weft.tree_util.register_dataclass(
+        cls,
+        data_fields=["value"],
+        meta_fields=[name for name in cls.__dataclass_fields__ if name != "value"],  # type: ignore[attr-defined]
+    )
+
+
+register_box(Partitioned)
+
+
+def with_partitioning(fn: Callable[..., Any], names: Names, mesh: Any = None) -> Callable[..., Any]:
+    """An initializer whose values carry names of axes."""
+
+    def init(*args: Any, **kwargs: Any) -> Partitioned:
+        return Partitioned(fn(*args, **kwargs), names, mesh)
+
+    return init
+
+
+def get_partition_spec(tree: Any) -> Any:
+    """A PartitionSpec for each value: the names it carries, else none. What is no array has None."""
+
+    def spec(value: Any) -> Any:
+        if isinstance(value, Partitioned):
+            return value.get_partition_spec()
+        return PartitionSpec() if hasattr(value, "shape") else None
+
+    return weft.tree.map(spec, tree, is_leaf=is_axis_metadata)
+
+
+def get_sharding(tree: Any, mesh: Any) -> Any:
+    """A sharding over a mesh for each value."""
+
+    def sharding(value: Any) -> Any:
+        if isinstance(value, Partitioned):
+            return value.get_sharding(mesh)
+        return NamedSharding(mesh, PartitionSpec()) if hasattr(value, "shape") else None
+
+    return weft.tree.map(sharding, tree, is_leaf=is_axis_metadata)

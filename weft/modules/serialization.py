@@ -1,0 +1,52 @@
+"""Any pytree as nested dicts of arrays with string keys, and back into a tree of the same structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import weft
+
+
+def _children(target: Any) -> list[tuple[str, Any]] | None:
+    """The children of a tree node under the keys that they have in a state dict; None for a leaf."""
+    if target is None:
+        return []
+    if not weft.tree_util.is_tree_node(type(target)):
+        return None
+    pairs, _ = weft.tree_util.flatten_one_level_with_keys(target)
+    return [(_text(key), child) for key, child in pairs]
+
+
+def _text(key: Any) -> str:
+    for name in ("key", "name", "idx"):
+        if hasattr(key, name):
+            return str(getattr(key, name))
+    return str(key)
+
+
+def to_state_dict(target: Any) -> Any:
+    """A tree as nested dicts: fields and keys by name, elements of sequences by number."""
+    children = _children(target)
+    return target if children is None else {key: to_state_dict(child) for key, child in children}
+
+
+def from_state_dict(target: Any, state: Any, name: str = ".") -> Any:
+    """A tree with the structure of `target` and the leaves of a state dict. Keys must be the same."""
+    children = _children(target)
+    if children is None:
+        return state
+    if not isinstance(state, Mapping):
+        raise ValueError(f"The state at {name} must be a dict with {[key for key, _ in children]}, got {state!r}.")
+    wanted, there = {key for key, _ in children}, {str(key) for key in state}
+    if wanted != there:
+        raise ValueError(
+            f"The state at {name} does not fit the target: missing {sorted(wanted - there)}, too many "
+            f"{sorted(there - wanted)}."
+        )
+    by_text = {str(key): value for key, value in state.items()}
+    made = [from_state_dict(child, by_text[key], f"{name}/{key}") for key, child in children]
+    if target is None:
+        return None
+    _, structure = weft.tree_util.tree_flatten(target, is_leaf=lambda node: node is not target)
+    return weft.tree_util.tree_unflatten(structure, made)

@@ -1,0 +1,43 @@
+"""Dataclasses that are pytrees: fields hold arrays, or with `pytree_node=False` belong to the structure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar, dataclass_transform
+
+import weft
+
+Class = TypeVar("Class")
+
+
+def field(pytree_node: bool = True, *, metadata: Any = None, **kwargs: Any) -> Any:
+    """A field of such a dataclass."""
+    return dataclasses.field(metadata={**(metadata or {}), "pytree_node": pytree_node}, **kwargs)
+
+
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(cls: type[Class] | None = None, **options: Any) -> Any:
+    """Make a class a frozen dataclass and a pytree, with a method `replace`."""
+    if cls is None:
+        return lambda found: dataclass(found, **options)
+    made: Any = dataclasses.dataclass(**{"frozen": True, **options})(cls)
+    fields = [one for one in dataclasses.fields(made) if one.init]
+    data = [one.name for one in fields if one.metadata.get("pytree_node", True)]
+    meta = [one.name for one in fields if not one.metadata.get("pytree_node", True)]
+    if "replace" not in vars(made):
+        made.replace = lambda self, **changes: dataclasses.replace(self, **changes)
+    weft.tree_util.register_dataclass(made, data_fields=data, meta_fields=meta)
+    return made
+
+
+@dataclass_transform(field_specifiers=(field,), frozen_default=True)
+class PyTreeNode:
+    """A base whose subclasses are such dataclasses."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__()
+        dataclass(cls, **options)
+
+    def replace(self, **changes: Any) -> Any:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]

@@ -1,0 +1,91 @@
+"""Pooling: a window slides over the spatial dimensions of (batch..., spatial..., features) and is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.base.source import user_line
+from weft.trace.array import Array
+
+
+def pool(
+    inputs: Any,
+    init: Any,
+    reduce_fn: Callable[[Any, Any], Any],
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None,
+    padding: str | Sequence[tuple[int, int]],
+) -> Array:
+    """Windows of `inputs`, reduced with `reduce_fn` from `init`. Without a batch dimension one is not needed."""
+    window = tuple(window_shape)
+    steps = (1,) * len(window) if strides is None else tuple(strides)
+    if len(steps) != len(window):
+        raise ValueError(f"pool needs a stride for each of {window}, got strides {steps} (at {user_line()}).")
+    batches = inputs.ndim - (len(window) + 1)
+    if batches < 0:
+        raise ValueError(
+            f"pool needs an input with {len(window)} spatial dimensions and one of features, got shape {inputs.shape} "
+            f"(at {user_line()})."
+        )
+    pads: Any = padding
+    if not isinstance(padding, str):
+        pairs = tuple((pair, pair) if isinstance(pair, int) else tuple(pair) for pair in padding)
+        if len(pairs) != len(window) or any(len(pair) != 2 for pair in pairs):
+            raise ValueError(
+                f"pool needs 'SAME', 'VALID' or a pair (low, high) for each of {window}, got {padding!r} "
+                f"(at {user_line()})."
+            )
+        pads = ((0, 0),) * batches + pairs + ((0, 0),)
+    outer = (1,) * batches
+    return lax.reduce_window(inputs, init, reduce_fn, (*outer, *window, 1), (*outer, *steps, 1), pads)
+
+
+def max_pool(
+    inputs: Any,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+) -> Array:
+    """The largest element of each window; padding never is."""
+    return pool(inputs, _extreme(inputs.dtype, lowest=True), lax.max, window_shape, strides, padding)
+
+
+def min_pool(
+    inputs: Any,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+) -> Array:
+    """The smallest element of each window; padding never is."""
+    return pool(inputs, _extreme(inputs.dtype, lowest=False), lax.min, window_shape, strides, padding)
+
+
+def avg_pool(
+    inputs: Any,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    count_include_pad: bool = True,
+) -> Array:
+    """The mean of each window; padding counts as zeros, or not at all without `count_include_pad`."""
+    zero = np.array(0, inputs.dtype)
+    total = pool(inputs, zero, lax.add, window_shape, strides, padding)
+    if count_include_pad:
+        return total / np.array(np.prod(window_shape), inputs.dtype)
+    count = pool(wnp.ones_like(inputs), zero, lax.add, window_shape, strides, padding)
+    return total / count
+
+
+def _extreme(dtype: Any, lowest: bool) -> Any:
+    """What no element of a dtype lies beyond."""
+    if wnp.issubdtype(dtype, wnp.inexact):
+        return np.array(-np.inf if lowest else np.inf, dtype)
+    if dtype == np.bool_:
+        return np.array(not lowest, dtype)
+    limits = wnp.iinfo(dtype)
+    return np.array(limits.min if lowest else limits.max, dtype)

@@ -1,0 +1,325 @@
+"""Checks: what a program looks at while it runs, and the errors of what it finds. `docs/design/checks.md` tells the way.
+
+`check` is what user functions bind, `trap` what the compiler makes of it. Neither has results; both have an effect, so
+nobody takes them for dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import IntegerDivisionError, NonFiniteValueError, OutOfBoundsIndexError, WeftError
+from weft.base.settings import config
+from weft.base.source import Location
+from weft.ir.context import EVALUATION, context, current_source
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.primitive import NO_EFFECTS, Axis, Params, Primitive, lookup, primitive
+from weft.ir.types import ArrayType, Type, array_type, type_of
+from weft.ops.shape import batched_at_front
+
+CHECK = "Check"
+"""The effect of checks."""
+_EFFECTS: frozenset[Any] = frozenset({CHECK})
+# A turn of a loop around a check: what the loop is, and which turn.
+Turn = tuple[str, int]
+
+
+class Made(NamedTuple):
+    """A value that is watched: what is looked for in it, and the operation, the result of it and the line it is of;
+    `lanes` name the mapped axes that its leading dimensions stand for."""
+
+    kind: str
+    operation: str
+    number: int
+    source: Location | None
+    lanes: tuple[str, ...]
+
+
+class Lane(str):
+    """The name of a mapped axis on the stack of an equation, with its size."""
+
+    __slots__ = ("size",)
+
+    size: Any
+
+    @staticmethod
+    def of(name: str, size: Any) -> Lane:
+        made = Lane(name)
+        made.size = size
+        return made
+
+
+# -------------------------------------------------------------------------------------------------------------- asking
+
+
+def asked() -> bool:
+    """Whether an operation bound now is to be checked: everywhere, or where it runs at once."""
+    if config.checks != "eager":
+        return config.checks == "all"
+    trace: Any = context.trace
+    while trace is not EVALUATION:
+        if trace is None or hasattr(trace, "equations"):  # it is recorded, to be compiled
+            return False
+        trace = getattr(trace, "parent", None)
+    return True
+
+
+def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int, window: int = 1) -> None:
+    """Have an index into an axis of an array of `shape` checked: it is from `low` to `high`, and `window` elements are
+    read or written from there on."""
+    if asked() and type(high) is int and type(low) is int:
+        about = (axis, tuple(shape), window)
+        _bind(index, {"kind": "index", "low": low, "high": high, "about": about, "lanes": ()})
+
+
+def check_divisor(divisor: Any) -> None:
+    """Have an integer divisor checked under "all": no element is 0. At once, division by 0 is what the functions say."""
+    if config.checks == "all" and dtypes.kind(type_of(divisor).dtype) in "iu":  # type: ignore[attr-defined]
+        _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
+
+
+def _bind(value: Any, params: Params) -> None:
+    if isinstance(value, (int, np.ndarray, np.generic)):  # known now: it is only bound to fail when it runs
+        array = np.asarray(value)
+        if not bad(array, **params).any():
+            return
+        value = array
+    if type_of(value).size:  # type: ignore[attr-defined]
+        check(value, **params)
+
+
+# ----------------------------------------------------------------------------------------------------------- the cards
+
+
+def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
+    """Which elements are not as they should be; `active` says in which lanes that counts."""
+    outside = value == 0 if kind == "divisor" else (value < low) | (value > high)
+    for mask in active:
+        outside = outside & np.asarray(mask).reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
+    return outside
+
+
+class Check(Primitive):
+    """What `check` and `trap` share."""
+
+    multiple_results = True
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return _EFFECTS
+
+    def jvp(self, tangents: Any, out: Any, *args: Any, **params: Any) -> list[Any]:
+        return []
+
+    def samples(self) -> Any:
+        return iter(())  # they have no results; the tests of checks cover them
+
+
+@primitive
+class check(Check):
+    """Raise unless all elements of an integer array are from `low` to `high` (or, as divisors, not 0).
+
+    `lanes` are the names of the mapped axes that the leading dimensions stand for, outermost first. A second operand
+    says which lanes count; its shape begins as that of the lanes does.
+    """
+
+    def type(
+        self, value: ArrayType, *active: ArrayType, kind: str, low: int, high: int, about: Any, lanes: Any
+    ) -> list[Type]:
+        return []
+
+    def eval(self, value: Any, *active: Any, **params: Any) -> list[Any]:
+        error = failure(np.asarray(value), *active, **params)
+        if error is not None:
+            raise error
+        return []
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, lanes: tuple[Any, ...], **params: Any) -> tuple[Any, Any]:
+        value = batched_at_front(args[0], dims[0], axis)
+        active = [
+            a if d is None and not type_of(a).shape else batched_at_front(a, d, axis)  # type: ignore[attr-defined]
+            for a, d in zip(args[1:], dims[1:], strict=True)
+        ]
+        name = None if axis.name is None else str(axis.name)
+        return check(value, *active, lanes=(name, *lanes), **params), []
+
+
+@primitive
+class trap(Check):
+    """End the program if the flag, a bool or an integer, is greater than 0.
+
+    Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none: the flag says which of
+    the values of `shape` in `made`, and which of its elements, is nan or inf (see `insert_checks`).
+    """
+
+    def type(self, flag: ArrayType, *operands: ArrayType, **params: Any) -> list[Type]:
+        return []
+
+    def eval(self, flag: Any, *operands: Any, **params: Any) -> list[Any]:
+        error = reason(flag, *operands, turns=(), **params)
+        if error is not None:
+            raise error
+        return []
+
+
+# ---------------------------------------------------------------------------------------------------------- the errors
+
+
+def reason(flag: Any, *operands: Any, turns: Sequence[Turn], **params: Any) -> WeftError | None:
+    """Why a trap ends the program, or None if it does not."""
+    if not flag:
+        return None
+    if params["kind"] == "number":
+        return not_finite(int(flag), params["shape"], params["made"], turns)
+    values = params.pop("recipe")(*operands)
+    return failure(*(np.asarray(a) for a in values), turns=turns, **params)
+
+
+def failure(value: np.ndarray, *active: Any, turns: Sequence[Turn] = (), **params: Any) -> WeftError | None:
+    """What a check finds in an array, or None."""
+    wrong = bad(value, *active, **params)
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
+    lanes, inner = place[: len(params["lanes"])], place[len(params["lanes"]) :]
+    context_lines = around(list(zip(params["lanes"], lanes, strict=True)), turns)
+    own = value.shape[len(lanes) :]
+    many = f" at {list(inner)} of {dtypes.name(value.dtype)}{list(own)}" if own else ""
+    if params["kind"] == "divisor":
+        return IntegerDivisionError(
+            "An integer is divided by zero.",
+            received="\n".join([f"0 as the divisor{many}", *context_lines]),
+            fix="where(d == 0, 1, d)   as the divisor, with the result chosen for 0 afterwards",
+            at=_line(),
+        )
+    axis, shape, window = params["about"]
+    index, into = int(value[place]), f"axis {axis} of an array of shape {list(shape)}"
+    if window == 1:
+        what = f"Index {index} is out of bounds for {into}."
+    else:
+        what = f"Index {index} is out of bounds: {window} elements from there on do not fit into {into}."
+    count = int(wrong.sum())
+    more = f", the first of {count} that are out of bounds" if count > 1 else ""
+    return OutOfBoundsIndexError(
+        what,
+        received="\n".join([f"index {index}{many}{more}", *context_lines]),
+        fix="x.at[i].get(mode='clip') or mode='fill', x.at[i].set(v, mode='drop')   if it is meant",
+        at=_line(),
+    )
+
+
+def not_finite(flag: int, shape: tuple[int, ...], values: Sequence[Made], turns: Sequence[Turn]) -> WeftError:
+    """The error of a nan or an infinity that a flag tells of."""
+    size = int(np.prod(shape, dtype=np.int64))
+    back, left = divmod(flag, size + 1) if shape else (flag, 1)
+    value = values[len(values) - back]
+    place = tuple(int(i) for i in np.unravel_index(size - left, shape)) if shape else ()
+    lines = around(list(zip(value.lanes, place, strict=False)), turns)
+    made = f"in result {value.number} of " + (f"`{value.operation}`" if value.operation else "the program")
+    first = f", the first at index {place} of shape {shape}" if shape else ""
+    source = value.source or current_source()
+    return NonFiniteValueError(
+        f"{value.kind} {made}{first}.",
+        received="\n".join(lines) or None,
+        at=None if source is None else source.describe(),
+    )
+
+
+def around(lanes: Sequence[tuple[str | None, int]], turns: Sequence[Turn]) -> list[str]:
+    """Lines that say in which turn of which loop, and for which element of which batch."""
+    lines = [f"in iteration {turn} of {loop}" for loop, turn in turns]
+    for name, lane in lanes:
+        mapped = "vmap" if name is None else name if name.startswith("vmap") else f"vmap over {name!r}"
+        lines.append(f"in lane {lane} of {mapped}")
+    return lines
+
+
+def _line() -> str | None:
+    source = current_source()
+    return None if source is None else source.describe()
+
+
+# ------------------------------------------------------------------------------------------------------------- masking
+
+_ACTIVE = array_type((), np.dtype(np.bool_))
+
+
+def masked(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with one more argument, the first: a bool without which its checks find nothing."""
+    return jaxpr.cached("masked checks", lambda: _masked(jaxpr))
+
+
+def _masked(jaxpr: Jaxpr) -> Jaxpr:
+    active = Var(_ACTIVE)
+    equations: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if CHECK not in equation.effects:
+            equations.append(equation)
+        elif equation.primitive is check:
+            mask = active
+            if len(equation.invars) > 1:
+                both = lookup("and")
+                mask = Var(equation.invars[1].aval)
+                operands = (equation.invars[1], active)
+                equations.append(Equation(operands, [mask], both, {}, NO_EFFECTS, equation.source, equation.stack))
+            equations.append(equation.replace(invars=(equation.invars[0], mask)))
+        else:
+            equations.append(_masked_call(equation, active))
+    return jaxpr.replace(invars=(active, *jaxpr.invars), eqns=equations)
+
+
+def _masked_call(equation: Equation, active: Var) -> Equation:
+    """An equation that carries programs with checks, which get the mask as a constant of theirs."""
+    params, operands = dict(equation.params), list(equation.invars)
+    match equation.primitive.name:
+        case "jit" | "checkpoint":
+            params["jaxpr"] = masked(params["jaxpr"])
+            params.pop("donated", None)
+            operands.insert(0, active)
+        case "scan":
+            params["jaxpr"], params["num_consts"] = masked(params["jaxpr"]), params["num_consts"] + 1
+            operands.insert(0, active)
+        case "while":
+            for part in ("cond", "body"):
+                params[f"{part}_jaxpr"] = masked(params[f"{part}_jaxpr"])
+            operands.insert(params["cond_nconsts"], active)
+            operands.insert(0, active)
+            params["cond_nconsts"], params["body_nconsts"] = params["cond_nconsts"] + 1, params["body_nconsts"] + 1
+        case "repeat":
+            inner = masked(params["jaxpr"])
+            mask, step, *rest = inner.invars  # the step comes first
+            params["jaxpr"], params["nconsts"] = inner.replace(invars=(step, mask, *rest)), params["nconsts"] + 1
+            operands.insert(1, active)
+        case "cond":
+            params["branches"] = tuple(masked(b) for b in params["branches"])
+            operands.insert(1, active)
+        case _:
+            return without_checks(equation)
+    types = [a.aval for a in operands]
+    return equation.replace(invars=operands, params=params, effects=equation.primitive.effects(types, params))
+
+
+def without_checks(equation: Equation) -> Equation:
+    """An equation whose carried programs have no checks."""
+    params = {name: _each_program(value, unchecked) for name, value in equation.params.items()}
+    effects = equation.primitive.effects([a.aval for a in equation.invars], params)
+    return equation.replace(params=params, effects=effects)
+
+
+def unchecked(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without its checks."""
+    if CHECK not in jaxpr.effects:
+        return jaxpr
+    kept = [e for e in jaxpr.eqns if e.primitive is not check]
+    return jaxpr.replace(eqns=[without_checks(e) if CHECK in e.effects else e for e in kept])
+
+
+def _each_program(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    if isinstance(value, Jaxpr):
+        return change(value)
+    if type(value) is tuple and value and all(isinstance(v, Jaxpr) for v in value):
+        return tuple(change(v) for v in value)
+    return value

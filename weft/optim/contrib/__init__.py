@@ -1,0 +1,1 @@
+"""Methods that others contributed: less settled than the rest."""

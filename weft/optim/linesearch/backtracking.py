@@ -1,0 +1,100 @@
+"""Backtracking: shorten the step until the objective has decreased enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import weft
+import weft.numpy as wnp
+from weft import Array, lax
+from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
+from weft.optim.linesearch.common import arguments_for, check_scalar
+from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_scale, tree_vdot, tree_zeros_like
+
+
+class BacktrackingLinesearchInfo(NamedTuple):
+    """How many steps were tried, and how far the last one is from enough decrease."""
+
+    num_linesearch_steps: Array
+    decrease_error: Array
+
+
+class ScaleByBacktrackingLinesearchState(NamedTuple):
+    """The last step size, and the objective (and its gradient, if stored) where it led."""
+
+    learning_rate: Array
+    value: Array
+    grad: Updates | None
+    info: BacktrackingLinesearchInfo
+
+
+def scale_by_backtracking_linesearch(
+    max_backtracking_steps: int,
+    slope_rtol: float = 1e-4,
+    decrease_factor: float = 0.8,
+    increase_factor: float = 1.5,
+    max_learning_rate: float | None = 1.0,
+    atol: float = 0.0,
+    rtol: float = 0.0,
+    store_grad: bool = False,
+    verbose: bool = False,
+) -> GradientTransformationExtraArgs:
+    """lr * u, with lr the first of r, r * decrease_factor, ... with f(p + lr u) <= (1 + rtol) f(p) + c lr u.g + atol.
+
+    c is `slope_rtol`, r is `increase_factor` times the last step size, at most `max_learning_rate`. update needs
+    `value`, `grad` and `value_fn`, and passes the extra arguments that `value_fn` takes.
+    """
+    where = "scale_by_backtracking_linesearch"
+
+    def init(params: Params) -> ScaleByBacktrackingLinesearchState:
+        grad = tree_zeros_like(params) if store_grad else None
+        info = BacktrackingLinesearchInfo(wnp.zeros((), wnp.int32), wnp.array(wnp.inf))
+        return ScaleByBacktrackingLinesearchState(wnp.array(1.0), wnp.array(wnp.inf), grad, info)
+
+    def update(
+        updates: Updates,
+        state: ScaleByBacktrackingLinesearchState,
+        params: Params | None = None,
+        *,
+        value: Any = None,
+        grad: Any = None,
+        value_fn: Callable[..., Any] | None = None,
+        **extra_args: Any,
+    ) -> Any:
+        check_scalar(where, value_fn, value, grad, params)
+        assert value_fn is not None
+        given = arguments_for(value_fn, extra_args)
+        objective = lambda point: value_fn(point, **given)
+        slope = tree_vdot(updates, grad)
+
+        def attempt(rate: Any) -> Any:
+            new_value = objective(tree_add_scale(params, rate, updates))
+            error = new_value - (1.0 + rtol) * value - slope_rtol * rate * slope - atol
+            return new_value, wnp.where(wnp.isnan(error), wnp.inf, wnp.maximum(error, 0.0))
+
+        first = increase_factor * state.learning_rate
+        if max_learning_rate is not None:
+            first = wnp.minimum(first, max_learning_rate)
+
+        def undecided(search: Any) -> Any:
+            count, _, _, error = search
+            return (error > 0.0) & (count < max_backtracking_steps)
+
+        def shorten(search: Any) -> Any:
+            count, rate, _, _ = search
+            rate = decrease_factor * rate
+            return (count + 1, rate, *attempt(rate))
+
+        start = (wnp.zeros((), wnp.int32), first, *attempt(first))
+        count, rate, new_value, error = lax.while_loop(undecided, shorten, start)
+        new = tree_scale(rate, updates)
+        new_grad = None
+        if store_grad:
+            new_grad = weft.grad(objective)(weft.tree.map(lambda p, u: p + u, params, new))
+        if verbose:
+            weft.debug.print("backtracking: {} steps, step size {}, value {}", count, rate, new_value)
+        info = BacktrackingLinesearchInfo(count, error)
+        return new, ScaleByBacktrackingLinesearchState(rate, new_value, new_grad, info)
+
+    return GradientTransformationExtraArgs(init, update)

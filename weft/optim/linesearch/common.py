@@ -1,0 +1,58 @@
+"""What line searches share: calling the objective with the arguments it takes, and reusing its values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.optim.tree_utils.state import tree_get
+
+
+def arguments_for(function: Callable[..., Any], extra_args: dict[str, Any]) -> dict[str, Any]:
+    """Those of the extra arguments that the objective takes by name."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return dict(extra_args)
+    return {name: value for name, value in extra_args.items() if name in parameters}
+
+
+def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) -> None:
+    """Complain about what a line search needs and did not get."""
+    given = {"value": value, "grad": grad, "value_fn": value_fn, "params": params}
+    missing = [name for name, given_value in given.items() if given_value is None]
+    if missing:
+        raise TypeError(
+            f"{where} searches along a line and needs {', '.join(missing)}: "
+            "call optimizer.update(grad, state, params, value=value, grad=grad, value_fn=loss)"
+        )
+
+
+def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """As `weft.value_and_grad(value_fn)`, with an argument `state` from which a line search's value is reused.
+
+    A line search has already computed value and gradient where it ended; they are recomputed only when the state has
+    none.
+    """
+
+    def value_and_grad(params: Any, *args: Any, state: Any, **kwargs: Any) -> tuple[Any, Any]:
+        value, grad = tree_get(state, "value"), tree_get(state, "grad")
+        if value is None or grad is None:
+            raise ValueError(
+                "value_and_grad_from_state needs a state that keeps value and gradient: "
+                "that of lbfgs, scale_by_zoom_linesearch, or scale_by_backtracking_linesearch(store_grad=True)"
+            )
+
+        def compute(operand: Any) -> Any:
+            return weft.value_and_grad(value_fn)(operand[0], *args, **kwargs)
+
+        def reuse(operand: Any) -> Any:
+            return operand[1], operand[2]
+
+        unknown = wnp.logical_or(wnp.isinf(value), wnp.isnan(value))
+        return lax.cond(unknown, compute, reuse, (params, value, grad))
+
+    return value_and_grad

@@ -1,0 +1,227 @@
+"""The zoom line search: a step that decreases the objective enough and flattens its slope enough (strong Wolfe).
+
+First the step grows until an interval is known that has such a step inside; then the interval is narrowed by
+interpolation (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6), with the approximate decrease
+condition of Hager and Zhang for where rounding hides the exact one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import weft
+import weft.numpy as wnp
+from weft import Array, lax
+from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
+from weft.optim.linesearch.common import arguments_for, check_scalar
+from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_scale, tree_vdot, tree_zeros_like
+
+
+class ZoomLinesearchInfo(NamedTuple):
+    """How many steps were tried, and how far the last is from enough decrease and from enough flatness."""
+
+    num_linesearch_steps: Array
+    decrease_error: Array
+    curvature_error: Array
+
+
+class ScaleByZoomLinesearchState(NamedTuple):
+    """The last step size, the objective and its gradient where it led."""
+
+    learning_rate: Array
+    value: Array
+    grad: Updates
+    info: ZoomLinesearchInfo
+
+
+class Point(NamedTuple):
+    """A step size with the objective, its slope along the line and its gradient there."""
+
+    rate: Any
+    value: Any
+    slope: Any
+    grad: Any
+
+
+class Search(NamedTuple):
+    """Where the search stands: `low` is the best end of the interval so far, `high` the other."""
+
+    count: Any
+    zooming: Any
+    done: Any
+    failed: Any
+    current: Point
+    low: Point
+    high: Point
+    third: tuple[Any, Any]
+    safe: Point
+
+
+def _choose(condition: Any, yes: Any, no: Any) -> Any:
+    return weft.tree.map(lambda a, b: wnp.where(condition, a, b), yes, no)
+
+
+def cubic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any, c: Any, fc: Any) -> Any:
+    """The minimum of the cubic through (a, fa) with slope da, (b, fb) and (c, fc); NaN when there is none."""
+    db, dc = b - a, c - a
+    scale = (db * dc) ** 2 * (db - dc)
+    rest_b, rest_c = fb - fa - da * db, fc - fa - da * dc
+    cubic = (dc**2 * rest_b - db**2 * rest_c) / scale
+    square = (-(dc**3) * rest_b + db**3 * rest_c) / scale
+    return a + (-square + wnp.sqrt(square * square - 3.0 * cubic * da)) / (3.0 * cubic)
+
+
+def quadratic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any) -> Any:
+    """The minimum of the parabola through (a, fa) with slope da and (b, fb)."""
+    distance = b - a
+    curvature = (fb - fa - da * distance) / (distance**2)
+    return a - da / (2.0 * curvature)
+
+
+def _inside(low: Point, high: Point, third: tuple[Any, Any]) -> Any:
+    """A step between the ends: of a cubic, else of a parabola, else the middle; never too near an end."""
+    left, right = wnp.minimum(low.rate, high.rate), wnp.maximum(low.rate, high.rate)
+    width = right - left
+    cubic = cubic_minimum(low.rate, low.value, low.slope, high.rate, high.value, *third)
+    parabola = quadratic_minimum(low.rate, low.value, low.slope, high.rate, high.value)
+    # Comparisons with NaN are false, so that what could not be computed is not used.
+    use_cubic = (cubic > left + 0.2 * width) & (cubic < right - 0.2 * width)
+    use_parabola = (parabola > left + 0.1 * width) & (parabola < right - 0.1 * width)
+    return wnp.where(use_cubic, cubic, wnp.where(use_parabola, parabola, (left + right) / 2.0))
+
+
+def scale_by_zoom_linesearch(
+    max_linesearch_steps: int,
+    max_learning_rate: float | None = None,
+    tol: float = 0.0,
+    increase_factor: float = 2.0,
+    slope_rtol: float = 1e-4,
+    curv_rtol: float = 0.9,
+    approx_dec_rtol: float | None = 1e-6,
+    stepsize_precision: float = 1e-5,
+    initial_guess_strategy: str = "keep",
+    verbose: bool = False,
+) -> GradientTransformationExtraArgs:
+    """lr * u, with f(p + lr u) <= f(p) + slope_rtol * lr * u.g and |slope there| <= curv_rtol * |u.g|.
+
+    The first guess is the last step size ("keep") or 1 ("one"). update needs `value`, `grad` and `value_fn`, and passes
+    the extra arguments that `value_fn` takes.
+    """
+    where = "scale_by_zoom_linesearch"
+    if initial_guess_strategy not in ("keep", "one"):
+        raise ValueError(f'initial_guess_strategy is "keep" or "one", and got {initial_guess_strategy!r}')
+
+    def init(params: Params) -> ScaleByZoomLinesearchState:
+        info = ZoomLinesearchInfo(wnp.zeros((), wnp.int32), wnp.array(wnp.inf), wnp.array(wnp.inf))
+        return ScaleByZoomLinesearchState(wnp.array(1.0), wnp.array(wnp.inf), tree_zeros_like(params), info)
+
+    def update(
+        updates: Updates,
+        state: ScaleByZoomLinesearchState,
+        params: Params | None = None,
+        *,
+        value: Any = None,
+        grad: Any = None,
+        value_fn: Callable[..., Any] | None = None,
+        **extra_args: Any,
+    ) -> Any:
+        check_scalar(where, value_fn, value, grad, params)
+        assert value_fn is not None
+        given = arguments_for(value_fn, extra_args)
+        both = weft.value_and_grad(lambda point: value_fn(point, **given))
+        slope = tree_vdot(updates, grad)
+        value = wnp.asarray(value)
+
+        def at(rate: Any) -> Point:
+            new_value, new_grad = both(tree_add_scale(params, rate, updates))
+            return Point(rate, new_value, tree_vdot(new_grad, updates), new_grad)
+
+        def decrease_error(point: Point) -> Any:
+            exact = point.value - value - slope_rtol * point.rate * slope
+            if approx_dec_rtol is not None:
+                flat = point.slope - (2 * slope_rtol - 1.0) * slope
+                near = point.value - value - approx_dec_rtol * wnp.abs(value)
+                exact = wnp.minimum(exact, wnp.maximum(flat, near))
+            return wnp.where(wnp.isnan(exact), wnp.inf, wnp.maximum(exact, 0.0))
+
+        def curvature_error(point: Point) -> Any:
+            excess = wnp.abs(point.slope) - curv_rtol * wnp.abs(slope)
+            return wnp.where(wnp.isnan(excess), wnp.inf, wnp.maximum(excess, 0.0))
+
+        start_rate = wnp.ones_like(state.learning_rate) if initial_guess_strategy == "one" else state.learning_rate
+        if max_learning_rate is not None:
+            start_rate = wnp.minimum(start_rate, max_learning_rate)
+        origin = Point(wnp.zeros_like(start_rate), value, slope, grad)
+
+        def growing(search: Search, point: Point) -> Search:
+            """Look for an interval: the step grows until it overshoots."""
+            enough = decrease_error(point) <= tol
+            flat = curvature_error(point) <= tol
+            higher = (point.value >= search.low.value) & (search.count > 0)
+            overshot = ~enough | higher | ~wnp.isfinite(point.value)
+            done = enough & flat & ~higher
+            uphill = point.slope >= 0
+            low = _choose(overshot, search.low, point)
+            high = _choose(overshot, point, search.low)
+            longer = point.rate * increase_factor
+            at_most = False
+            if max_learning_rate is not None:
+                # Enough decrease at the longest step allowed: nothing better can be asked for.
+                at_most = enough & (point.rate >= max_learning_rate) & ~uphill
+                longer = wnp.minimum(longer, max_learning_rate)
+            zooming = overshot | uphill
+            third = (high.rate, high.value)
+            guess = wnp.where(zooming, _inside(low, high, third), longer)
+            safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
+            current = point._replace(rate=guess)
+            # Outside of an interval `high` means nothing; keeping it finite keeps the interpolation quiet.
+            return Search(
+                search.count + 1, zooming & ~done, done | at_most, wnp.array(False),
+                _choose(done | at_most, point, current), low, high, third, safe,
+            )  # fmt: skip
+
+        def narrowing(search: Search, point: Point) -> Search:
+            """Keep the half of the interval that has a good step."""
+            enough = decrease_error(point) <= tol
+            flat = curvature_error(point) <= tol
+            worse = ~enough | (point.value >= search.low.value) | ~wnp.isfinite(point.value)
+            done = enough & flat
+            turn = point.slope * (search.high.rate - search.low.rate) >= 0.0
+            high = _choose(worse, point, _choose(turn, search.low, search.high))
+            low = _choose(worse, search.low, point)
+            replaced = _choose(worse | turn, search.high, search.low)
+            third = (replaced.rate, replaced.value)
+            guess = _inside(low, high, third)
+            width = wnp.abs(high.rate - low.rate)
+            failed = ~done & (width <= stepsize_precision * wnp.maximum(low.rate, high.rate))
+            safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
+            current = point._replace(rate=guess)
+            return Search(
+                search.count + 1, wnp.array(True), done, failed, _choose(done, point, current), low, high, third, safe
+            )
+
+        def step(search: Search) -> Search:
+            point = at(search.current.rate)
+            return _choose(search.zooming, narrowing(search, point), growing(search, point))
+
+        def undecided(search: Search) -> Any:
+            return ~search.done & ~search.failed & (search.count < max_linesearch_steps)
+
+        false = wnp.array(False)
+        begin = Search(
+            wnp.zeros((), wnp.int32), false, false, false, origin._replace(rate=start_rate), origin, origin,
+            (origin.rate, origin.value), origin,
+        )  # fmt: skip
+        search = lax.while_loop(undecided, step, begin)
+        # Without success the best step that decreased the objective, which may be none at all.
+        found = _choose(search.done, search.current, search.safe)
+        info = ZoomLinesearchInfo(search.count, decrease_error(found), curvature_error(found))
+        if verbose:
+            weft.debug.print(
+                "zoom: {} steps, step size {}, value {}, errors {} and {}",
+                info.num_linesearch_steps, found.rate, found.value, info.decrease_error, info.curvature_error,
+            )  # fmt: skip
+        return tree_scale(found.rate, updates), ScaleByZoomLinesearchState(found.rate, found.value, found.grad, info)
+
+    return GradientTransformationExtraArgs(init, update)

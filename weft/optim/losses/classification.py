@@ -1,0 +1,196 @@
+"""Losses for classes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import weft.numpy as wnp
+from weft import Array, lax, nn, vmap
+from weft.optim.losses.checks import floating, integers, same_shape
+from weft.optim.projections import projection_simplex
+from weft.typing import ArrayLike
+
+Axis = int | tuple[int, ...] | None
+
+
+def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: Any) -> Array:
+    """-y log(p) - (1 - y) log(1 - p), with p = sigmoid(logits), element by element."""
+    (logits,) = floating("sigmoid_binary_cross_entropy", logits=logits)
+    labels = wnp.asarray(labels).astype(logits.dtype)
+    return -labels * nn.log_sigmoid(logits) - (1.0 - labels) * nn.log_sigmoid(-logits)
+
+
+def sigmoid_focal_loss(logits: ArrayLike, labels: Any, *, alpha: float | None = None, gamma: float = 2.0) -> Array:
+    """Binary cross entropy times (1 - p)^gamma, with p the probability of the true class (Lin et al. 2017)."""
+    (logits,) = floating("sigmoid_focal_loss", logits=logits)
+    labels = wnp.asarray(labels).astype(logits.dtype)
+    entropy = sigmoid_binary_cross_entropy(logits, labels)
+    # 1 - p of the true class, as a sigmoid of its own, so that it keeps its digits where p is near one.
+    missing = nn.sigmoid(-logits) * labels + nn.sigmoid(logits) * (1 - labels)
+    loss = entropy * missing**gamma
+    if alpha is None:
+        return loss
+    return (alpha * labels + (1 - alpha) * (1 - labels)) * loss
+
+
+def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
+    """max(0, 1 - y * f), for targets of -1 and 1."""
+    return wnp.maximum(0, 1 - wnp.asarray(predictor_outputs) * targets)
+
+
+def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
+    """max(0, -y * f), for targets of -1 and 1."""
+    same_shape("perceptron_loss", predictor_outputs=predictor_outputs, targets=targets)
+    return wnp.maximum(0, -wnp.asarray(predictor_outputs) * targets)
+
+
+def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
+    """The sparse counterpart of the logistic loss, for labels of 0 and 1 (Martins and Astudillo 2016)."""
+    return nn.sparse_plus(wnp.where(labels, -wnp.asarray(logits), logits))
+
+
+def _one_hot(where: str, scores: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
+    (scores,) = floating(where, scores=scores)
+    labels = integers(where, "labels", labels)
+    return scores, nn.one_hot(labels, scores.shape[-1], dtype=scores.dtype)
+
+
+def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
+    """max_j (s_j + [j != y]) - s_y."""
+    scores, chosen = _one_hot("multiclass_hinge_loss", scores, labels)
+    return wnp.max(scores + 1.0 - chosen, axis=-1) - wnp.sum(scores * chosen, axis=-1)
+
+
+def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
+    """max_j s_j - s_y."""
+    scores, chosen = _one_hot("multiclass_perceptron_loss", scores, labels)
+    return wnp.max(scores, axis=-1) - wnp.sum(scores * chosen, axis=-1)
+
+
+def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
+    """max_p (s . p - |p|^2 / 2) - s_y + 1/2 over the simplex (Martins and Astudillo 2016)."""
+    scores, chosen = _one_hot("multiclass_sparsemax_loss", scores, labels)
+    flat = scores.reshape(-1, scores.shape[-1])
+    best = vmap(projection_simplex)(flat).reshape(scores.shape)
+    # At the maximum the derivative with respect to p is none, so p counts as a constant.
+    best = lax.stop_gradient(best)
+    value = wnp.sum(best * scores, axis=-1) - 0.5 * wnp.sum(best**2, axis=-1)
+    return value - wnp.sum(scores * chosen, axis=-1) + 0.5
+
+
+def softmax_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
+) -> Array:
+    """-sum y log softmax(logits)."""
+    (logits,) = floating("softmax_cross_entropy", logits=logits)
+    logs = nn.log_softmax(logits, axis=axis, where=where)
+    return -wnp.sum(labels * logs, axis=axis, where=where)
+
+
+def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
+    """As `softmax_cross_entropy`, where a label of zero counts nothing even for a logit of minus infinity."""
+    (logits,) = floating("safe_softmax_cross_entropy", logits=logits)
+    logs = nn.log_softmax(logits, axis=-1)
+    labels = wnp.asarray(labels)
+    nothing = labels == 0
+    return -wnp.sum(wnp.where(nothing, 0.0, labels * wnp.where(nothing, 0.0, logs)), axis=-1)
+
+
+def softmax_cross_entropy_with_integer_labels(
+    logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1, where: ArrayLike | None = None
+) -> Array:
+    """-log softmax(logits)[label]; with several axes, a label counts over all of them."""
+    name = "softmax_cross_entropy_with_integer_labels"
+    (logits,) = floating(name, logits=logits)
+    labels = integers(name, "labels", labels, "softmax_cross_entropy(logits, labels) takes one-hot or soft labels")
+    axes = tuple(operator.index(a) % logits.ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
+    if labels.ndim == logits.ndim and labels.shape[axes[0]] == 1 and len(axes) == 1:
+        raise ValueError(
+            f"{name} takes labels without the axis of classes; got logits of shape {logits.shape} and labels of shape "
+            f"{labels.shape}: use labels.squeeze({axis})"
+        )
+    if where is not None and wnp.ndim(where) == labels.ndim and wnp.shape(where) == labels.shape:
+        where = wnp.expand_dims(where, axes)
+    last = tuple(range(logits.ndim - len(axes), logits.ndim))
+    moved = _flattened(logits, axes, last)
+    keep = None if where is None else _flattened(wnp.broadcast_to(where, logits.shape), axes, last)
+    chosen = wnp.take_along_axis(moved, labels[..., None], axis=-1)[..., 0]
+    total = nn.logsumexp(moved, axis=-1, where=keep)
+    loss = total - chosen
+    return loss if keep is None else wnp.where(wnp.any(keep, axis=-1), loss, 0.0)
+
+
+def _flattened(x: Array, axes: tuple[int, ...], last: tuple[int, ...]) -> Array:
+    return wnp.moveaxis(x, axes, last).reshape(*(x.shape[a] for a in range(x.ndim) if a not in axes), -1)
+
+
+def poly_loss_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, *, epsilon: float = 2.0, axis: Axis = -1, where: ArrayLike | None = None
+) -> Array:
+    """Cross entropy + epsilon * (1 - p), with p the probability of the labels (Leng et al. 2022)."""
+    (logits,) = floating("poly_loss_cross_entropy", logits=logits)
+    p = wnp.sum(labels * nn.softmax(logits, axis=axis, where=where), axis=axis, where=where)
+    return softmax_cross_entropy(logits, labels, axis=axis, where=where) + epsilon * (1 - p)
+
+
+def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
+    """(1 - alpha) * labels + alpha / number of classes."""
+    (labels,) = floating("smooth_labels", labels=labels)
+    count: Any = wnp.sum(wnp.ones_like(labels), axis=axis, where=where, keepdims=True)
+    return (1.0 - alpha) * labels + alpha / count
+
+
+def kl_divergence(
+    log_predictions: ArrayLike, targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
+) -> Array:
+    """sum t * (log t - log p)."""
+    log_predictions, targets = floating("kl_divergence", log_predictions=log_predictions, targets=targets)
+    logs = wnp.where(targets == 0, 0, wnp.log(wnp.where(targets == 0, 1, targets)))
+    return wnp.sum(targets * (logs - log_predictions), axis=axis, where=where)
+
+
+def kl_divergence_with_log_targets(
+    log_predictions: ArrayLike, log_targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
+) -> Array:
+    """sum t * (log t - log p), from log t."""
+    name = "kl_divergence_with_log_targets"
+    log_predictions, log_targets = floating(name, log_predictions=log_predictions, log_targets=log_targets)
+    return wnp.sum(wnp.exp(log_targets) * (log_targets - log_predictions), axis=axis, where=where)
+
+
+def generalized_kl_divergence(
+    log_predictions: ArrayLike, targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
+) -> Array:
+    """sum t * (log t - log p) - t + p: also for what does not sum to one."""
+    excess = wnp.sum(wnp.exp(log_predictions) - wnp.asarray(targets), axis=axis, where=where)
+    return kl_divergence(log_predictions, targets, axis=axis, where=where) + excess
+
+
+convex_kl_divergence = generalized_kl_divergence
+
+
+def ranking_softmax_loss(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    reduce_fn: Callable[..., Array] | None = wnp.mean,
+) -> Array:
+    """-sum y log softmax(scores) over the items of each list, then reduced over lists."""
+    (logits,) = floating("ranking_softmax_loss", logits=logits)
+    labels = wnp.asarray(labels).astype(logits.dtype)
+    if weights is not None:
+        labels = labels * weights
+    if where is not None:
+        labels = wnp.where(where, labels, 0.0)
+        logits = wnp.where(where, logits, wnp.array(wnp.finfo(logits.dtype).min, logits.dtype))
+    loss = -wnp.sum(labels * nn.log_softmax(logits, axis=-1), axis=-1)
+    if reduce_fn is None:
+        return loss
+    # A list with no valid item has no loss, and counts for nothing in a mean.
+    if where is None:
+        return reduce_fn(loss)
+    return reduce_fn(loss, where=wnp.any(where, axis=-1))

@@ -1,0 +1,89 @@
+"""Losses for numbers and vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.losses.checks import floating, same_shape
+from weft.optim.numerics import safe_norm
+from weft.typing import ArrayLike
+
+
+def _errors(where: str, predictions: ArrayLike, targets: ArrayLike | None) -> Array:
+    """predictions - targets, or the predictions as errors when there are no targets."""
+    (predictions,) = floating(where, predictions=predictions)
+    if targets is None:
+        return predictions
+    same_shape(where, predictions=predictions, targets=targets)
+    return predictions - wnp.asarray(targets)
+
+
+def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+    """(predictions - targets)^2."""
+    return _errors("squared_error", predictions, targets) ** 2
+
+
+def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+    """(predictions - targets)^2 / 2."""
+    return 0.5 * _errors("l2_loss", predictions, targets) ** 2
+
+
+def huber_loss(predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: float = 1.0) -> Array:
+    """e^2 / 2 for |e| up to delta, and delta * (|e| - delta / 2) beyond."""
+    size = wnp.abs(_errors("huber_loss", predictions, targets))
+    quadratic = wnp.minimum(size, delta)
+    return 0.5 * quadratic**2 + delta * (size - quadratic)
+
+
+def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+    """log(cosh(predictions - targets)), without overflow."""
+    error = _errors("log_cosh", predictions, targets)
+    return wnp.logaddexp(error, -error) - wnp.log(2.0).astype(error.dtype)
+
+
+def cosine_similarity(
+    predictions: ArrayLike,
+    targets: ArrayLike,
+    *,
+    epsilon: float = 0.0,
+    axis: int | tuple[int, ...] | None = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """The cosine of the angle between vectors, with norms of at least epsilon."""
+    predictions, targets = floating("cosine_similarity", predictions=predictions, targets=targets)
+    a = predictions if where is None else wnp.where(where, predictions, 0)
+    b = targets if where is None else wnp.where(where, targets, 0)
+    unit = lambda x: x / safe_norm(x, epsilon, axis=axis, keepdims=True)
+    return wnp.sum(unit(a) * unit(b), axis=axis)
+
+
+def cosine_distance(
+    predictions: ArrayLike,
+    targets: ArrayLike,
+    *,
+    epsilon: float = 0.0,
+    axis: int | tuple[int, ...] | None = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """1 - cosine_similarity."""
+    return 1.0 - cosine_similarity(predictions, targets, epsilon=epsilon, axis=axis, where=where)
+
+
+def triplet_margin_loss(
+    anchors: ArrayLike,
+    positives: ArrayLike,
+    negatives: ArrayLike,
+    axis: int = -1,
+    norm_degree: ArrayLike = 2,
+    margin: ArrayLike = 1.0,
+    eps: ArrayLike = 1e-6,
+) -> Array:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0), with d the p-norm of the difference."""
+    a, p, n = floating("triplet_margin_loss", anchors=anchors, positives=positives, negatives=negatives)
+
+    def distance(x: Any, y: Any) -> Any:
+        return (wnp.sum(wnp.power(wnp.abs(x - y), norm_degree), axis) + eps) ** (1.0 / norm_degree)
+
+    return wnp.maximum(distance(a, p) - distance(a, n) + margin, 0.0)

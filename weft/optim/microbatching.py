@@ -1,0 +1,253 @@
+"""Large batches in little memory: a function of a batch, computed part by part."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+
+
+@dataclasses.dataclass(frozen=True)
+class Accumulator:
+    """How to put the results of parts together: `init` from the kind of one, `update` with each, then `finalize`.
+
+    `aggregate` does within a part, over a leading axis of examples, what the rest does over parts.
+    """
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, Any], Any]
+    finalize: Callable[[Any], Any]
+    aggregate: Callable[[Any], Any]
+
+
+class AccumulationType(enum.Enum):
+    """How to put the results of parts together."""
+
+    MEAN = enum.auto()
+    SUM = enum.auto()
+    RUNNING_MEAN = enum.auto()
+    CONCAT = enum.auto()
+
+
+def _accumulator(kind: Any, parts: int, done: Any) -> Accumulator:
+    """The accumulator for a kind; `parts` is how many there are, `done` how many are computed."""
+    if isinstance(kind, Accumulator):
+        return kind
+    zeros = lambda like: wnp.zeros(like.shape, like.dtype)
+    mean_zeros = lambda like: wnp.zeros(like.shape, wnp.result_type(like.dtype, wnp.float32(0).dtype))
+    is_float = lambda like: wnp.issubdtype(like.dtype, wnp.inexact)
+    start = lambda like: zeros(like) if is_float(like) else mean_zeros(like)
+    first_mean = lambda rows: wnp.mean(rows, axis=0)
+    match kind:
+        case AccumulationType.SUM:
+            return Accumulator(
+                zeros, lambda carry, value, _: carry + value, lambda carry: carry, lambda rows: wnp.sum(rows, axis=0)
+            )
+        case AccumulationType.MEAN:
+            divided = lambda carry: carry / wnp.asarray(done, carry.dtype)
+            return Accumulator(start, lambda carry, value, _: carry + value, divided, first_mean)
+        case AccumulationType.RUNNING_MEAN:
+
+            def follow(carry: Any, value: Any, index: Any) -> Any:
+                return carry + (value - carry) / wnp.asarray(index + 1, carry.dtype)
+
+            return Accumulator(start, follow, lambda carry: carry, first_mean)
+        case AccumulationType.CONCAT:
+
+            def rows_of(like: Any) -> Any:
+                if not like.shape:
+                    raise ValueError("CONCAT puts results together along their first axis, and a result has none")
+                # Part by part along axis 1: the order in which `reshape_batch_axis` takes rows from the batch.
+                return wnp.zeros((like.shape[0], parts, *like.shape[1:]), like.dtype)
+
+            return Accumulator(
+                rows_of,
+                lambda carry, value, index: carry.at[:, index].set(value),
+                lambda carry: carry.reshape(carry.shape[0] * carry.shape[1], *carry.shape[2:]),
+                lambda rows: rows,
+            )
+    raise TypeError(f"an accumulator is an AccumulationType or an Accumulator, and got {kind!r}")
+
+
+def reshape_batch_axis(tree: Any, microbatch_size: int, axis: int = 0) -> Any:
+    """The batch axis of each leaf as two, (number of parts, microbatch_size).
+
+    Part i has every so-many-th row, starting from i, so that rows that lie on different devices stay there.
+    """
+
+    def leaf(x: Any) -> Any:
+        where = axis % x.ndim
+        size = x.shape[where]
+        if size % microbatch_size:
+            raise ValueError(
+                f"microbatch_size must divide the size of the batch; got {microbatch_size} and a batch of {size}, "
+                f"axis {axis} of shape {x.shape}"
+            )
+        split = x.reshape(*x.shape[:where], microbatch_size, size // microbatch_size, *x.shape[where + 1 :])
+        return wnp.swapaxes(split, where, where + 1)
+
+    return weft.tree.map(leaf, tree)
+
+
+def _as_tuple(value: int | Sequence[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _row(tree: Any, axis: int, index: Any) -> Any:
+    """Part `index` of a tree whose batch axis was split: an axis counted from the end is now one further from it."""
+    return weft.tree.map(lambda x: wnp.take(x, index, axis=axis if axis >= 0 else axis - 1), tree)
+
+
+def _is_accumulator(node: Any) -> bool:
+    return isinstance(node, Accumulator | AccumulationType)
+
+
+def microbatch(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int],
+    microbatch_size: int | None,
+    accumulator: Any = AccumulationType.SUM,
+    *,
+    argnames: str | Sequence[str] = (),
+    in_axes: int | Sequence[int] = 0,
+    num_real_microbatches: Any = None,
+) -> Callable[..., Any]:
+    """`fun`, computed on parts of `microbatch_size` rows of the arguments named, one after another.
+
+    `accumulator` says how results are put together, one for all or a tree that is a prefix of the results.
+    `num_real_microbatches` stops after so many parts.
+    """
+    positions = _as_tuple(argnums)
+    names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
+    count = len(positions) + len(names)
+    axes = (in_axes,) * count if isinstance(in_axes, int) else tuple(in_axes)
+    if len(axes) != count:
+        raise ValueError(f"in_axes has one axis for each of argnums and argnames, {count}, and got {len(axes)}")
+
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        batched = [args[i] for i in positions] + [kwargs[name] for name in names]
+        leaves = [(leaf, axis) for value, axis in zip(batched, axes, strict=True) for leaf in weft.tree.leaves(value)]
+        sizes = {leaf.shape[axis] for leaf, axis in leaves}
+        if len(sizes) != 1:
+            raise ValueError(f"the batched arguments need one batch size, and have {sorted(sizes)}")
+        (size,) = sizes
+        part_size = size if microbatch_size is None else microbatch_size
+        split = [reshape_batch_axis(value, part_size, axis) for value, axis in zip(batched, axes, strict=True)]
+        parts = size // part_size
+        done = parts if num_real_microbatches is None else num_real_microbatches
+
+        def part(index: Any) -> Any:
+            rows = [_row(value, axis, index) for value, axis in zip(split, axes, strict=True)]
+            given = list(args)
+            for position, row in zip(positions, rows, strict=False):
+                given[position] = row
+            named = dict(zip(names, rows[len(positions) :], strict=True))
+            return fun(*given, **{**kwargs, **named})
+
+        kinds = weft.eval_shape(part, wnp.zeros((), wnp.int32))
+        each = weft.tree.map(
+            lambda kind, below: weft.tree.map(lambda _: kind, below), accumulator, kinds, is_leaf=_is_accumulator
+        )
+        kind_leaves, structure = weft.tree.flatten(kinds)
+        members = [_accumulator(kind, parts, done) for kind in weft.tree.leaves(each, is_leaf=_is_accumulator)]
+
+        def step(index: Any, carry: Any) -> Any:
+            values = weft.tree.leaves(part(index))
+            return [m.update(c, value, index) for m, c, value in zip(members, carry, values, strict=True)]
+
+        start = [member.init(kind) for member, kind in zip(members, kind_leaves, strict=True)]
+        carry = lax.fori_loop(0, done, step, start)
+        return structure.unflatten([m.finalize(c) for m, c in zip(members, carry, strict=True)])
+
+    return computed
+
+
+def micro_vmap(
+    fun: Callable[..., Any],
+    in_axes: int | Sequence[Any] = 0,
+    out_axes: int = 0,
+    *,
+    microbatch_size: int | None = None,
+    vmap_fn: Callable[..., Any] = weft.vmap,
+    accumulator: Any = AccumulationType.CONCAT,
+    num_real_microbatches: Any = None,
+) -> Callable[..., Any]:
+    """`weft.vmap` over parts of the batch one after another; results can be reduced instead of kept."""
+    if out_axes != 0:
+        raise ValueError(f"micro_vmap puts the batch on axis 0 of results; got out_axes={out_axes!r}")
+
+    def computed(*args: Any) -> Any:
+        axes = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
+        if len(axes) != len(args) or any(axis is not None and not isinstance(axis, int) for axis in axes):
+            raise ValueError(f"micro_vmap takes an integer or None for each argument as in_axes, and got {in_axes!r}")
+        positions = [i for i, axis in enumerate(axes) if axis is not None]
+
+        def mapped(*given: Any) -> Any:
+            results = vmap_fn(fun, tuple(axes), 0)(*given)
+
+            def aggregated(kind: Any, below: Any) -> Any:
+                return weft.tree.map(_accumulator(kind, 1, 1).aggregate, below)
+
+            return weft.tree.map(aggregated, accumulator, results, is_leaf=_is_accumulator)
+
+        return microbatch(
+            mapped,
+            positions,
+            microbatch_size,
+            accumulator,
+            in_axes=[axes[i] for i in positions],
+            num_real_microbatches=num_real_microbatches,
+        )(*args)
+
+    return computed
+
+
+class MicroGradAux(NamedTuple):
+    """What `micro_grad` gives for each example: values, the function's own auxiliary results, and metrics."""
+
+    values: Any
+    aux: Any
+    metrics: Any
+
+
+def micro_grad(
+    fun: Callable[..., Any],
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    *,
+    batch_argnums: int | Sequence[int] = 1,
+    keep_batch_dim: bool = True,
+    microbatch_size: int | None = None,
+    accumulator: Any = AccumulationType.SUM,
+    transform_fn: Callable[[Any], Any] = lambda grad: grad,
+    metrics_fn: Callable[[Any], Any] = lambda grad: None,
+    num_real_microbatches: Any = None,
+) -> Callable[..., tuple[Any, MicroGradAux]]:
+    """Gradients example by example, transformed, then put together; values, aux and metrics for each example."""
+    batched = _as_tuple(batch_argnums)
+
+    def one(*args: Any) -> Any:
+        given = list(args)
+        if keep_batch_dim:
+            for i in batched:
+                given[i] = weft.tree.map(lambda x: x[None], given[i])
+        value, grad = weft.value_and_grad(fun, argnums, has_aux=has_aux)(*given)
+        value, aux = value if has_aux else (value, None)
+        return transform_fn(grad), MicroGradAux(value, aux, metrics_fn(grad))
+
+    def computed(*args: Any) -> Any:
+        axes = [0 if i in batched else None for i in range(len(args))]
+        return micro_vmap(
+            one,
+            axes,
+            microbatch_size=microbatch_size,
+            accumulator=(accumulator, AccumulationType.CONCAT),
+            num_real_microbatches=num_real_microbatches,
+        )(*args)
+
+    return computed

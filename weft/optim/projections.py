@@ -1,0 +1,110 @@
+"""The nearest point of a set: balls, spheres, boxes, the simplex, half-spaces. Trees count as one vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft
+import weft.numpy as wnp
+from weft import Array, lax
+from weft.flatten_util import ravel_pytree
+from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_norm, tree_scale, tree_vdot
+from weft.typing import ArrayLike
+
+
+def projection_non_negative(tree: Any) -> Any:
+    """max(x, 0)."""
+    return weft.tree.map(lambda x: wnp.maximum(x, 0), tree)
+
+
+def projection_box(tree: Any, lower: Any, upper: Any) -> Any:
+    """lower <= x <= upper; the bounds are numbers or trees."""
+    bound = lambda value: value if weft.tree.structure(value) == weft.tree.structure(tree) else None
+    low, high = bound(lower), bound(upper)
+    low = weft.tree.map(lambda _: lower, tree) if low is None else low
+    high = weft.tree.map(lambda _: upper, tree) if high is None else high
+    return weft.tree.map(wnp.clip, tree, low, high)
+
+
+def projection_hypercube(tree: Any, scale: Any = 1) -> Any:
+    """0 <= x <= scale."""
+    return projection_box(tree, 0, scale)
+
+
+def projection_linf_ball(tree: Any, scale: Any = 1) -> Any:
+    """-scale <= x <= scale."""
+    return projection_box(tree, -scale, scale)
+
+
+def projection_simplex(tree: Any, scale: ArrayLike = 1) -> Any:
+    """x >= 0 with sum(x) = scale."""
+    vector, restore = ravel_pytree(tree)
+    return restore(_simplex(vector, scale))
+
+
+def _simplex(vector: Array, scale: Any) -> Array:
+    """max(vector - t, 0), with the t for which it sums to scale: found among the sorted entries (Held et al. 1974)."""
+    size = vector.shape[0]
+    descending = wnp.sort(vector)[::-1]
+    sums = wnp.cumsum(descending)
+    position = wnp.arange(1, size + 1, dtype=vector.dtype)
+    inside = lax.stop_gradient(descending - (sums - scale) / position > 0)
+    count = wnp.count_nonzero(inside)
+    shift = (sums[count - 1] - scale) / count.astype(vector.dtype)
+    return wnp.maximum(vector - shift, 0)
+
+
+def projection_l1_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
+    """sum(|x|) = scale."""
+    sizes = projection_simplex(weft.tree.map(wnp.abs, tree), scale)
+    return weft.tree.map(lambda x, size: wnp.sign(x) * size, tree, sizes)
+
+
+def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
+    """sum(|x|) <= scale."""
+    inside = tree_norm(tree, ord=1) <= scale
+    return weft.tree.map(lambda x, moved: wnp.where(inside, x, moved), tree, projection_l1_sphere(tree, scale))
+
+
+def projection_l2_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
+    """sqrt(sum(x^2)) = scale."""
+    return tree_scale(scale / tree_norm(tree), tree)
+
+
+def projection_l2_ball(tree: Any, scale: ArrayLike = 1) -> Any:
+    """sqrt(sum(x^2)) <= scale."""
+    square = tree_norm(tree, squared=True)
+    inside = square <= wnp.asarray(scale) ** 2
+    factor = scale / wnp.sqrt(wnp.where(inside, 1.0, square))
+    return weft.tree.map(lambda x: wnp.where(inside, x, x * factor.astype(x.dtype)), tree)
+
+
+def projection_vector(x: Any, a: Any) -> Any:
+    """The multiple of `a` nearest to x."""
+    return tree_scale(tree_vdot(x, a) / tree_norm(a, squared=True), a)
+
+
+def projection_hyperplane(x: Any, a: Any, b: ArrayLike) -> Any:
+    """a . x = b."""
+    return tree_add_scale(x, -(tree_vdot(a, x) - b) / tree_norm(a, squared=True), a)
+
+
+def projection_halfspace(x: Any, a: Any, b: ArrayLike) -> Any:
+    """a . x <= b."""
+    return tree_add_scale(x, -wnp.maximum(tree_vdot(a, x) - b, 0) / tree_norm(a, squared=True), a)
+
+
+__all__ = [
+    "projection_box",
+    "projection_halfspace",
+    "projection_hypercube",
+    "projection_hyperplane",
+    "projection_l1_ball",
+    "projection_l1_sphere",
+    "projection_l2_ball",
+    "projection_l2_sphere",
+    "projection_linf_ball",
+    "projection_non_negative",
+    "projection_simplex",
+    "projection_vector",
+]

@@ -1,0 +1,255 @@
+"""Schedules: functions from the number of steps taken to a number, such as the learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.base import Schedule
+from weft.typing import ArrayLike
+
+
+def constant_schedule(value: ArrayLike) -> Schedule:
+    """Always `value`."""
+    return lambda count: value
+
+
+def polynomial_schedule(
+    init_value: float | Array,
+    end_value: float | Array,
+    power: float | Array,
+    transition_steps: int,
+    transition_begin: int = 0,
+) -> Schedule:
+    """(init - end) * (1 - t / steps)**power + end, for t from `transition_begin` on; constant without steps."""
+    if transition_steps <= 0:
+        return constant_schedule(init_value)
+    begin = max(transition_begin, 0)
+
+    def schedule(count: Any) -> Any:
+        steps = wnp.clip(wnp.asarray(count) - begin, 0, transition_steps)
+        return (init_value - end_value) * (1 - steps / transition_steps) ** power + end_value
+
+    return schedule
+
+
+def linear_schedule(
+    init_value: float | Array, end_value: float | Array, transition_steps: int, transition_begin: int = 0
+) -> Schedule:
+    """From `init_value` to `end_value` along a line."""
+    return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
+
+
+def piecewise_constant_schedule(
+    init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
+) -> Schedule:
+    """`init_value`, multiplied by a scale at each boundary from there on."""
+    scales = dict(boundaries_and_scales or {})
+    _check_scales("piecewise_constant_schedule", scales)
+
+    def schedule(count: Any) -> Any:
+        value = init_value
+        for boundary, factor in sorted(scales.items()):
+            value = wnp.where(wnp.asarray(count) < boundary, value, value * factor)
+        return value
+
+    return schedule
+
+
+def _check_scales(where: str, scales: Mapping[int, Any]) -> None:
+    for boundary, factor in scales.items():
+        if isinstance(factor, int | float) and factor < 0:
+            raise ValueError(f"{where} takes scales of at least 0, and got {factor} at {boundary}")
+
+
+def exponential_decay(
+    init_value: float,
+    transition_steps: int,
+    decay_rate: float,
+    transition_begin: int = 0,
+    staircase: bool = False,
+    end_value: float | None = None,
+) -> Schedule:
+    """init * decay_rate**(t / steps), bounded by `end_value`; with `staircase` t / steps is rounded down."""
+    if transition_steps is not None and transition_steps <= 0:
+        return constant_schedule(init_value)
+    if isinstance(decay_rate, int | float) and decay_rate == 0:
+        return constant_schedule(init_value)
+    begin = max(transition_begin, 0)
+
+    def schedule(count: Any) -> Any:
+        steps = wnp.asarray(count) - begin
+        power = steps / transition_steps
+        if staircase:
+            power = wnp.floor(power)
+        value = wnp.where(steps <= 0, init_value, init_value * wnp.power(decay_rate, power))
+        if end_value is not None:
+            value = wnp.where(decay_rate < 1.0, wnp.maximum(value, end_value), wnp.minimum(value, end_value))
+        return value
+
+    return schedule
+
+
+def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0) -> Schedule:
+    """init * ((1 - alpha) * ((1 + cos(pi * t / steps)) / 2)**exponent + alpha)."""
+    if isinstance(decay_steps, int | float) and not decay_steps > 0:
+        raise ValueError(f"cosine_decay_schedule needs decay_steps above 0, and got {decay_steps}")
+
+    def schedule(count: Any) -> Any:
+        steps = wnp.minimum(count, decay_steps)
+        cosine = 0.5 * (1 + wnp.cos(wnp.pi * steps / decay_steps))
+        return init_value * ((1 - alpha) * cosine**exponent + alpha)
+
+    return schedule
+
+
+def _linear(start: Any, end: Any, part: Any) -> Any:
+    return (end - start) * part + start
+
+
+def _cosine(start: Any, end: Any, part: Any) -> Any:
+    return end + (start - end) / 2.0 * (wnp.cos(wnp.pi * part) + 1)
+
+
+def piecewise_interpolate_schedule(
+    interpolate_type: str, init_value: float, boundaries_and_scales: Mapping[int, float] | None = None
+) -> Schedule:
+    """As `piecewise_constant_schedule`, moving from value to value along lines ("linear") or cosines ("cosine")."""
+    kinds = {"linear": _linear, "cosine": _cosine}
+    if interpolate_type not in kinds:
+        raise ValueError(f'interpolate_type is "linear" or "cosine", and got {interpolate_type!r}')
+    interpolate = kinds[interpolate_type]
+    if not boundaries_and_scales:
+        return constant_schedule(init_value)
+    _check_scales("piecewise_interpolate_schedule", boundaries_and_scales)
+    pairs = sorted(boundaries_and_scales.items())
+    bounds = np.array([0] + [boundary for boundary, _ in pairs])
+    values = np.cumprod([init_value] + [factor for _, factor in pairs]).astype(np.float32)
+    # Two boundaries at one step leave an interval of no length, which no count falls into.
+    lengths = np.maximum(bounds[1:] - bounds[:-1], 1)
+
+    def schedule(count: Any) -> Any:
+        count = wnp.asarray(count)
+        inside = (bounds[:-1] <= count) & (count < bounds[1:])
+        part = (count - bounds[:-1]) / lengths
+        between = interpolate(values[:-1], values[1:], part)
+        return wnp.sum(wnp.where(inside, between, 0.0)) + wnp.where(count >= bounds[-1], values[-1], 0.0)
+
+    return schedule
+
+
+def linear_onecycle_schedule(
+    transition_steps: int,
+    peak_value: float,
+    pct_start: float = 0.3,
+    pct_final: float = 0.85,
+    div_factor: float = 25.0,
+    final_div_factor: float = 1e4,
+) -> Schedule:
+    """Up to the peak, back down, and further down, along lines (Smith 2018)."""
+    if transition_steps <= 0:
+        raise ValueError(f"linear_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
+    scales = {
+        int(pct_start * transition_steps): div_factor,
+        int(pct_final * transition_steps): 1.0 / div_factor,
+        transition_steps: 1.0 / final_div_factor,
+    }
+    return piecewise_interpolate_schedule("linear", peak_value / div_factor, scales)
+
+
+def cosine_onecycle_schedule(
+    transition_steps: int,
+    peak_value: float,
+    pct_start: float = 0.3,
+    div_factor: float = 25.0,
+    final_div_factor: float = 1e4,
+) -> Schedule:
+    """Up to the peak and far down along cosines (Smith 2018)."""
+    if transition_steps <= 0:
+        raise ValueError(f"cosine_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
+    scales = {
+        int(pct_start * transition_steps): div_factor,
+        int(transition_steps): 1.0 / (div_factor * final_div_factor),
+    }
+    return piecewise_interpolate_schedule("cosine", peak_value / div_factor, scales)
+
+
+def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
+    """One schedule after another, each counting from its boundary."""
+    if len(boundaries) != len(schedules) - 1:
+        raise ValueError(
+            f"join_schedules needs one boundary less than schedules, and got {len(schedules)} schedules "
+            f"and {len(boundaries)} boundaries"
+        )
+
+    def schedule(count: Any) -> Any:
+        value = schedules[0](count)
+        for boundary, following in zip(boundaries, schedules[1:], strict=True):
+            value = wnp.where(wnp.asarray(count) < boundary, value, following(count - boundary))
+        return value
+
+    return schedule
+
+
+def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Schedule:
+    """Along a line to the peak, then constant."""
+    return linear_schedule(init_value, peak_value, warmup_steps)
+
+
+def warmup_cosine_decay_schedule(
+    init_value: float,
+    peak_value: float,
+    warmup_steps: int,
+    decay_steps: int,
+    end_value: float = 0.0,
+    exponent: float = 1.0,
+) -> Schedule:
+    """Along a line to the peak, then along a cosine to the end; `decay_steps` counts the warmup too."""
+    if isinstance(decay_steps, int) and isinstance(warmup_steps, int) and decay_steps <= warmup_steps:
+        raise ValueError(
+            f"decay_steps counts the warmup, so it must be above warmup_steps; got decay_steps={decay_steps} "
+            f"and warmup_steps={warmup_steps}"
+        )
+    known_zero = isinstance(peak_value, int | float) and peak_value == 0
+    alpha = 0.0 if known_zero else end_value / peak_value
+    return join_schedules(
+        [
+            linear_schedule(init_value, peak_value, warmup_steps),
+            cosine_decay_schedule(peak_value, decay_steps - warmup_steps, alpha, exponent),
+        ],
+        [warmup_steps],
+    )
+
+
+def warmup_exponential_decay_schedule(
+    init_value: float,
+    peak_value: float,
+    warmup_steps: int,
+    transition_steps: int,
+    decay_rate: float,
+    transition_begin: int = 0,
+    staircase: bool = False,
+    end_value: float | None = None,
+) -> Schedule:
+    """Along a line to the peak, then exponentially down."""
+    return join_schedules(
+        [
+            linear_schedule(init_value, peak_value, warmup_steps),
+            exponential_decay(peak_value, transition_steps, decay_rate, transition_begin, staircase, end_value),
+        ],
+        [warmup_steps],
+    )
+
+
+def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
+    """Cosine decays with warm restarts: one `warmup_cosine_decay_schedule` for each set of arguments."""
+    members, boundaries, step = [], [], 0
+    for given in cosine_kwargs:
+        members.append(warmup_cosine_decay_schedule(**given))
+        step += given["decay_steps"]
+        boundaries.append(step)
+    return join_schedules(members, boundaries[:-1])

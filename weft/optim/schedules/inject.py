@@ -1,0 +1,154 @@
+"""Hyperparameters in the state, where they can be scheduled, read and changed between steps."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    Params,
+    Schedule,
+    Updates,
+    with_extra_args_support,
+)
+from weft.optim.numerics import safe_increment
+
+
+class InjectHyperparamsState(NamedTuple):
+    """Steps taken, the hyperparameters of the last step, and the inner state."""
+
+    count: Array  # type: ignore[assignment]
+    hyperparams: dict[str, Any]
+    inner_state: Any
+
+
+class InjectStatefulHyperparamsState(NamedTuple):
+    """As `InjectHyperparamsState`, with the states of the schedules."""
+
+    count: Array  # type: ignore[assignment]
+    hyperparams: dict[str, Any]
+    hyperparams_states: dict[str, Any]
+    inner_state: Any
+
+
+class WrappedScheduleState(NamedTuple):
+    """Steps taken."""
+
+    count: Array  # type: ignore[assignment]
+
+
+class WrappedSchedule:
+    """A schedule of the count, as a schedule with a state: the state is the count."""
+
+    def __init__(self, schedule_fn: Schedule) -> None:
+        self.schedule_fn = schedule_fn
+
+    def init(self) -> WrappedScheduleState:
+        """The count at zero."""
+        return WrappedScheduleState(wnp.zeros((), wnp.int32))
+
+    def update(self, state: WrappedScheduleState, **extra_args: Any) -> WrappedScheduleState:
+        """The count of the next step."""
+        return WrappedScheduleState(safe_increment(state.count))
+
+    def __call__(self, state: WrappedScheduleState, **extra_args: Any) -> Any:
+        return self.schedule_fn(state.count)
+
+
+def _is_stateful_schedule(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("init", "update", "__call__"))
+
+
+def _as_hyperparam(value: Any, dtype: Any) -> Any:
+    """As an array; floats in the dtype given, so that they do not widen the updates they multiply."""
+    value = wnp.asarray(value)
+    return value.astype(dtype) if dtype is not None and wnp.issubdtype(value.dtype, wnp.floating) else value
+
+
+def inject_hyperparams(
+    inner_factory: Callable[..., GradientTransformation],
+    static_args: str | Iterable[str] = (),
+    hyperparam_dtype: Any = None,
+) -> Callable[..., GradientTransformationExtraArgs]:
+    """A factory like `inner_factory` whose numbers live in the state and may be schedules.
+
+    `state.hyperparams["learning_rate"]` can be read, and set when it is no schedule: nothing is compiled again.
+    Arguments named in `static_args`, booleans and what is neither a number nor a function are passed as they are.
+    """
+    static = {static_args} if isinstance(static_args, str) else set(static_args)
+    signature = inspect.signature(inner_factory)
+    unknown = static - set(signature.parameters)
+    if unknown:
+        name = getattr(inner_factory, "__name__", "the factory")
+        raise ValueError(
+            f"static_args names {', '.join(sorted(unknown))}, which {name} "
+            f"does not take; it takes {', '.join(signature.parameters)}"
+        )
+
+    @functools.wraps(inner_factory)
+    def factory(*args: Any, **kwargs: Any) -> GradientTransformationExtraArgs:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        schedules: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                others.update(value)
+            elif name in static or isinstance(value, bool):
+                others[name] = value
+            elif _is_stateful_schedule(value):
+                schedules[name] = value
+            elif callable(value):
+                schedules[name] = WrappedSchedule(value)
+            elif isinstance(value, int | float | Array | np.ndarray | np.number):
+                numbers[name] = value
+            else:
+                others[name] = value
+
+        def dtype_for(tree: Any) -> Any:
+            if hyperparam_dtype is not None:
+                return hyperparam_dtype
+            return getattr(next(iter(weft.tree.leaves(tree)), None), "dtype", None)
+
+        def inner(hyperparams: dict[str, Any]) -> GradientTransformationExtraArgs:
+            return with_extra_args_support(inner_factory(**others, **hyperparams))
+
+        def init(params: Params) -> InjectStatefulHyperparamsState:
+            dtype = dtype_for(params)
+            states = {name: schedule.init() for name, schedule in schedules.items()}
+            hyperparams = {name: _as_hyperparam(value, dtype) for name, value in numbers.items()}
+            for name, schedule in schedules.items():
+                hyperparams[name] = _as_hyperparam(schedule(states[name]), dtype)
+            count = wnp.zeros((), wnp.int32)
+            return InjectStatefulHyperparamsState(count, hyperparams, states, inner(hyperparams).init(params))
+
+        def update(
+            updates: Updates, state: InjectStatefulHyperparamsState, params: Params | None = None, **extra_args: Any
+        ) -> Any:
+            dtype = dtype_for(updates)
+            hyperparams = {name: _as_hyperparam(value, dtype) for name, value in state.hyperparams.items()}
+            states = {}
+            for name, schedule in schedules.items():
+                before = state.hyperparams_states[name]
+                hyperparams[name] = _as_hyperparam(schedule(before, **extra_args), dtype)
+                states[name] = schedule.update(before, **extra_args)
+            new, inner_state = inner(hyperparams).update(updates, state.inner_state, params, **extra_args)
+            count = safe_increment(state.count)
+            return new, InjectStatefulHyperparamsState(count, hyperparams, states, inner_state)
+
+        return GradientTransformationExtraArgs(init, update)
+
+    return factory
+
+
+inject_stateful_hyperparams = inject_hyperparams

@@ -1,0 +1,73 @@
+"""What a recorder kept, as a trace that Chrome (about://tracing) and Perfetto (ui.perfetto.dev) show."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from weft.base.spans import Recorder, Run, Span
+from weft.compiler.provenance import costs, step_lines
+from weft.profiler.report import step_name
+
+PRODUCER = "weft"
+
+
+def trace_of(recorder: Recorder) -> dict[str, Any]:
+    """The trace in Chrome's format: complete events with times in microseconds from the start."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    events: list[dict[str, Any]] = [_meta("process_name", 0, PRODUCER)]
+    threads = dict.fromkeys([recorder.thread, *(s.thread for s in recorder.spans)])
+    events += [_meta("thread_name", thread, names.get(thread, f"thread {thread}")) for thread in threads]
+    events += [_event(recorder, span) for span in recorder.spans]
+    for run in recorder.runs:
+        events += _steps(recorder, run)
+    dropped = sum(run.log.dropped for run in recorder.runs)
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"producer": PRODUCER, "dropped": dropped}}
+
+
+def _meta(kind: str, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": os.getpid(), "tid": thread, "args": {"name": name}}
+
+
+def _event(recorder: Recorder, span: Span) -> dict[str, Any]:
+    arguments = dict(span.details)
+    if span.line is not None:
+        arguments["line"] = span.line.describe()
+    return _complete(recorder, span.name, span.category, span.begin, span.end, span.thread, arguments)
+
+
+def _steps(recorder: Recorder, run: Run) -> Iterator[dict[str, Any]]:
+    """The events of the steps of one run, inside of the run's own."""
+    steps = run.log.steps
+    cost = costs(steps)
+    about: list[tuple[str, dict[str, Any]]] = []
+    for step in steps:
+        lines = sorted(step_lines(step))
+        arguments = {
+            "kind": step.label,
+            "flops": cost[step].flops,
+            "functions": cost[step].functions,
+            "bytes": cost[step].bytes,
+            "lines": [f"{os.path.basename(line.file)}:{line.number}" for line in lines],
+        }
+        about.append((step_name(step), arguments))
+    for number, begin, end in run.log.events.tolist():
+        name, arguments = about[number]
+        yield _complete(recorder, name, "kernel", begin, end, run.span.thread, arguments)
+
+
+def _complete(
+    recorder: Recorder, name: str, category: str, begin: int, end: int, thread: int, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": name or category,
+        "cat": category,
+        "ts": (begin - recorder.begin) / 1e3,
+        "dur": (end - begin) / 1e3,
+        "pid": os.getpid(),
+        "tid": thread,
+        "args": arguments,
+    }

@@ -1,0 +1,162 @@
+"""What this machine can do at best: operations and bytes in a second, measured by short kernels and kept on disk.
+
+A kernel cannot be faster than its operations at the peak, nor than its bytes at the bandwidth of the memory that its
+data fits into. The larger of the two times is its limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.target.cpu import cache, link, machine, pool
+from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.cpu.machine import Assembler, Place
+from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
+from weft.runtime import memory
+
+# Fused products and sums under way at once: enough to fill two units of four cycles.
+CHAINS = 12
+TURNS = 20_000
+# Bytes that are read and written over and over: they fit into one level of memory after the other.
+SIZES = (32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 128 << 20)
+SECONDS = 0.03
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Flops a second (float32, a fused product and sum counts two) of all threads, and for each amount of data the
+    bytes a second at which it is read and written."""
+
+    threads: int
+    flops: float
+    bandwidths: tuple[tuple[int, float], ...]
+
+    def bandwidth(self, size: float) -> float:
+        """Bytes a second for so much data: that of the smallest memory which holds it."""
+        return next((rate for held, rate in self.bandwidths if size <= held), self.bandwidths[-1][1])
+
+    @property
+    def memory(self) -> float:
+        """Bytes a second from main memory."""
+        return self.bandwidths[-1][1]
+
+    def seconds(self, flops: float, moved: float, held: float) -> float:
+        """The least time for so many flops and bytes moved, over so many bytes of data."""
+        return max(flops / self.flops, moved / self.bandwidth(held))
+
+
+def limits() -> Limits:
+    """The limits of this machine with the threads that programs may use now; measured once."""
+    return _limits(pool.threads())
+
+
+@functools.cache
+def _limits(threads: int) -> Limits:
+    folder = cache.folder()
+    key = cache.key_of(f"limits {VERSION} {threads}", host(), link.Tier.FULL)
+    path = None if folder is None else folder / f"{key}.json"
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads(path.read_text())
+            return Limits(kept["threads"], kept["flops"], tuple((size, rate) for size, rate in kept["bandwidths"]))
+    found = measure(threads)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.write_text(json.dumps(asdict(found)))
+    return found
+
+
+def text(features: Features) -> str:
+    """Kernels that do nothing but compute, and nothing but move."""
+    bits = features.vector_bits or 128
+    module = Module(features.triple, vector_bits=bits)
+    lanes = vector(float_, bits // 32)
+    parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
+
+    f = module.function("weft_peak", void, parameters)
+    table, begin, end = f.arguments
+    places = f.load(ptr, table, 8)
+    with f.loop(begin, end) as turn:
+        place = f.offset(places, i64, f.mul(turn, constant(16, i64)))
+        factor = f.splat(f.load(float_, place, 4), lanes.count)
+        with f.loop(constant(0, i64), constant(TURNS, i64), carried=[factor] * CHAINS) as inner:
+            inner.give(*(f.fma(value, factor, factor) for value in inner.values))
+        total = inner.results[0]
+        for value in inner.results[1:]:
+            total = f.fadd(total, value)
+        f.store(f.extract(total, 0), place, 4)
+    f.ret()
+
+    f = module.function("weft_move", void, parameters)
+    table, begin, end = f.arguments
+    source, target = f.load(ptr, table, 8), f.load(ptr, f.offset(table, ptr, 1), 8)
+    with f.loop(begin, end) as block:
+        first = f.mul(block, constant(BLOCK // 4, i64))
+        with f.loop(first, f.add(first, constant(BLOCK // 4, i64)), lanes.count) as index:
+            f.store(f.load(lanes, f.offset(source, float_, index), 4), f.offset(target, float_, index), 4)
+    f.ret()
+    return module.text()
+
+
+# Bytes that one piece of the moving kernel reads.
+BLOCK = 2048
+
+
+def measure(threads: int) -> Limits:
+    """Run the kernels. It takes a few hundredths of a second for each level of memory."""
+    made = link.compiled(text(host()), host(), link.Tier.FULL)
+    width = (host().vector_bits or 128) // 32
+    pieces = 4 * threads
+    numbers = memory.empty((pieces * 32,), np.dtype(np.float32))
+    numbers[:] = 0.5
+    seconds = _best(made.addresses["weft_peak"], pieces, 1, [numbers])
+    flops = pieces * TURNS * CHAINS * 2 * width / seconds
+    bandwidths = []
+    for size in SIZES:
+        # The data is shared among the threads, half of it read and half of it written.
+        blocks = max(size // 2 // BLOCK, 1)
+        source, target = (memory.empty((blocks * BLOCK // 4,), np.dtype(np.float32)) for _ in range(2))
+        source[:] = 1.0
+        target[:] = 0.0
+        grain = -(-blocks // min(4 * threads, blocks))
+        seconds = _best(made.addresses["weft_move"], blocks, grain, [source, target])
+        bandwidths.append((size, 2 * blocks * BLOCK / seconds))
+    # What larger memory can do, smaller can too: a lower number was somebody else's work on this machine.
+    rates = [max(rate for _, rate in bandwidths[number:]) for number in range(len(SIZES))]
+    return Limits(threads, flops, tuple(zip(SIZES, rates, strict=True)))
+
+
+def _best(kernel: int, count: int, grain: int, arrays: list[np.ndarray]) -> float:
+    """The least seconds of one launch, from repeated programs with several launches each."""
+    registers: Any = np.array([a.ctypes.data for a in arrays], np.int64)
+
+    def program(launches: int) -> Callable[[], float]:
+        assembler = Assembler()
+        for _ in range(launches):
+            assembler.parallel(kernel, count, grain, [Place(number) for number in range(len(arrays))])
+        assembler.end()
+        code = assembler.finish()
+
+        def run() -> float:
+            start = time.perf_counter()
+            machine.run(code.ctypes.data, registers.ctypes.data)
+            return (time.perf_counter() - start) / launches
+
+        return run
+
+    once = program(1)
+    once()
+    launches = int(min(max(1e-3 / max(once(), 1e-9), 1), 1000))
+    run, least, start = program(launches), float("inf"), time.perf_counter()
+    while time.perf_counter() - start < SECONDS:
+        least = min(least, run())
+    return least
