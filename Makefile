@@ -15,14 +15,14 @@ PEER_STAMP := $(PEER_VENV)/.installed
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       set up and run the tour (examples/tour.py)"
+	@echo "make demo       set up, run the tour (examples/tour.py), and draw what it learnt (examples/out/tour.svg)"
 	@echo "make test       set up, lint, and run the tests"
 	@echo "make test-all   the same, with the slow sweeps"
 	@echo "make test-peer  compare with JAX, in an environment of its own"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make format     let ruff rewrite what it can"
 	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
-	@echo "make bench      time against the peers"
+	@echo "make bench      time against the peers; the numbers go to build/benchmarks.json"
 	@echo "make clean      remove caches; the environments stay"
 
 # $(call install,environment,extras): create the environment if it is not there, then install Weft in place.
@@ -70,7 +70,7 @@ pages: setup
 	$(BIN)/python tests/errors/test_error_pages.py
 
 bench: setup-peer
-	$(PEER_BIN)/python benchmarks/run.py
+	$(PEER_BIN)/python benchmarks/run.py --json build/benchmarks.json
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

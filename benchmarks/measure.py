@@ -24,14 +24,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one side of a line: the median, which ratios are made of, and the best."""
+    """Seconds of one side of a line: the median, which ratios are made of, the best, and the least time that processors
+    worked for it, all threads together. The last says on a busy machine what the others cannot; it was not measured
+    where it is None."""
 
     median: float
     best: float
+    work: float | None = None
 
     @staticmethod
-    def of(samples: list[float]) -> Times:
-        return Times(statistics.median(samples), min(samples))
+    def of(samples: list[float], work: list[float] | None = None) -> Times:
+        return Times(statistics.median(samples), min(samples), min(work) if work else None)
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Result:
         if peer not in self.times or "weft" not in self.times:
             return None
         return self.times["weft"].median / self.times[peer].median
+
+    def work_ratio(self, peer: str = "jax") -> float | None:
+        """The same of the time that processors worked."""
+        ours, theirs = (self.times[side].work if side in self.times else None for side in ("weft", peer))
+        return None if ours is None or not theirs else ours / theirs
 
     @property
     def falls_short(self) -> bool:
@@ -65,7 +73,7 @@ class Result:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        times = {side: {"median": t.median, "best": t.best} for side, t in self.times.items()}
+        times = {side: {"median": t.median, "best": t.best, "work": t.work} for side, t in self.times.items()}
         return {"name": self.name, "group": self.group, "seconds": times, "at_most": self.at_most}
 
     @staticmethod
@@ -74,26 +82,30 @@ class Result:
         return Result(row["name"], times, row["at_most"], group=row["group"])
 
 
-def seconds(function: Callable[[], object]) -> float:
-    """One call, repeated within the clock's resolution when it is very short."""
-    start = time.perf_counter()
+def seconds(function: Callable[[], object]) -> tuple[float, float]:
+    """Time and work of one call, repeated within the clock's resolution when it is very short."""
+    start, worked = time.perf_counter(), time.process_time()
     function()
-    once = time.perf_counter() - start
+    once, work = time.perf_counter() - start, time.process_time() - worked
     if once > 2e-4:
-        return once
+        return once, work
     count = max(1, int(2e-4 / max(once, 1e-7)))
-    start = time.perf_counter()
+    start, worked = time.perf_counter(), time.process_time()
     for _ in range(count):
         function()
-    return (time.perf_counter() - start) / count
+    return (time.perf_counter() - start) / count, (time.process_time() - worked) / count
 
 
 def compare(line: Line, repeats: int | None = None) -> Result:
-    """Times over interleaved repeats, after one warm-up of each side."""
+    """Times over interleaved repeats, after one warm-up of each side. Each turn starts with another side, so that none
+    always runs after the same one, whose threads may still be awake."""
     for side in line.sides.values():
         side()
-    samples: dict[str, list[float]] = {name: [] for name in line.sides}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in line.sides}
+    order = list(line.sides)
     for _ in range(line.repeats if repeats is None else min(repeats, line.repeats)):
-        for name, side in line.sides.items():
-            samples[name].append(seconds(side))
-    return Result(line.name, {name: Times.of(taken) for name, taken in samples.items()}, line.at_most)
+        for name in order:
+            samples[name].append(seconds(line.sides[name]))
+        order.append(order.pop(0))
+    times = {name: Times.of([t for t, _ in taken], [work for _, work in taken]) for name, taken in samples.items()}
+    return Result(line.name, times, line.at_most)

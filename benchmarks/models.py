@@ -108,9 +108,7 @@ def all_convolutions(f: Faces) -> Function:
         strides = [stride for _, _, stride in CONVOLUTIONS] + [1]
         for number, ((weights, bias), stride) in enumerate(zip(params, strides, strict=True)):
             x = f.nn.relu(x) if number else x
-            x = f.lax.conv_general_dilated(
-                x, weights, (stride, stride), "SAME", dimension_numbers=DIMENSION_NUMBERS
-            )
+            x = f.lax.conv_general_dilated(x, weights, (stride, stride), "SAME", dimension_numbers=DIMENSION_NUMBERS)
             x = x + bias
         return cross_entropy(f, x.mean((1, 2)), labels)
 

@@ -1,123 +1,69 @@
-"""`make bench`: Weft beside JAX in one run. Prints a table and writes the numbers as JSON.
+"""`make bench`: Weft beside JAX, NumPy and, where it is installed, PyTorch, in one run.
 
-python benchmarks/run.py [--json FILE] [--quick]
+Prints a table, marks what falls short of its bound or behind NumPy, says what was lost since the last release, and
+writes the numbers as JSON.
+
+python benchmarks/run.py [--json FILE] [--quick] [--check] [--only GROUP ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import os
+import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-from lines import GROUPS
-from measure import Line, Result, compare, table
+import lines
+import models
+import newton_cg
+import processes
+import programs
+from bench import Bench
+from faces import PEERS, TITLES, versions
+from measure import Line, Result, compare
+from report import last_release, losses, newton_table, text_table
 
-import weft
-import weft.numpy as wnp
-
-try:
-    import jax
-    import jax.numpy as jnp
-except ImportError:
-    sys.exit(
-        "benchmarks/run.py compares with JAX, which is not installed here: run `make bench`, which installs it beside."
-    )
-
-
-def mlp(layers: int, xnp: Any) -> tuple[Any, Any]:
-    """Loss and arguments of a plain multi-layer perceptron, 64 wide."""
-
-    def loss(params: Any, x: Any, y: Any) -> Any:
-        for weights, bias in params:
-            x = xnp.tanh(x @ weights + bias)
-        return xnp.mean((x - y) ** 2)
-
-    rng = np.random.default_rng(0)
-    params = [
-        (xnp.asarray(rng.normal(size=(64, 64)).astype(np.float32)), xnp.zeros(64, xnp.float32)) for _ in range(layers)
-    ]
-    return loss, (params, xnp.ones((32, 64), xnp.float32), xnp.zeros((32, 64), xnp.float32))
+GROUPS: dict[str, Callable[[Bench], Iterator[Line]]] = {
+    "tracing": programs.tracing,
+    "calling": programs.calling,
+    "maps": lines.maps,
+    "folds": lines.folds,
+    "orders": lines.orders,
+    "moves": lines.moves,
+    "products": lines.products,
+    "convolutions": lines.convolutions,
+    "loops": programs.loops,
+    "routines": programs.routines,
+    "steps": programs.steps,
+}
+# Groups measured in processes of their own.
+FRESH = ("imports", "first_calls", "second_processes", "newton_cg")
 
 
-def tracing_lines() -> list[Line]:
-    ours, our_args = mlp(12, wnp)
-    theirs, their_args = mlp(12, jnp)
-
-    def fresh(lib: Any, loss: Any, args: Any) -> Any:
-        # A new function each time, so that no cache of traces answers.
-        return lambda: lib.make_jaxpr(lib.value_and_grad(lambda *a: loss(*a)))(*args)
-
-    def forward(lib: Any, loss: Any, args: Any) -> Any:
-        return lambda: lib.make_jaxpr(lambda *a: loss(*a))(*args)
-
-    return [
-        Line("trace, 12-layer MLP", forward(weft, ours, our_args), forward(jax, theirs, their_args), 1.0),
-        Line("trace, value_and_grad of 12-layer MLP", fresh(weft, ours, our_args), fresh(jax, theirs, their_args), 1.0),
-        Line(
-            "trace, vmap of grad of 12-layer MLP",
-            lambda: weft.make_jaxpr(weft.vmap(weft.grad(lambda *a: ours(*a)), (None, 0, 0)))(
-                our_args[0], wnp.ones((8, 32, 64)), wnp.ones((8, 32, 64))
-            ),
-            lambda: jax.make_jaxpr(jax.vmap(jax.grad(lambda *a: theirs(*a)), (None, 0, 0)))(
-                their_args[0], jnp.ones((8, 32, 64)), jnp.ones((8, 32, 64))
-            ),
-        ),
-    ]
+def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) -> Iterator[Result]:
+    sides = ("weft", *(peer for peer in peers if peer == "jax"))
+    repeats = 1 if quick or small else 5
+    if group == "imports":
+        yield processes.imports(sides, repeats)
+    elif group == "first_calls":
+        yield from processes.first_calls(sides, repeats, (1,) if small else (4, 8) if quick else (4, 12, 24))
+    elif group == "second_processes":
+        yield from processes.second_processes(sides, repeats)
 
 
-def calling_lines() -> list[Line]:
-    ours, theirs = wnp.ones(8), jnp.ones(8)
-    tree = {f"block{i}": {f"w{j}": np.ones(4, np.float32) for j in range(4)} for i in range(10)}
-    our_tree, their_tree = weft.tree.map(wnp.asarray, tree), jax.tree.map(jnp.asarray, tree)
-    our_jit, their_jit = weft.jit(lambda x: x + 1), jax.jit(lambda x: x + 1)
-    our_tree_jit, their_tree_jit = weft.jit(lambda t: t), jax.jit(lambda t: t)
-    return [
-        Line("flatten a tree of 40 leaves", lambda: weft.tree.flatten(our_tree), lambda: jax.tree.flatten(their_tree)),
-        Line("eager x + 1, 8 floats", lambda: ours + 1, lambda: (theirs + 1).block_until_ready()),
-        Line("jit call, one array", lambda: our_jit(ours), lambda: their_jit(theirs).block_until_ready()),
-        Line(
-            "jit call, tree of 40 leaves in and out",
-            lambda: our_tree_jit(our_tree),
-            lambda: jax.block_until_ready(their_tree_jit(their_tree)),
-        ),
-        Line(
-            "array from a list of 3",
-            lambda: wnp.array([1.0, 2.0, 3.0]),
-            lambda: jnp.array([1.0, 2.0, 3.0]).block_until_ready(),
-        ),
-    ]
+def budgets(bench: Bench) -> list[str]:
+    """What tracing costs, measured on Weft alone, beside what the design allows."""
+    f = bench.weft
+    loss, arguments = models.mlp(f), programs.own(f, models.mlp_arguments())
 
-
-def import_result(repeats: int) -> Result:
-    """Seconds to import each library in a fresh process, best of a few."""
-
-    def best(module: str) -> float:
-        code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-        command = [sys.executable, "-c", code]
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # warm: bytecode is kept
-        runs = [
-            float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
-            for _ in range(repeats + 1)
-        ]
-        return min(runs)
-
-    return Result("import", best("weft"), best("jax"), None)
-
-
-def budgets() -> list[str]:
-    """The budgets of the design, measured on Weft alone: lines for the report."""
-    loss, args = mlp(12, wnp)
-
-    def median_of(function: Any) -> float:
+    def median_of(function: Callable[[], Any]) -> float:
         function()
         times = []
         for _ in range(20):
@@ -126,46 +72,83 @@ def budgets() -> list[str]:
             times.append(time.perf_counter() - start)
         return statistics.median(times)
 
-    forward = median_of(lambda: weft.make_jaxpr(lambda *a: loss(*a))(*args))
-    equations = len(weft.make_jaxpr(loss)(*args).eqns)
-    both = median_of(lambda: weft.make_jaxpr(weft.value_and_grad(lambda *a: loss(*a)))(*args))
+    forward = median_of(lambda: f.top.make_jaxpr(lambda *a: loss(*a))(*arguments))
+    equations = len(f.top.make_jaxpr(loss)(*arguments).eqns)
+    both = median_of(lambda: f.top.make_jaxpr(f.top.value_and_grad(lambda *a: loss(*a)))(*arguments))
     return [
         f"trace: {forward / equations * 1e6:.1f} us an equation (budget 30)",
         f"jvp and transpose: {(both - forward) / forward:.1f} x trace (budget 3)",
     ]
 
 
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    try:
+        rows = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [row.partition(":")[2].strip() for row in rows if row.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def main() -> None:
+    # Threads of PyTorch that wait for work must not take the cores of the side that runs next.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--json", help="write the numbers to this file")
-    ask.add_argument("--quick", action="store_true", help="few repeats")
-    ask.add_argument("--only", nargs="*", help=f"groups of compiled code: {', '.join(GROUPS)}; nothing else is timed")
-    given = ask.parse_args()
-    results: list[Result] = []
-    if given.only is None:
-        results.append(import_result(2 if given.quick else 5))
-    lines = [] if given.only is not None else [*tracing_lines(), *calling_lines()]
-    # Lines of compiled code are made one after the other, so that memory of one is free for the next.
-    compiled = itertools.chain.from_iterable(make() for name, make in GROUPS.items() if name in (given.only or GROUPS))
-    for line in itertools.chain(lines, compiled):
-        results.append(compare(dataclasses.replace(line, repeats=3) if given.quick else line))
-        print(table(results[-1:], "JAX").splitlines()[-1], flush=True)
-    print()
-    print(
-        f"Weft {weft.__version__} beside JAX {jax.__version__}, "
-        f"Python {platform.python_version()}, {platform.machine()}\n"
+    ask.add_argument("--json", type=pathlib.Path, help="write the numbers to this file")
+    ask.add_argument("--quick", action="store_true", help="few repeats, fewer layers")
+    ask.add_argument(
+        "--check", action="store_true", help="tiny arrays: do all sides compute the same? Times mean nothing"
     )
-    print(table(results, "JAX"))
+    ask.add_argument("--only", nargs="+", choices=(*FRESH, *GROUPS), help="time nothing else")
+    ask.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS, help="leave out the others")
+    given = ask.parse_args()
+    bench = Bench(given.peers, given.check)
+    missing = [TITLES[peer] for peer in given.peers if peer not in bench.peers]
+    if missing:
+        print(f"Not installed here, and so not in the table: {', '.join(missing)}.", file=sys.stderr)
+    wanted = given.only or (*FRESH, *GROUPS)
+    results: list[Result] = []
+
+    def keep(result: Result, group: str) -> None:
+        results.append(dataclasses.replace(result, group=group))
+        print(text_table(results[-1:]).splitlines()[-1], flush=True)
+
+    for group in FRESH:
+        if group in wanted:
+            for result in fresh_results(group, bench.peers, given.quick, given.check):
+                keep(result, group)
+    for group, make in GROUPS.items():
+        if group in wanted:
+            for line in make(bench):  # made one after the other, so that memory of one is free for the next
+                if given.check and group not in ("tracing", "calling"):
+                    bench.check(line)
+                keep(compare(line, 1 if given.check else 3 if given.quick else None), group)
+    fits = newton_cg.fits(bench.peers, given.quick or given.check, given.check) if "newton_cg" in wanted else []
+    print(f"\n{', '.join(f'{TITLES[k]} {v}' for k, v in versions(('weft', *bench.peers)).items())}\n")
+    print(text_table(results))
+    if fits:
+        print("\nTruncated Newton-CG on one thread:")
+        print(newton_table(fits, page=False))
     print()
-    for line in budgets():
-        print(line)
+    for words in budgets(bench) if "tracing" in wanted else []:
+        print(words)
+    short = sum(result.falls_short for result in results)
+    bounded = sum(result.at_most is not None and result.ratio() is not None for result in results)
+    print(f"{short} of {bounded} lines with a bound fall short of it.")
+    before = last_release(versions(("weft",))["weft"])
+    for words in losses(results, before) if before else []:
+        print(f"lost since {before['versions']['weft']}: {words}")
     if given.json:
-        rows = [
-            {"name": r.name, "weft_s": r.ours, "jax_s": r.theirs, "ratio": r.ratio, "at_most": r.at_most}
-            for r in results
-        ]
-        with open(given.json, "w") as file:
-            json.dump({"weft": weft.__version__, "jax": jax.__version__, "lines": rows}, file, indent=1)
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        machine = {"python": platform.python_version(), "processor": processor(), "cores": os.cpu_count()}
+        written = {
+            "versions": versions(("weft", *bench.peers)),
+            "machine": machine,
+            "lines": [result.as_json() for result in results],
+            "newton_cg": fits,
+        }
+        given.json.write_text(json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

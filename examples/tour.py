@@ -1,7 +1,7 @@
-"""A short tour of Weft on real data: arrays, programs, derivatives, batches, a loop differentiated, and a trained
-model.
+"""A tour of Weft: programs, derivatives, batches, a loop differentiated, a model trained on real data, and then the
+best of the other examples, with a picture of what each of them learnt.
 
-Run it with `make demo`. It reads nothing from the network: the data are the iris measurements of Fisher (1936), below.
+Run it with `make demo`; the picture is examples/out/tour.svg. Nothing is read from the network.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from __future__ import annotations
 import sys
 import time
 
+import ensemble
+import hmc
+import maml
+import neural_ode
 import numpy as np
+import picture
+import transformer
+import vae
 from iris import load
 
 import weft
@@ -21,7 +28,7 @@ def heading(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n== {text}")
 
 
-def main() -> None:
+def programs() -> None:
     heading("1. A function of arrays is a program")
 
     def energy(first: weft.Array, second: weft.Array) -> weft.Array:
@@ -50,6 +57,8 @@ def main() -> None:
     print("roots      ", vmap(square_root)(values))
     print("derivatives", vmap(grad(square_root))(values), "(exactly", 0.5 / np.sqrt(np.asarray(values)), ")")
 
+
+def flowers() -> picture.Panel:
     heading("4. A model, trained: three kinds of iris from four measurements")
     train_x, train_y, test_x, test_y = load(seed=0)
     first, second = random.split(random.key(0))
@@ -71,18 +80,16 @@ def main() -> None:
         value, slopes = value_and_grad(loss)(params, x, y)
         return value, weft.tree.map(lambda p, s: p - 0.5 * s, params, slopes)
 
-    def accuracy(x: weft.Array, y: weft.Array) -> float:
-        return float(wnp.mean(wnp.argmax(logits(params, x), axis=-1) == y))
-
     start = time.perf_counter()
+    losses = []
     for number in range(301):
         value, params = step(params, train_x, train_y)
+        losses.append(float(value))
         if number % 100 == 0:
-            print(
-                f"step {number:3d}  loss {float(value):.4f}  "
-                f"accuracy on {len(test_y)} unseen flowers {accuracy(test_x, test_y):.0%}"
-            )
+            right = float(wnp.mean(wnp.argmax(logits(params, test_x), axis=-1) == test_y))
+            print(f"step {number:3d}  loss {losses[-1]:.4f}  right on {len(test_y)} unseen flowers {right:.0%}")
     print(f"301 steps in {time.perf_counter() - start:.2f} s; staged {step.cache_size()} time(s)")
+    assert losses[-1] < 0.1 and right > 0.8
 
     heading("5. What the model pays attention to: per-flower gradients by vmap of grad")
     per_flower = vmap(grad(lambda x, y: loss(params, x[None], y[None])))(test_x, test_y)
@@ -90,7 +97,28 @@ def main() -> None:
     weights = wnp.abs(per_flower).mean(0)
     for name, share in zip(names, np.asarray(weights / weights.max()), strict=True):
         print(f"{name:13s} {'#' * round(40 * float(share))}")
+    return picture.Panel("Iris: the loss, step by step", (0, 300), (0, 1)).line(range(301), losses)
+
+
+def main(short: bool = False) -> None:
+    programs()
+    panels = [flowers()]
+    heading("6. Twenty networks trained as one program: vmap of a whole training")
+    panels.append(ensemble.main(short))
+    if not short:
+        heading("7. Learning to learn: a gradient through gradient descent")
+        panels.append(maml.main(short=True))
+        heading("8. A network as the velocity of a differential equation, and a solver that picks its own steps")
+        panels.append(neural_ode.main(short=True))
+        heading("9. Samples instead of one best guess: Hamiltonian Monte Carlo")
+        panels.append(hmc.main())
+        heading("10. A linen module that draws: a variational autoencoder")
+        panels.append(vae.main(short=True))
+        heading("11. A transformer of linen modules reads Weft's documents")
+        transformer.main(steps=300)
+    heading("What was learnt")
+    picture.save("tour", *panels)
 
 
 if __name__ == "__main__":
-    main()
+    main(short="--short" in sys.argv)

@@ -294,7 +294,7 @@ def test_gather_and_scatter_without_a_mode() -> None:
             put(wnp.array([[4, 3]]))
 
 
-# --------------------------------------------------------------------------------------------------- numbers, one by one
+# ------------------------------------------------------------------------------------------------------------- numbers
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64"])

@@ -282,10 +282,10 @@ def test_log_and_dump(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     (folder,) = tmp_path.iterdir()
     files = sorted(file.name for file in folder.iterdir())
     assert files == ["00_traced.txt", *(f"{n:02d}_{step.name}.txt" for n, step in enumerate(STEPS, 1))]
-    text = (folder / "04_canonicalize.txt").read_text()
+    text = (folder / "05_canonicalize.txt").read_text()
     assert text.startswith("# canonicalize, ") and " ms\n" in text and "mul a 1.0:f32[]" in text
-    assert (folder / "07_merge_equal.txt").read_text().endswith("(unchanged)\n")
-    assert "mul" not in log[5].text
+    assert (folder / "08_merge_equal.txt").read_text().endswith("(unchanged)\n")
+    assert "mul" not in log[6].text
     pipeline.run(before)
     assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.delenv("WEFT_DUMP")

@@ -40,6 +40,7 @@ SAMPLES: dict[str, Sample] = {
     "while": (nested, (np.ones(16, np.float32),)),
     "cond": (lambda x: lax.cond(x.sum() > 0, wnp.sin, wnp.cos, x), (np.ones(16, np.float32),)),
     "library": (lambda x: wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(6)), (np.ones((6, 6), np.float32),)),
+    "tiles": (lambda x: wnp.linalg.eigh(x + x.swapaxes(1, 2))[0] + 1, (np.ones((64, 8, 8), np.float32),)),
     "argument": (lambda x, y: (x, y + 1), (np.ones(3, np.float32), np.ones(3, np.float32))),
     "empty": (lambda x: (), (np.ones(3, np.float32),)),
 }
@@ -70,6 +71,25 @@ def test_timed_programs_compute_the_same_bits(name: str) -> None:
     for number, time in enumerate(log.times):
         own = events[events[:, 0] == number]
         assert time.runs == len(own) and time.nanoseconds == (own[:, 2] - own[:, 1]).sum()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_dispatched_calls_are_timed_too(name: str) -> None:
+    function, args = SAMPLES[name]
+    f = weft.jit(function)
+    given = tuple(wnp.asarray(a) for a in args)
+    want = [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*given))]
+    with weft.profile(quiet=True) as profile:
+        for _ in range(5):
+            assert [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*given))] == want
+    assert f._dispatchers
+    _, log = executable_of(function, args).timed([np.asarray(a) for a in args])
+    assert sum(k.runs for k in profile.kernels) == 5 * sum(t.runs for t in log.times)
+
+
+def test_tiles_are_there() -> None:
+    function, args = SAMPLES["tiles"]
+    assert any(isinstance(s, Call) and s.tiles for s in executable_of(function, args).program.all_steps())
 
 
 def test_steps_of_loops_count_their_turns() -> None:

@@ -133,7 +133,7 @@ nn.Bidirectional(nn.RNN(nn.GRUCell(3)), nn.RNN(nn.GRUCell(3)), return_carry=True
 nn.remat(nn.Dense)(5) | x
 nn.vmap(nn.Dense, variable_axes={'params': 0}, split_rngs={'params': True})(5) | x3
 nn.vmap(nn.Dense, variable_axes={'params': None}, split_rngs={'params': False}, in_axes=1, out_axes=1)(5) | x3
-nn.vmap(nn.Dense, variable_axes={'params': 1}, split_rngs={'params': True}, in_axes=2, axis_size=4)(5) | x4[..., :4]
+nn.vmap(nn.Dense, variable_axes={'params': 1}, split_rngs={'params': True}, in_axes=2, axis_size=5)(5) | x4[..., :4]
 nn.jit(nn.Dense)(5) | x
 nn.scan(nn.GRUCell, variable_broadcast='params', split_rngs={'params': False})(6) | c[:2], x3.swapaxes(0, 1)
 nn.scan(nn.GRUCell, variable_axes={'params': 0}, split_rngs={'params': True}, in_axes=1, out_axes=1)(6) | c[:2], x3
@@ -164,6 +164,18 @@ def weights_like(result: Any) -> list[onp.ndarray]:
     return [rng.normal(size=onp.shape(leaf)).astype(onp.float32) for leaf in jax.tree.leaves(result)]
 
 
+def assert_same_gradients(ours: Any, theirs: Any, rtol: float) -> None:
+    """Equal up to rounding on the scale of the largest element of all: some gradients are 0 but for rounding."""
+    found, wanted = jax.tree_util.tree_flatten_with_path(theirs), weft.tree.leaves(ours)
+    scale = max((float(onp.abs(leaf).max()) for _, leaf in found[0] if leaf.size), default=1.0)
+    for (path, leaf), our in zip(found[0], wanted, strict=True):
+        assert our.dtype == leaf.dtype, (path, our.dtype, leaf.dtype)
+        loose = 4e-3 if leaf.dtype == onp.float16 else rtol
+        left, right = onp.asarray(our).astype(onp.float64), onp.asarray(leaf).astype(onp.float64)
+        onp.testing.assert_allclose(left, right, rtol=loose, atol=loose * scale, err_msg=str(path))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("row", [row for row in ROWS.splitlines() if row])
 def test_layer(row: str) -> None:
     text, call = parse(row)
@@ -215,6 +227,6 @@ def test_layer(row: str) -> None:
     tolerance = 3e-5
     assert_same(got, expected, tolerance, weak=False)
     assert_same(changed, their_changed, tolerance, weak=False, path="changed")
-    assert_same(got_grad, grad, 30 * tolerance, weak=False, path="gradient")
+    assert_same_gradients(got_grad, grad, 30 * tolerance)
     eager = our_module.apply(variables, *our_args, **our_kwargs, **static, mutable=mutable or ["none"])[0]
     assert_same(eager, expected, tolerance, weak=False, path="eager")

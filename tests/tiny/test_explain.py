@@ -208,6 +208,7 @@ def test_sums_are_those_of_the_program(name: str) -> None:
         assert totals["flops"] == pytest.approx(cost["flops"])
         assert totals["functions"] == pytest.approx(cost["transcendentals"])
         assert totals["read"] + totals["written"] - totals["copied"] == pytest.approx(cost["bytes accessed"])
+    assert totals["seconds"] <= explained(name).data["seconds"], "steps are parts of one run"
     kernels = sum(k["seconds"] for k in data["kernels"])
     assert kernels == pytest.approx(sum(s["seconds"] for s in steps if s["kind"] == "launch"))
     with_lines = sum(s["seconds"] for s in steps if s["lines"])

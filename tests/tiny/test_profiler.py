@@ -75,8 +75,8 @@ def test_time_goes_to_the_line_that_took_it() -> None:
             step(W, X)
         time.sleep(0.1)  # sleeping
         spin(0.1)
-    assert 0.09 <= seconds_of(profile, line_of("sleeping")) <= profile.seconds - 0.09
-    assert seconds_of(profile, line_of("spinning")) + seconds_of(profile, line_of("spinning") - 1) >= 0.07
+    assert 0.07 <= seconds_of(profile, line_of("sleeping")) <= profile.seconds - 0.05
+    assert seconds_of(profile, line_of("spinning")) + seconds_of(profile, line_of("spinning") - 1) >= 0.05
 
 
 def test_the_time_of_kernels_goes_to_the_lines_in_them() -> None:
@@ -94,6 +94,24 @@ def test_the_time_of_kernels_goes_to_the_lines_in_them() -> None:
     assert kernels == pytest.approx(sum(k.seconds for k in profile.kernels), rel=1e-6)
     (entry,) = [e for e in profile.lines if e.line.number == line_of("many")]
     assert entry.phases["kernels"] > 0.8 * kernels > 0
+
+
+def test_named_scopes_have_their_time() -> None:
+    @weft.jit
+    @weft.grad
+    def scoped(x: Any) -> Any:
+        with weft.named_scope("first"):
+            x = wnp.sin(x)
+        with weft.named_scope("second"), weft.named_scope("part"):
+            x = wnp.cumsum(x)
+        return x.sum()
+
+    x = wnp.ones(1000)
+    scoped(x)
+    with weft.profile(quiet=True) as profile:
+        scoped(x)
+    assert {"first", "second/part"} <= set(profile.scopes) and "second/part" in profile.table()
+    assert sum(profile.scopes.values()) == pytest.approx(profile.phases["kernels"])
 
 
 def test_kernels_are_counted() -> None:
@@ -175,7 +193,7 @@ def test_the_table_says_it_all() -> None:
     text = out.getvalue()
     assert "% of it by line" in text and "compiling" in text and "Gflop/s" in text
     assert profile.kernels[0].name in text and profile.lines[0].place in text
-    assert text.count("more") == (len(profile.lines) > 3) + (len(profile.kernels) > 3)
+    assert text.count("... and") == (len(profile.lines) > 3) + (len(profile.kernels) > 3)
 
 
 # -- traces ------------------------------------------------------------------------------------------------------------
@@ -203,12 +221,15 @@ def test_a_trace_has_every_step_inside_of_its_run(tmp_path: pathlib.Path) -> Non
     assert [e["args"]["step_num"] for e in events if e["cat"] == "step"] == [0, 1, 2]
     assert all(e["args"]["lines"][0].startswith("test_profiler.py:") for e in kernels)
     # On one thread events are inside of each other or apart, never across; a thousandth of a microsecond is rounding.
-    open_until: list[float] = []
+    # Better code may be compiled meanwhile, on a thread of its own.
+    threads: dict[int, list[float]] = {}
     for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
+        open_until = threads.setdefault(event["tid"], [])
         while open_until and open_until[-1] <= event["ts"] + 2e-3:
             open_until.pop()
         assert not open_until or event["ts"] + event["dur"] <= open_until[-1] + 2e-3, event
         open_until.append(event["ts"] + event["dur"])
+    assert {e["tid"] for e in (*kernels, *runs)} == {threading.get_ident()}
     inside = [any(r["ts"] <= k["ts"] + 2e-3 and k["ts"] < r["ts"] + r["dur"] for r in runs) for k in kernels]
     assert all(inside)
 
@@ -231,7 +252,7 @@ def test_traces_can_be_read_back(tmp_path: pathlib.Path) -> None:
     data = weft.profiler.ProfileData.from_file(path)
     plane = data.find_plane_with_name("weft")
     assert plane is not None
-    (line,) = plane.lines
+    line = next(found for found in plane.lines if found.name == threading.current_thread().name)
     events = list(line.events)
     assert [e.name for e in events if e.category == "annotation"] == ["named", "outside", "named"]
     assert [e.name for e in events if e.category == "operation"] == ["sin", "sin"]

@@ -161,7 +161,10 @@ class _Writer:
         if any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()):
             self.line("prepare()")
         packed = f"pack({', '.join(words)})"
-        self.line(f"status = enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})")
+        if config.profiling:  # this one is for calls while steps are timed: the setting is in its key
+            self.line(f"status = executable.enter_timed({packed})")
+        else:
+            self.line(f"status = enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})")
         if program.temporary_bytes:
             self.line("temporaries.append(scratch)")
         self.line("if status: executable.raise_(status)")

@@ -48,7 +48,7 @@ class Program:
     """A staged function: its program with constants as leading operands, those constants, and the tree of its
     result."""
 
-    __slots__ = ("calls", "constants", "donated", "jaxpr", "out_tree", "params")
+    __slots__ = ("calls", "constants", "donated", "jaxpr", "out_tree", "params", "timed_calls")
 
     def __init__(
         self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]
@@ -60,7 +60,7 @@ class Program:
         self.donated: tuple[bool, ...] = ()
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
-        self.calls = 0
+        self.calls = self.timed_calls = 0
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
@@ -130,9 +130,12 @@ class JitFunction:
             return self._function(*args, **kwargs)
         program, leaves = self._find(args, kwargs)
         if context.trace is EVALUATION:
-            # While steps are timed every call goes the general way.
-            program.calls += not config.profiling
-            if program.calls == CALLS_BEFORE_DISPATCH and self._simple and not config.profiling:
+            if config.profiling:  # then there are dispatchers of their own
+                program.timed_calls += 1
+            else:
+                program.calls += 1
+            calls = program.timed_calls if config.profiling else program.calls
+            if calls == CALLS_BEFORE_DISPATCH and self._simple:
                 self._specialise(program, tree.structure((args, kwargs)), types_of(leaves))
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
@@ -147,8 +150,9 @@ class JitFunction:
 
         executable = executable_of(program.jaxpr, program.donated)
         made = dispatcher(executable, in_tree, types, program.out_tree, program.constants, program.donated)
-        if made is not None:
-            self._dispatchers = (made, *self._dispatchers[: MOST_DISPATCHERS - 1])
+        others = self._dispatchers[: MOST_DISPATCHERS - 1]
+        if made is not None:  # those for calls that are timed come last, so that others need not pass them
+            self._dispatchers = (*others, made) if config.profiling else (made, *others)
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
         """The staged program for this call, staged now if it is new; and the leaves to call it with."""

@@ -485,8 +485,8 @@ checks = _define(
     State(
         "checks",
         "eager",
-        "Where indices without a mode are checked while running: in 'eager' calls, in 'all' calls (True), compiled ones "
-        "too, which then look at integer divisors and for nan besides, or 'off' (False).",
+        "Where indices without a mode are checked while running: in 'eager' calls; in 'all' (True), compiled ones too, "
+        "which then look at integer divisors and for nan besides; or 'off' (False).",
         validate=_where_checked,
         expected="one of 'eager', 'all', 'off', True or False",
         in_key=True,

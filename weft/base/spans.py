@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from weft.base.source import Location, is_internal, user_location
 
 SAMPLE_SECONDS = 1e-3
@@ -58,7 +60,7 @@ class Log(Protocol):
     @property
     def steps(self) -> list[Any]: ...
     @property
-    def times(self) -> list[Any]: ...
+    def sums(self) -> np.ndarray[Any, np.dtype[np.int64]]: ...
 
 
 class Run(NamedTuple):
@@ -75,18 +77,23 @@ class Steps:
         self.line = line
         self.steps = steps
         self.runs = 0
-        self.counts = [0] * len(steps)
-        self.nanoseconds = [0] * len(steps)
+        self._sums = np.zeros((len(steps), 2), np.int64)
 
     def add(self, log: Log) -> int:
         """Add one run; gives the nanoseconds that its steps took."""
-        total = 0
         self.runs += 1
-        for number, (_, count, taken) in enumerate(log.times):
-            self.counts[number] += count
-            self.nanoseconds[number] += taken
-            total += taken
-        return total
+        self._sums += log.sums
+        return int(log.sums[:, 1].sum())
+
+    @property
+    def counts(self) -> list[int]:
+        """How often each step ran."""
+        return self._sums[:, 0].tolist()
+
+    @property
+    def nanoseconds(self) -> list[int]:
+        """How long each step took in all."""
+        return self._sums[:, 1].tolist()
 
 
 class Recorder:
@@ -218,32 +225,41 @@ _lock = threading.Lock()
 _thread = _Thread()
 
 
-@contextmanager
-def span(category: str, name: str, line: Location | None = None, **details: Any) -> Iterator[None]:
-    """Record the time of a block. Without a line it is for that of the span around, or for the user's."""
-    if not active or _thread.running:
-        yield
-        return
-    recorders, thread = active, threading.get_ident()
-    inside, lines = _thread.inside, _thread.lines
-    line = line or (lines[-1] if lines else user_location())
-    begin = now()
-    if not inside:
-        for recorder in recorders:
-            recorder.entered(thread, begin, line)
-    inside.append(0)
-    lines.append(line)
-    try:
-        yield
-    finally:
-        end = now()
+class span:
+    """`with span(category, name):` records the time of a block. Without a line it is for that of the span around, or
+    for the user's."""
+
+    __slots__ = ("_begin", "_category", "_details", "_line", "_name", "_recorders")
+
+    def __init__(self, category: str, name: str, line: Location | None = None, **details: Any) -> None:
+        self._category, self._name, self._line, self._details = category, name, line, details
+        self._recorders: tuple[Recorder, ...] = ()
+
+    def __enter__(self) -> None:
+        if not active or _thread.running:
+            return
+        self._recorders = active
+        inside, lines = _thread.inside, _thread.lines
+        self._line = line = self._line or (lines[-1] if lines else user_location())
+        self._begin = now()
+        if not inside:
+            thread = threading.get_ident()
+            for recorder in self._recorders:
+                recorder.entered(thread, self._begin, line)
+        inside.append(0)
+        lines.append(line)
+
+    def __exit__(self, *error: object) -> None:
+        if not self._recorders:
+            return
+        end, inside = now(), _thread.inside
         others = inside.pop()
-        lines.pop()
-        made = Span(category, name, begin, end, thread, line, details)
-        for recorder in recorders:
+        _thread.lines.pop()
+        made = Span(self._category, self._name, self._begin, end, threading.get_ident(), self._line, self._details)
+        for recorder in self._recorders:
             recorder.left(made, others, not inside)
         if inside:
-            inside[-1] += end - begin
+            inside[-1] += end - self._begin
 
 
 @contextmanager
@@ -260,23 +276,32 @@ def mark(category: str, name: str, line: Location | None = None, **details: Any)
                     recorder.spans.append(made)
 
 
-@contextmanager
-def run_of(program: Any, name: str, log: Log) -> Iterator[None]:
-    """Record a run of a program whose steps note their times in a log."""
-    if not active or _thread.running:
-        yield
-        return
-    with span("run", name):
-        _thread.running = True
-        begin = now()
-        try:
-            yield
-        finally:
-            end = now()
-            _thread.running = False
-            made = Span("run", name, begin, end, threading.get_ident(), _thread.lines[-1], {})
-            taken = max((recorder.ran(program, made, log) for recorder in active), default=0)
-            _thread.inside[-1] += taken
+class run_of:
+    """`with run_of(program, name, log):` records a run of a program whose steps note their times in a log."""
+
+    __slots__ = ("_begin", "_log", "_name", "_program", "_span")
+
+    def __init__(self, program: Any, name: str, log: Log) -> None:
+        self._program, self._name, self._log = program, name, log
+        self._span: span | None = None
+
+    def __enter__(self) -> None:
+        if active and not _thread.running:
+            self._span = span("run", self._name)
+            self._span.__enter__()
+            # What happens in callbacks is part of their steps.
+            _thread.running = True
+            self._begin = now()
+
+    def __exit__(self, *error: object) -> None:
+        if self._span is None:
+            return
+        end = now()
+        _thread.running = False
+        made = Span("run", self._name, self._begin, end, threading.get_ident(), _thread.lines[-1], {})
+        taken = [recorder.ran(self._program, made, self._log) for recorder in self._span._recorders]
+        _thread.inside[-1] += taken[0]
+        self._span.__exit__()
 
 
 def wants_events() -> bool:

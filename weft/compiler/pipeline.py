@@ -2,7 +2,7 @@
 
 Every step is a pure function from program to program. A `Spec` says in what form a program is between two steps; it is
 checked, with the types of every equation, where `enable_checks` is on. With `WEFT_DUMP=folder` in the environment each
-program gets a folder in there, with one text a step (`03_canonicalize.txt`) and the time that it took; `dump` adds what
+program gets a folder in there, with one text a step (`05_canonicalize.txt`) and the time that it took; `dump` adds what
 comes after the passes.
 """
 

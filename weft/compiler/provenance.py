@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from weft.base.source import Location
 from weft.compiler.analysis import operations_of
@@ -15,6 +15,8 @@ from weft.compiler.kernel.ir import Compute, If, Loop, Statement
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
 from weft.ir.jaxpr import Equation
 from weft.ir.types import ArrayType
+
+Part = TypeVar("Part")
 
 
 class Line(NamedTuple):
@@ -61,10 +63,17 @@ def lines_of(equation: Equation) -> dict[Line, float]:
         if source is not None:
             line = Line.of(source)
             weights[line] = weights.get(line, 0.0) + _weight(inner)
-    total = sum(weights.values())
-    if not total:
-        return {line: 1 / len(weights) for line in weights}
-    return {line: weight / total for line, weight in weights.items()}
+    return _shares(weights)
+
+
+def scopes_of(equation: Equation) -> dict[str, float]:
+    """The named scopes that an equation of the fused program is in, with their shares: `encoder/layer1`."""
+    weights: dict[str, float] = {}
+    for inner in equations_of(equation):
+        # Transformations stand in the stack as calls.
+        name = "/".join(part for part in inner.stack if "(" not in part)
+        weights[name] = weights.get(name, 0.0) + _weight(inner)
+    return _shares(weights)
 
 
 def _weight(equation: Equation) -> float:
@@ -119,9 +128,10 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
     return found
 
 
-def _shares(weights: dict[Step, float]) -> dict[Step, float]:
+def _shares(weights: dict[Part, float]) -> dict[Part, float]:
+    """Weights that add up to 1."""
     total = sum(weights.values())
-    return {step: weight / total if total else 1 / len(weights) for step, weight in weights.items()}
+    return {part: weight / total if total else 1 / len(weights) for part, weight in weights.items()}
 
 
 def _computes(body: Iterable[Statement]) -> bool:

@@ -65,6 +65,7 @@ class Collector:
             "name": self.program.name or "program",
             "runs": self.measured.runs,
             "seconds": self.measured.seconds,
+            "median": self.measured.median,
             "stages": self._stages(),
             "limits": {
                 "threads": self.limits.threads,

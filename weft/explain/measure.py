@@ -19,10 +19,16 @@ SECONDS = 0.5
 
 
 class Measurement(NamedTuple):
-    """Medians over runs: of the whole program as it runs without stamps, and of each step, all of its turns added."""
+    """The fastest run with stamps: its seconds, and those of each of its steps, all turns added.
+
+    All are of one run, so that steps are parts of the whole. Stalls hit now this step and now that one, so medians of
+    steps would not add up to that of the whole. `median` is that of runs without stamps; where it is much more, the
+    machine was busy.
+    """
 
     runs: int
     seconds: float
+    median: float
     steps: list[tuple[Step, int, float]]
 
 
@@ -39,22 +45,19 @@ def measure(executable: Executable, values: Sequence[Any], donated: Sequence[boo
 
     if not once:
         executable.timed(arrays())  # loads what is loaded on use, and touches the memory
-    logs: list[list[StepTime]] = []
+    runs: list[tuple[float, list[StepTime]]] = []
     whole: list[float] = []
     end = time.perf_counter() + SECONDS
-    while not logs or (not once and len(logs) < MOST_RUNS and time.perf_counter() < end):
+    while not runs or (not once and len(runs) < MOST_RUNS and time.perf_counter() < end):
         given = arrays()
         start = time.perf_counter()
         _, log = executable.timed(given)
-        whole.append(time.perf_counter() - start)
-        logs.append(log.times)
+        runs.append((time.perf_counter() - start, log.times))
         if not once:
             given = arrays()
             start = time.perf_counter()
             executable(given)
-            whole[-1] = time.perf_counter() - start
-    steps = []
-    for times in zip(*logs, strict=True):
-        taken = statistics.median(time.nanoseconds for time in times) * 1e-9
-        steps.append((times[0].step, times[0].runs, taken))
-    return Measurement(len(logs), statistics.median(whole), steps)
+            whole.append(time.perf_counter() - start)
+    seconds, times = min(runs, key=lambda run: run[0])
+    steps = [(found.step, found.runs, found.nanoseconds * 1e-9) for found in times]
+    return Measurement(len(runs), seconds, statistics.median(whole) if whole else seconds, steps)

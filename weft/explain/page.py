@@ -127,8 +127,9 @@ def _summary(data: dict[str, Any]) -> str:
     totals, steps = data["totals"], [s for s in data["steps"] if s["count"]]
     share = 100 * totals["limit"] / totals["seconds"] if totals["seconds"] else 0.0
     return (
-        f"One call takes {_seconds(data['seconds'])} (median of {data['runs']}), {_seconds(totals['seconds'])} of it "
-        f"in {len(steps)} steps: {_count(totals['flops'])} flops, {_count(totals['functions'])} functions, "
+        f"The fastest of {data['runs']} runs took {_seconds(data['seconds'])}, {_seconds(totals['seconds'])} of it in "
+        f"{len(steps)} steps; the median without timing steps is {_seconds(data['median'])}. "
+        f"One run: {_count(totals['flops'])} flops, {_count(totals['functions'])} functions, "
         f"{_bytes(totals['read'] + totals['written'])} moved, {share:.0f}% of the machine's limit."
     )
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.settings import config
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
-from weft.ir.nans import check_finite, watches_numbers
+from weft.ir.nans import check_finite, is_unwatched, watches_numbers
 from weft.ir.primitive import check_operands
 from weft.ir.types import ArrayType, type_of
 
@@ -76,7 +75,7 @@ def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
         results = run_equation(equation, operands)
-        if watched and not equation.primitive.higher_order:
+        if watched and not equation.primitive.higher_order and not is_unwatched(equation.stack):
             check_finite(equation.primitive, results, equation.source)
         values.update(zip(equation.outvars, results, strict=True))
         for v in finished:

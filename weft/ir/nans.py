@@ -1,9 +1,10 @@
-"""`debug_nans`, `debug_infs` and `checks="all"`: look at results as they are made and name the operation and the line of
-the first bad one. Compiled programs do it with traps (`docs/design/checks.md`)."""
+"""`debug_nans`, `debug_infs` and `checks="all"`: look at results as they are made and name the operation and the line
+of the first bad one. Compiled programs do it with traps (`docs/design/checks.md`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,55 @@ from weft.base import dtypes
 from weft.base.errors import NonFiniteValueError
 from weft.base.settings import config
 from weft.base.source import Location
+from weft.ir.context import context, named
 from weft.ir.primitive import Primitive
 
-
 # Operations whose results are among the numbers that they get, up to sign: they make no nan and no infinity.
-MOVES = frozenset(
-    """abs argmax argmin bitcast_convert_type broadcast_in_dim clamp complex concatenate conj copy cummax cummin
-    dynamic_slice dynamic_update_slice imag iota max min name neg optimization_barrier pad real reduce_max reduce_min
-    reshape rev scatter scatter-max scatter-min select_n sign slice sort split squeeze stop_gradient tile top_k
-    transpose""".split()
-)
+MOVES = frozenset((
+    "abs",
+    "argmax",
+    "argmin",
+    "bitcast_convert_type",
+    "broadcast_in_dim",
+    "clamp",
+    "complex",
+    "concatenate",
+    "conj",
+    "cummax",
+    "cummin",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "imag",
+    "iota",
+    "max",
+    "min",
+    "name",
+    "neg",
+    "optimization_barrier",
+    "pad",
+    "real",
+    "reduce_max",
+    "reduce_min",
+    "reshape",
+    "rev",
+    "scatter",
+    "scatter-max",
+    "scatter-min",
+    "select_n",
+    "sign",
+    "slice",
+    "sort",
+    "split",
+    "squeeze",
+    "stop_gradient",
+    "tile",
+    "top_k",
+    "transpose",
+))  # fmt: skip
+
+
+# Operations that make infinities only.
+NARROWING = frozenset(("convert_element_type", "reduce_precision"))
 
 
 def watches_numbers() -> bool:
@@ -29,9 +69,28 @@ def watches_numbers() -> bool:
     return config.debug_nans or config.debug_infs or config.checks == "all"
 
 
+class _Unwatched(str):
+    """A name on the stack of operations whose numbers nobody looks at."""
+
+
+_UNWATCHED = _Unwatched("unwatched")
+
+
+def unwatched() -> AbstractContextManager[None]:
+    """A scope for operations that may make a nan which is not chosen afterwards: nobody looks for it."""
+    return named(_UNWATCHED)
+
+
+def is_unwatched(stack: Sequence[str]) -> bool:
+    """Whether operations with these names around them are not looked at."""
+    return any(type(name) is _Unwatched for name in stack)
+
+
 def check_finite(primitive: Primitive, results: Sequence[Any], location: Location | None) -> None:
     """Raise when a float result has nan (or inf, as the settings say)."""
-    made = config.checks == "all" and primitive.name not in MOVES and primitive.name != "gather"
+    if is_unwatched(context.stack):
+        return
+    made = config.checks == "all" and primitive.name not in MOVES | NARROWING | {"gather"}
     for number, value in enumerate(results):
         if not isinstance(value, (np.ndarray, np.generic)) or dtypes.kind(value.dtype) not in "fc":
             continue

@@ -95,11 +95,12 @@ class Lift:
     @contextmanager
     def running(self) -> Iterator[None]:
         """While the transformed function runs, changes outside of the lift are errors."""
-        before, self.call.lifting = self.call.lifting, self.transformation
+        call = self.call
+        before, call.lifting = call.lifting, self.transformation
         try:
             yield
         finally:
-            self.call.lifting = before
+            call.lifting = before
 
 
 def topmost(paths: Sequence[Path]) -> list[Path]:

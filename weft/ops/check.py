@@ -1,4 +1,4 @@
-"""Checks: what a program looks at while it runs, and the errors of what it finds. `docs/design/checks.md` tells the way.
+"""Checks: what a program looks at while it runs, and the errors of what it finds. `docs/design/checks.md` has the plan.
 
 `check` is what user functions bind, `trap` what the compiler makes of it. Neither has results; both have an effect, so
 nobody takes them for dead.
@@ -77,7 +77,7 @@ def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int
 
 
 def check_divisor(divisor: Any) -> None:
-    """Have an integer divisor checked under "all": no element is 0. At once, division by 0 is what the functions say."""
+    """Have an integer divisor checked, under "all": no element is 0. Else division by 0 is what the functions say."""
     if config.checks == "all" and dtypes.kind(type_of(divisor).dtype) in "iu":  # type: ignore[attr-defined]
         _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
 
@@ -151,8 +151,9 @@ class check(Check):
 class trap(Check):
     """End the program if the flag, a bool or an integer, is greater than 0.
 
-    Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none: the flag says which of
-    the values of `shape` in `made`, and which of its elements, is nan or inf (see `insert_checks`).
+    Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none:
+    the flag says which of the values of `shape` in `made`, and which of its elements, is nan or inf (see
+    `insert_checks`).
     """
 
     def type(self, flag: ArrayType, *operands: ArrayType, **params: Any) -> list[Type]:

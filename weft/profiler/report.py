@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from weft.base.source import Location
 from weft.base.spans import Key, Recorder, Steps
 from weft.compiler.program.ir import Call, Launch, Step
-from weft.compiler.provenance import Line, StepCost, costs, step_lines
+from weft.compiler.provenance import Line, StepCost, costs, scopes_of, step_lines
 from weft.compiler.target.cpu.kernels import name_of
 
 # What is going on, in words. Spans of other categories are the user's own.
@@ -65,6 +65,7 @@ class Profile:
         self.lines: list[LineTime] = []
         self.kernels: list[KernelTime] = []
         self.phases: dict[str, float] = {}
+        self.scopes: dict[str, float] = {}  # seconds of compiled code by named scope; "" is outside of all
         self.other_threads = 0.0
 
     @property
@@ -87,6 +88,7 @@ class Profile:
             _add_steps(others, kernels, steps)
         for key, (taken, _) in recorder.others.items():
             _add(others, _line(key), key.category, taken)
+        self.scopes = _scopes(recorder)
         self.other_threads = sum(sum(phases.values()) for phases in others.values()) * 1e-9
         self.lines = [
             LineTime(line, sum(phases.values()) * 1e-9, {name: taken * 1e-9 for name, taken in phases.items()})
@@ -112,6 +114,10 @@ class Profile:
             head = "time share runs each Gflop/s GB/s kernel line"
             parts += ["", *_rows(self._kernel_rows(limit), (6, 6, 6, 6, 6, 6, -1, -1), head)]
             parts += _more(self.kernels, limit)
+        if set(self.scopes) - {""}:
+            ordered = sorted(self.scopes.items(), key=lambda item: -item[1])[:limit]
+            rows = [[_seconds(s), self._share(s), name or "(no scope)"] for name, s in ordered]
+            parts += ["", *_rows(rows, (6, 6, -1), "time share scope"), *_more(list(self.scopes), limit)]
         if self.other_threads:
             parts += ["", f"Other threads: {_seconds(self.other_threads)} more."]
         return "\n".join(parts)
@@ -186,6 +192,16 @@ def _add_steps(lines: dict[Line, dict[str, float]], kernels: dict[Any, list[Any]
         entry[0] += count
         entry[1] += taken
         entry[2] = entry[2].plus(cost[step].times(count))
+
+
+def _scopes(recorder: Recorder) -> dict[str, float]:
+    """Seconds of compiled code by named scope."""
+    found: dict[str, float] = {}
+    for steps in recorder.programs.values():
+        for step, taken in zip(steps.steps, steps.nanoseconds, strict=True):
+            for name, share in (scopes_of(step.origin) if step.origin is not None else {"": 1.0}).items():
+                found[name] = found.get(name, 0.0) + share * taken * 1e-9
+    return found
 
 
 def _seconds(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 from weft.base import spans
 from weft.base.errors import InternalError
+from weft.base.forks import in_child
 from weft.base.settings import config
 from weft.compiler import analysis, dump
 from weft.compiler.compile import Compilation
@@ -23,7 +25,7 @@ from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPO
 from weft.compiler.program.build import bytes_of
 from weft.compiler.program.cost import estimate
 from weft.compiler.program.ir import Call, Launch, Loop, While
-from weft.compiler.target.cpu import kernels, link, machine, stamp, tape
+from weft.compiler.target.cpu import entry, kernels, link, machine, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
@@ -42,6 +44,12 @@ CALLS_BEFORE_BETTER_CODE = 2
 _raised = threading.local()
 # Events that a run of a program with loops keeps at most.
 MOST_EVENTS = 200_000
+
+
+@in_child
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -191,15 +199,30 @@ class Executable:
         """As a call, with a log of how long each step took, and of so many single events."""
         if not stamp.can_stamp(self.compilation.features.triple):
             return self._run(arrays, self.template.copy(), self.code_address), stamp.Log([], 0)
+        timed = self._timed_code()
+        log = stamp.Log(timed.steps, events)
+        registers = np.append(self.template, log.address)
+        with spans.run_of(self, self.program.name, log):
+            results = self._run(arrays, registers, timed.address)
+        return results, log
+
+    def enter_timed(self, words: bytes) -> int:
+        """Run with these registers and record how long each step took; gives the status. It is what dispatchers call
+        while steps are timed."""
+        count = len(self.template)
+        if not stamp.can_stamp(self.compilation.features.triple):
+            return entry.function()(self.code_address, words, len(words) // 8, count)
+        timed = self._timed_code()
+        log = stamp.Log(timed.steps, self._events() if spans.wants_events() else 0)
+        words = words.ljust(8 * count, b"\0") + log.address.to_bytes(8, sys.byteorder)
+        with spans.run_of(self, self.program.name, log):
+            return entry.function()(timed.address, words, count + 1, count + 1)
+
+    def _timed_code(self) -> _Timed:
         timed = self._timed
         if timed is None or timed.code_address != self.code_address:
             timed = self._timed = _Timed(self)
-        log = stamp.Log(timed.assembly.timed, events)
-        registers = timed.template.copy()
-        registers[timed.assembly.log_register] = log.address
-        with spans.run_of(self, self.program.name, log):
-            results = self._run(arrays, registers, timed.words.ctypes.data)
-        return results, log
+        return timed
 
     def _events(self) -> int:
         """Room for the events of one run."""
@@ -259,17 +282,17 @@ class Executable:
 
 
 class _Timed:
-    """The program with stamps around its steps, for the code that it has now, and the registers of a run."""
+    """The program with stamps around its steps, for the code that it has now. It has one register more than the program
+    itself, for the log."""
 
     def __init__(self, executable: Executable) -> None:
-        program = executable.program
         self.code_address = executable.code_address
-        self.assembly = stamp.TimedAssembly(program, executable._address, _HOST_ADDRESS, executable._first_host)
-        self.words = self.assembly.words()
-        self.template = np.zeros(program.registers + len(self.assembly.pointers), np.int64)
-        self.template[CONSTANTS] = executable.constants.ctypes.data
-        for register, block in self.assembly.pointers:
-            self.template[register] = block.ctypes.data
+        assembly = stamp.TimedAssembly(executable.program, executable._address, _HOST_ADDRESS, executable._first_host)
+        self.steps = assembly.timed
+        self._words = assembly.words()
+        self.address = self._words.ctypes.data
+        if assembly.log_register != len(executable.template):
+            raise InternalError("The log of a timed program is not in its last register.", stage="run")
 
 
 def _forget(numbers: range) -> None:

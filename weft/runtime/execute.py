@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.base.forks import in_child
 from weft.base.settings import config
 from weft.base.source import user_location
 from weft.base.spans import span
@@ -35,6 +36,12 @@ _lock = threading.RLock()
 logger = logging.getLogger("weft")
 _programs: dict[Any, Jaxpr] = {}
 MOST_PROGRAMS = 512
+
+
+@in_child
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:

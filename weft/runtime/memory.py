@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.forks import in_child
+
 ALIGNMENT = 64
 CHUNK = 1 << 16
 # Results up to this size share chunks.
@@ -111,6 +113,11 @@ class Pool:
 
 
 pool = Pool()
+
+
+@in_child
+def _renew_lock() -> None:
+    pool._lock = threading.RLock()
 
 
 _temporaries: dict[int, list[Chunk]] = {}

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from weft.compiler.fuse.classify import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
-from weft.compiler.fuse.graph import IN_PLACE_KINDS, POINTWISE_KINDS, Graph, Group, Node, set_hero, sites_of, usage, users_in
+from weft.compiler.fuse.graph import (
+    IN_PLACE_KINDS,
+    POINTWISE_KINDS,
+    Graph,
+    Group,
+    Node,
+    set_hero,
+    sites_of,
+    usage,
+    users_in,
+)
 from weft.ir.jaxpr import Var
 from weft.ops.gather import gather
 from weft.ops.scatter import Scatter

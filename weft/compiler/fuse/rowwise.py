@@ -55,6 +55,7 @@ class Rows:
         self.graph = graph
         self.cluster_of: dict[int, Cluster] = {}  # by member
         self.bits: dict[int, int] = {}  # by other node: the clusters on which it depends
+        self.effects = 0  # the clusters on which effects depend
         self.clusters: list[Cluster] = []
         self.count = 0
 
@@ -77,6 +78,8 @@ class Rows:
                 return
         for cluster in near:
             outside |= cluster.mask
+        if node.equation.effects:  # it comes after all effects before it, and so after what they depend on
+            outside = self.effects = outside | self.effects
         self.bits[node.index] = outside
 
     def choose(self, node: Node, near: dict[Cluster, None], outside: int) -> Cluster | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from weft.base.errors import InternalError
+from weft.base.forks import in_child
 from weft.compiler.library import blas, capsules, factors, guard, moves, singular, solves, spectra
 from weft.compiler.library.writer import FAMILIES, NUMBERS, TILES, write_family
 from weft.compiler.target import llvm
@@ -20,6 +21,12 @@ ZEROS = "weft_zeros"
 
 _lock = threading.RLock()
 _libraries: dict[str, link.Library] = {}
+
+
+@in_child
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
 
 
 def text(routine: str, features: Features | None = None) -> str:

@@ -14,17 +14,18 @@ from weft.base.settings import config
 from weft.compiler.rewrite import make_literal, new_equation, params_key, with_carried_params
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
-from weft.ir.nans import MOVES, watches_numbers
+from weft.ir.nans import MOVES, NARROWING, is_unwatched, watches_numbers
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
-from weft.ops.check import CHECK, Lane, Made, check, trap, without_checks
+from weft.ops.check import CHECK, Lane, Made, check, without_checks
 from weft.ops.elementwise import Elementwise
 from weft.ops.gather import GatherScatterMode
 
+_TRAP = lookup("trap")
+# An equation of no line.
+_NOWHERE = Equation([], [], _TRAP, {})
 # Loops and branches: what happens in them is looked at there.
 CONTROL = frozenset(("scan", "while", "repeat", "cond"))
-# Operations that make infinities only.
-NARROWING = frozenset(("convert_element_type", "reduce_precision"))
 
 
 def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
@@ -73,10 +74,31 @@ def inside(equation: Equation) -> Equation:
 
 # What an error can compute again to the bit, from numbers that are in memory anyway: so the index of a gather need not
 # be written to memory for the error's sake.
-EXACT = MOVES | frozenset(
-    """add and ceil convert_element_type div eq floor ge gt iota le lt mul ne not or rem round shift_left
-    shift_right_arithmetic shift_right_logical sub xor""".split()
-)
+EXACT = MOVES | frozenset((
+    "add",
+    "and",
+    "ceil",
+    "convert_element_type",
+    "div",
+    "eq",
+    "floor",
+    "ge",
+    "gt",
+    "iota",
+    "le",
+    "lt",
+    "mul",
+    "ne",
+    "not",
+    "or",
+    "rem",
+    "round",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "sub",
+    "xor",
+))  # fmt: skip
 LONGEST_RECIPE = 32
 
 
@@ -121,7 +143,7 @@ def watch_results(jaxpr: Jaxpr) -> Jaxpr:
         return jaxpr
     writer = Writer()
     writer.equations += jaxpr.eqns
-    made = {v: e for e in jaxpr.eqns for v in e.outvars}
+    made: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
     for number, v in enumerate(jaxpr.outvars):
         equation = made.get(v)
         tested = [] if equation is None else kinds_of(equation, v.aval)
@@ -196,8 +218,11 @@ class Watched:
         phase = max((self.phases.get(a, 0) for a in equation.invars), default=0)
         if not isinstance(card, Elementwise) and card.name not in MOVES:
             phase += 1
+        silent = is_unwatched(equation.stack)
         for number, v in enumerate(equation.outvars):
             self.phases[v] = phase
+            if silent:
+                continue
             for kind in kinds_of(equation, v.aval):
                 group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
                 group.append(Value(kind, v, card.name, number, equation))
@@ -214,7 +239,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.equations: list[Equation] = []
-        self.like: Equation = Equation([], [], trap, {})
+        self.like = _NOWHERE
         self.defined: dict[Any, Equation] = {}
         self._known: set[Any] = set()
 
@@ -232,7 +257,7 @@ class Writer:
 
     def trap(self, operands: Sequence[Atom], params: Params) -> None:
         like = self.like
-        self.equations.append(Equation(operands, [], trap, params, frozenset({CHECK}), like.source, like.stack))
+        self.equations.append(Equation(operands, [], _TRAP, params, frozenset({CHECK}), like.source, like.stack))
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +307,7 @@ class Writer:
         this one to the end), which is 0 where no value is bad.
         """
         last = values[-1].equation
-        self.like = Equation([], [], trap, {}) if last is None else last
+        self.like = _NOWHERE if last is None else last
         shape: tuple[int, ...] = values[0].atom.aval.shape  # type: ignore[attr-defined]
         size = math.prod(shape)
         count = np.dtype(np.uint32 if (size + 1) * (len(values) + 1) < 2**32 else np.uint64)

@@ -30,7 +30,7 @@ def with_originals(smaller: Jaxpr, program: Jaxpr) -> Jaxpr:
     defining = {e.outvars[0]: e for e in program.eqns if e.outvars}
 
     def original(equation: Equation) -> Equation:
-        if id(equation) in known:
+        if id(equation) in known or not equation.outvars:
             return equation
         before = defining.get(equation.outvars[0])
         if before is None or before.outvars != equation.outvars or len(before.invars) != len(equation.invars):

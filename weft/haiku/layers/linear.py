@@ -13,7 +13,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.errors import user_line
 from weft.haiku.initializers import Constant, TruncatedNormal, VarianceScaling
-from weft.haiku.module import Module
+from weft.haiku.module import Module, transparent
 from weft.haiku.parameters import get_parameter
 from weft.haiku.typing import Initializer
 
@@ -154,11 +154,7 @@ class Embed(Module):
     @property
     def embeddings(self) -> Any:
         """The matrix."""
-        return self._embeddings()
-
-    def _embeddings(self) -> Any:
-        with_path = get_parameter("embeddings", [self.vocab_size, self.embed_dim], init=self.w_init)
-        return with_path
+        return get_parameter("embeddings", [self.vocab_size, self.embed_dim], init=self.w_init)
 
     def __call__(self, ids: Any, lookup_style: Any = None, precision: Any = None) -> Any:
         style = self.lookup_style if lookup_style is None else lookup_style
@@ -168,10 +164,9 @@ class Embed(Module):
             raise ValueError(
                 f"Embed {self.module_name!r} needs ids of an integer dtype, got {ids.dtype} (at {user_line()})."
             )
-        table = self._embeddings()
+        table = self.embeddings
         if style is EmbedLookupStyle.ARRAY_INDEX:
-            # Ids outside of the vocabulary give NaN instead of some other row.
-            return wnp.asarray(table).at[(ids,)].get(mode="fill", fill_value=np.nan) if False else table[(ids,)]
+            return wnp.asarray(table)[(ids,)]
         hot = weft.nn.one_hot(ids, self.vocab_size, dtype=table.dtype)
         return wnp.dot(hot, table, precision=self.precision if precision is None else precision)
 
@@ -238,9 +233,7 @@ class MultiHeadAttention(Module):
         joined = wnp.reshape(joined, (*query.shape[:-1], self.num_heads * self.value_size))
         return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(joined)
 
+    @transparent
     def _projected(self, x: Any, size: int, name: str) -> Any:
-        made = self._linear(self.num_heads * size, name)(x)
+        made = Linear(self.num_heads * size, self.with_bias, self.w_init, self.b_init, name=name)(x)
         return wnp.reshape(made, (*x.shape[:-1], self.num_heads, size))
-
-    def _linear(self, size: int, name: str) -> Linear:
-        return Linear(size, self.with_bias, self.w_init, self.b_init, name=name)

@@ -214,11 +214,12 @@ def size_along(trees: Sequence[Any], axes: Sequence[Any], given: int | None, tra
 
 
 def _leaves_with_axes(tree: Any, axis: Any) -> tuple[list[Any], list[Any]]:
-    is_none = lambda x: x is None
     leaves = weft.tree.leaves(tree)
     if isinstance(axis, int):
         return leaves, [axis] * len(leaves)
-    return leaves, weft.tree.leaves(weft.tree.broadcast(axis, tree, is_leaf=is_none), is_leaf=is_none)
+    # None among the axes is a leaf, None in the tree is not: another leaf stands for the former.
+    found = weft.tree.map(lambda one: "none" if one is None else one, axis, is_leaf=lambda one: one is None)
+    return leaves, weft.tree.leaves(weft.tree.broadcast(found, tree))
 
 
 def _run_vmap(

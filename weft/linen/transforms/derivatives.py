@@ -67,14 +67,13 @@ def value_and_grad(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """A scalar function of a module and arrays, with its gradient in the arrays (one alone, or a tuple)."""
+    """A scalar function of a module and arrays, with its gradients in the arrays, a tuple."""
     found = vjp(
         fn, mdl, *primals, has_aux=has_aux, reduce_axes=reduce_axes, vjp_variables=False, variables=variables, rngs=rngs
     )
     value, backward = found[0], found[1]
     _, *gradients = backward(wnp.ones_like(value))
-    gradient = gradients[0] if len(gradients) == 1 else tuple(gradients)
-    return ((value, found[2]) if has_aux else value), gradient
+    return ((value, found[2]) if has_aux else value), tuple(gradients)
 
 
 def grad(
@@ -86,7 +85,7 @@ def grad(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """The gradient in the arrays of a scalar function of a module and arrays."""
+    """The gradients in the arrays, a tuple, of a scalar function of a module and arrays."""
     value, gradient = value_and_grad(
         fn, mdl, *primals, has_aux=has_aux, reduce_axes=reduce_axes, variables=variables, rngs=rngs
     )

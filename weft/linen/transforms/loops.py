@@ -68,8 +68,7 @@ def scan(
 
 def _axis_tree(axes: Any, tree: Any) -> list[Any]:
     """The axis of each leaf of a tree."""
-    is_leaf = lambda x: x is None or isinstance(x, _Broadcast)
-    return weft.tree.leaves(weft.tree.broadcast(axes, tree, is_leaf=is_leaf), is_leaf=is_leaf)
+    return weft.tree.leaves(weft.tree.broadcast(axes, tree))
 
 
 def _run_scan(

@@ -74,7 +74,8 @@ def ctc_loss_with_forward_probs(
     last_blank, last_label = blanks[-1], nonblanks[-1]
     ends = wnp.concatenate([last_blank[:, :1], wnp.logaddexp(last_blank[:, 1:], last_label)], axis=1)
     loss = -wnp.take_along_axis(ends, label_lengths[:, None], axis=1)[:, 0]
-    return loss, blanks, nonblanks
+    # In the last row the sequence may end in a label or in the blank after it: both count there.
+    return loss, blanks.at[-1].set(ends), nonblanks
 
 
 def ctc_loss(

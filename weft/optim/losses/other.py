@@ -59,18 +59,19 @@ def dice_loss(
     """1 - (I + smooth) / (I + alpha * (P - I) + beta * (T - I) + smooth) for each class, over the axes in between."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction is "mean", "sum" or "none", and got {reduction!r}')
-    (predictions,) = floating("dice_loss", predictions=predictions)
+    (shares,) = floating("dice_loss", predictions=predictions)
     targets = wnp.asarray(targets)
-    same_shape("dice_loss", predictions=predictions, targets=targets)
+    same_shape("dice_loss", predictions=shares, targets=targets)
     if apply_softmax:
-        one = predictions.shape[-1] == 1
-        predictions = nn.sigmoid(predictions) if one else nn.softmax(predictions, axis=-1)
-    if ignore_background and predictions.shape[-1] > 1:
-        predictions, targets = predictions[..., 1:], targets[..., 1:]
-    axes = tuple(range(1, predictions.ndim - 1)) if axis is None else axis
-    axes = axes if isinstance(axes, int) else tuple(axes)
-    shared = wnp.sum(predictions * targets, axis=axes)
-    false_positive = wnp.sum(predictions, axis=axes) - shared
+        one = shares.shape[-1] == 1
+        shares = nn.sigmoid(shares) if one else nn.softmax(shares, axis=-1)
+    if ignore_background and shares.shape[-1] > 1:
+        shares, targets = shares[..., 1:], targets[..., 1:]
+    if axis is None:
+        axis = range(1, shares.ndim - 1)
+    axes = axis if isinstance(axis, int) else tuple(axis)
+    shared = wnp.sum(shares * targets, axis=axes)
+    false_positive = wnp.sum(shares, axis=axes) - shared
     false_negative = wnp.sum(targets, axis=axes) - shared
     loss = 1.0 - (shared + smooth) / (shared + alpha * false_positive + beta * false_negative + smooth)
     if class_weights is not None:

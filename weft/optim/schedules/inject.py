@@ -69,9 +69,27 @@ def _is_stateful_schedule(value: Any) -> bool:
 
 
 def _as_hyperparam(value: Any, dtype: Any) -> Any:
-    """As an array; floats in the dtype given, so that they do not widen the updates they multiply."""
+    """As an array, floats in the dtype given if any.
+
+    Not in the dtype of the updates: 0.999 is 1 in bfloat16. A Python number stays weakly typed, so that setting
+    `state.hyperparams[name] = 0.1` asks for no new compilation.
+    """
     value = wnp.asarray(value)
     return value.astype(dtype) if dtype is not None and wnp.issubdtype(value.dtype, wnp.floating) else value
+
+
+def _in_dtypes_of(new: Any, old: Any) -> Any:
+    """The new tree in the dtypes of the old: a float32 hyperparameter must not widen a state of bfloat16."""
+    leaves, structure = weft.tree.flatten(new)
+    before, old_structure = weft.tree.flatten(old)
+    if structure != old_structure:
+        return new
+
+    def cast(leaf: Any, was: Any) -> Any:
+        dtype = getattr(was, "dtype", None)
+        return leaf if dtype is None or getattr(leaf, "dtype", dtype) == dtype else leaf.astype(dtype)
+
+    return structure.unflatten([cast(leaf, was) for leaf, was in zip(leaves, before, strict=True)])
 
 
 def inject_hyperparams(
@@ -115,34 +133,28 @@ def inject_hyperparams(
             else:
                 others[name] = value
 
-        def dtype_for(tree: Any) -> Any:
-            if hyperparam_dtype is not None:
-                return hyperparam_dtype
-            return getattr(next(iter(weft.tree.leaves(tree)), None), "dtype", None)
-
         def inner(hyperparams: dict[str, Any]) -> GradientTransformationExtraArgs:
             return with_extra_args_support(inner_factory(**others, **hyperparams))
 
         def init(params: Params) -> InjectStatefulHyperparamsState:
-            dtype = dtype_for(params)
             states = {name: schedule.init() for name, schedule in schedules.items()}
-            hyperparams = {name: _as_hyperparam(value, dtype) for name, value in numbers.items()}
+            hyperparams = {name: _as_hyperparam(value, hyperparam_dtype) for name, value in numbers.items()}
             for name, schedule in schedules.items():
-                hyperparams[name] = _as_hyperparam(schedule(states[name]), dtype)
+                hyperparams[name] = _as_hyperparam(schedule(states[name]), hyperparam_dtype)
             count = wnp.zeros((), wnp.int32)
             return InjectStatefulHyperparamsState(count, hyperparams, states, inner(hyperparams).init(params))
 
         def update(
             updates: Updates, state: InjectStatefulHyperparamsState, params: Params | None = None, **extra_args: Any
         ) -> Any:
-            dtype = dtype_for(updates)
-            hyperparams = {name: _as_hyperparam(value, dtype) for name, value in state.hyperparams.items()}
+            hyperparams = {name: _as_hyperparam(value, hyperparam_dtype) for name, value in state.hyperparams.items()}
             states = {}
             for name, schedule in schedules.items():
                 before = state.hyperparams_states[name]
-                hyperparams[name] = _as_hyperparam(schedule(before, **extra_args), dtype)
+                hyperparams[name] = _as_hyperparam(schedule(before, **extra_args), hyperparam_dtype)
                 states[name] = schedule.update(before, **extra_args)
             new, inner_state = inner(hyperparams).update(updates, state.inner_state, params, **extra_args)
+            new, inner_state = _in_dtypes_of(new, updates), _in_dtypes_of(inner_state, state.inner_state)
             count = safe_increment(state.count)
             return new, InjectStatefulHyperparamsState(count, hyperparams, states, inner_state)
 

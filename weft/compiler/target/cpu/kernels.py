@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from weft.base.forks import in_child
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import to_text
@@ -49,6 +50,12 @@ MOST_KEPT = 512
 _compiled: weakref.WeakValueDictionary[tuple[Features, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
 _latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
 _lock = threading.RLock()
+
+
+@in_child
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
 
 
 def name_of(kernel: Kernel) -> str:

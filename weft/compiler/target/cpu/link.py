@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -35,6 +36,10 @@ class Object:
     code: bytes
     exports: tuple[str, ...]
     imports: tuple[str, ...]
+
+
+# Code that nobody runs any more, until the next time that LLVM is at work.
+_released: deque[Any] = deque()
 
 
 class Library:
@@ -125,6 +130,8 @@ def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
     """Put code into memory and give back where its functions are."""
     llvm = native.binding()
     with _lock:
+        while _released:
+            _released.popleft()
         builder = llvm.JITLibraryBuilder()
         builder.add_object_img(made.code)
         builder.add_current_process()

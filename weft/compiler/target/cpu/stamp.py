@@ -93,9 +93,8 @@ class TimedAssembly(Assembly):
         self.timed: list[Any] = [step for step in program.all_steps() if isinstance(step, TIMED)]
         self._numbers = {step: number for number, step in enumerate(self.timed)}
         self._routines = library().addresses
-        # The first of the registers after the program's own; the log of a run is put into it.
-        self.log_register = program.registers
-        self.pointers.append((self.log_register, np.zeros(1, np.int64)))
+        # The last register, after those that point to the parameters of tiled calls; a run puts its log there.
+        self.log_register = program.registers + sum(isinstance(step, Call) and step.tiles > 0 for step in self.timed)
 
     def step(self, step: Any) -> None:
         number = self._numbers.get(step)
@@ -132,10 +131,14 @@ class Log:
         return self._words.ctypes.data
 
     @property
+    def sums(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """A row for each step: how often it ran, and nanoseconds in all."""
+        return self._words[HEAD : self._first].reshape(-1, STEP_WORDS)[:, COUNT : TOTAL + 1]
+
+    @property
     def times(self) -> list[StepTime]:
         """Every step with how often it ran and how long."""
-        table = self._words[HEAD : self._first].reshape(-1, STEP_WORDS).tolist()
-        return [StepTime(s, row[COUNT], row[TOTAL]) for s, row in zip(self.steps, table, strict=True)]
+        return [StepTime(step, *row) for step, row in zip(self.steps, self.sums.tolist(), strict=True)]
 
     @property
     def events(self) -> np.ndarray[Any, np.dtype[np.int64]]:

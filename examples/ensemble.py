@@ -1,0 +1,93 @@
+"""An ensemble by `vmap`: twenty networks are made, trained and asked as one program.
+
+Where there were data the networks agree; between and beyond them each guesses differently, and the spread says how
+little is known. The function that trains is written for one network: `vmap` adds the axis.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import picture
+
+import weft
+import weft.numpy as wnp
+from weft import lax, optim, random
+
+MEMBERS, UNITS = 20, 32
+
+
+def curve(x: weft.Array) -> weft.Array:
+    return wnp.sin(3 * x) + 0.3 * x
+
+
+def make_data(key: weft.Array) -> tuple[weft.Array, weft.Array]:
+    """Two clouds of points on the curve, with nothing between -0.5 and 0.7."""
+    for_x, for_noise = random.split(key)
+    left, right = random.uniform(for_x, (2, 40))
+    x = wnp.concatenate([-2.0 + 1.5 * left, 0.7 + 1.0 * right])
+    return x, curve(x) + 0.05 * random.normal(for_noise, x.shape)
+
+
+def init(key: weft.Array) -> dict:
+    first, second, third = random.split(key, 3)
+    return {
+        "first": {"w": random.normal(first, (1, UNITS)), "b": random.normal(second, (UNITS,))},
+        "second": {"w": random.normal(third, (UNITS, 1)) / UNITS**0.5, "b": wnp.zeros(1)},
+    }
+
+
+def predict(params: dict, x: weft.Array) -> weft.Array:
+    hidden = wnp.tanh(2 * (x[:, None] @ params["first"]["w"] + params["first"]["b"]))
+    return (hidden @ params["second"]["w"] + params["second"]["b"])[:, 0]
+
+
+def train(key: weft.Array, x: weft.Array, y: weft.Array, steps: int) -> tuple[dict, weft.Array]:
+    """One network from its own start and on its own sample of the data; `scan` makes the whole training a program."""
+    for_start, for_sample = random.split(key)
+    chosen = random.choice(for_sample, len(x), (len(x),))
+    x, y = x[chosen], y[chosen]
+    optimizer = optim.adam(1e-2)
+    params = init(for_start)
+
+    def step(carry: tuple, _: None) -> tuple:
+        params, state = carry
+        value, slopes = weft.value_and_grad(lambda p: wnp.mean((predict(p, x) - y) ** 2))(params)
+        updates, state = optimizer.update(slopes, state)
+        return (optim.apply_updates(params, updates), state), value
+
+    (params, _), losses = lax.scan(step, (params, optimizer.init(params)), length=steps)
+    return params, losses
+
+
+def main(short: bool = False) -> picture.Panel:
+    x, y = make_data(random.key(0))
+    steps = 400 if short else 3000
+    start = time.perf_counter()
+    train_all = weft.jit(weft.vmap(lambda key: train(key, x, y, steps)))
+    members, losses = train_all(random.split(random.key(1), MEMBERS))
+    print(f"{MEMBERS} networks, {steps} steps each, in {time.perf_counter() - start:.1f} s")
+    print(f"loss of the first step {float(losses[:, 0].mean()):.3f}, of the last {float(losses[:, -1].mean()):.4f}")
+
+    at = wnp.linspace(-2.5, 2.2, 95)
+    said = weft.vmap(predict, in_axes=(0, None))(members, at)
+    mean, spread = said.mean(0), said.std(0)
+    known = ((at > -1.9) & (at < -0.6)) | ((at > 0.8) & (at < 1.6))
+    between = (at > -0.2) & (at < 0.4)
+    error = float(wnp.abs(mean - curve(at))[known].mean())
+    inside, outside = float(spread[known].mean()), float(spread[between].mean())
+    print(f"error where there are data {error:.3f}; spread there {inside:.3f}, between them {outside:.3f}")
+    assert error < 0.15
+    assert outside > 2 * inside
+
+    panel = picture.Panel("An ensemble knows where it knows", (-2.5, 2.2), (-2.5, 2.5))
+    panel.band(at, mean - 2 * spread, mean + 2 * spread)
+    for member in np.asarray(said[:8]):
+        panel.line(at, member, width=0.7, opacity=0.5)
+    return panel.line(at, curve(at), picture.GREEN).dots(x, y, picture.RED, 2)
+
+
+if __name__ == "__main__":
+    picture.save("ensemble", main(short="--short" in sys.argv))

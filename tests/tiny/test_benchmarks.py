@@ -1,0 +1,199 @@
+"""The benchmarks run at tiny sizes without JAX, all sides of a line agree, and the report says what was measured."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import types
+import xml.etree.ElementTree
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "benchmarks"
+GROUPS = (
+    "tracing",
+    "calling",
+    "maps",
+    "folds",
+    "orders",
+    "moves",
+    "products",
+    "convolutions",
+    "loops",
+    "routines",
+    "steps",
+)
+MODULES = (
+    "faces",
+    "measure",
+    "models",
+    "bench",
+    "lines",
+    "programs",
+    "processes",
+    "first_call",
+    "report",
+    "newton_problems",
+    "newton_cg",
+    "run",
+)
+FITS = ("quadratic", "hidden_markov", "logistic")
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[types.SimpleNamespace]:
+    """The modules of benchmarks/, which import each other by plain names as scripts do; gone again afterwards."""
+    before = {name: sys.modules.pop(name) for name in MODULES if name in sys.modules}
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield types.SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in MODULES:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def result(scripts: Any, name: str, at_most: float | None = None, **seconds: float) -> Any:
+    return scripts.measure.Result(name, {k: scripts.measure.Times(v, v) for k, v in seconds.items()}, at_most)
+
+
+def test_every_group_is_tested(scripts: Any) -> None:
+    assert set(GROUPS) == set(scripts.run.GROUPS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_sides_agree_and_are_timed(scripts: Any, group: str) -> None:
+    bench = scripts.bench.Bench(("numpy",), small=True)
+    names = []
+    for line in scripts.run.GROUPS[group](bench):
+        if group not in ("tracing", "calling"):
+            bench.check(line)
+        taken = scripts.measure.compare(line, 1)
+        assert taken.times.keys() == line.sides.keys()
+        assert all(0 < times.best <= times.median for times in taken.times.values())
+        names.append(line.name)
+    assert names and len(names) == len(set(names))
+
+
+def test_a_side_that_computes_something_else_is_found(scripts: Any) -> None:
+    bench = scripts.bench.Bench(("numpy",), small=True)
+    x = bench.normal(10)
+    line = bench.line("sine", lambda f: f.np.sin, x, numpy=np.cos)
+    with pytest.raises(scripts.bench.Disagreement, match="sine: Weft and numpy differ"):
+        bench.check(line)
+    bench.check(bench.line("sine", lambda f: f.np.sin, x, numpy=np.cos, differs=("numpy",)))
+
+
+def test_turns_are_interleaved_and_start_with_each_side(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(scripts.measure, "seconds", lambda side: side() or (1.0, 1.0))
+    sides = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    scripts.measure.compare(scripts.measure.Line("line", sides), 3)
+    assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
+
+
+def test_marks_say_what_is_short(scripts: Any) -> None:
+    assert result(scripts, "good", 0.5, weft=1, jax=2, numpy=1, torch=1.5).marks == []
+    assert result(scripts, "slow", 0.5, weft=1.1, jax=2).marks == ["falls short"]
+    assert result(scripts, "behind", 0.5, weft=1, jax=4, numpy=0.5).marks == ["2.0 x NumPy"]
+    assert result(scripts, "third", None, weft=2, jax=3, torch=1).marks == ["PyTorch is first"]
+    assert not result(scripts, "alone", 0.5, weft=1).falls_short
+
+
+def test_work_is_that_of_the_least_busy_call(scripts: Any) -> None:
+    times = scripts.measure.Times
+    ours, theirs = times.of([3.0, 1.0, 2.0], [6.0, 2.0, 4.0]), times.of([5.0], [8.0])
+    assert (ours.median, ours.best, ours.work) == (2.0, 1.0, 2.0)
+    line = scripts.measure.Result("line", {"weft": ours, "jax": theirs})
+    assert line.work_ratio() == 0.25 and line.work_ratio("numpy") is None
+    assert result(scripts, "not measured", weft=1, jax=1).work_ratio() is None
+
+
+def test_results_survive_json(scripts: Any) -> None:
+    before = result(scripts, "line", 0.5, weft=1.25, jax=2.5)
+    assert scripts.measure.Result.from_json(json.loads(json.dumps(before.as_json()))) == before
+
+
+def test_losses_are_told_and_noise_is_not(scripts: Any) -> None:
+    old = {"lines": [result(scripts, name, weft=1, jax=2).as_json() for name in ("lost", "noise", "gone")]}
+    now = [result(scripts, "lost", weft=2, jax=2), result(scripts, "noise", weft=1.1, jax=2)]
+    assert scripts.report.losses([*now, result(scripts, "new", weft=9, jax=1)], old) == [
+        "lost: 0.50 of JAX's time became 1.00"
+    ]
+
+
+def test_the_last_release_is_the_newest_other_version(
+    scripts: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts.report, "HISTORY", tmp_path)
+    assert scripts.report.last_release("0.1.0") is None
+    for version in ("0.2.0", "0.10.0", "0.9.1"):
+        (tmp_path / f"{version}.json").write_text(json.dumps({"version": version}))
+    assert scripts.report.last_release("1.0.0") == {"version": "0.10.0"}
+    assert scripts.report.last_release("0.10.0") == {"version": "0.9.1"}
+
+
+def test_table_and_plot_have_every_line(scripts: Any) -> None:
+    results = [result(scripts, "a < b", 0.5, weft=3, jax=4), result(scripts, "alone", weft=1e-6)]
+    rows = scripts.report.text_table(results).splitlines()
+    assert len(rows) == 3 and rows[1].endswith("<- falls short") and "3.00 s" in rows[1] and "1.00 us" in rows[2]
+    picture = xml.etree.ElementTree.fromstring(scripts.report.plot(results))
+    texts = [node.text for node in picture.iter() if node.tag.endswith("text")]
+    assert "a < b" in texts and "0.75" in texts and "alone" not in texts
+
+
+def test_the_page_shows_the_last_release(scripts: Any, tmp_path: pathlib.Path) -> None:
+    """docs/benchmarks.md and its plot are what report.py makes of the newest file in the history."""
+    files = sorted(FOLDER.glob("history/*.json"), key=lambda path: [int(part) for part in path.stem.split(".")])
+    page = shutil.copy(ROOT / "docs" / "benchmarks.md", tmp_path)
+    scripts.report.write_page(json.loads(files[-1].read_text()), pathlib.Path(page))
+    for name in ("benchmarks.md", "benchmarks.svg"):
+        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text()
+    with pytest.raises(ValueError, match="no part 'others'"):
+        scripts.report.replaced("a page", "others", "")
+
+
+@pytest.mark.parametrize("number", range(len(FITS)), ids=FITS)
+def test_fits_find_what_python_finds(scripts: Any, number: int) -> None:
+    problem = scripts.newton_problems.problems(small=True)[number]
+    by_hand, value, steps, turns = scripts.newton_cg.minimise_in_python(problem)
+    assert 0 < steps < scripts.newton_cg.STEPS
+    assert np.linalg.norm(problem.gradient(by_hand, *problem.data)) < scripts.newton_cg.TOLERANCE
+    with weft.enable_x64(True):
+        f = scripts.faces.load("weft")
+        loss = problem.loss(f)
+        found = weft.jit(scripts.newton_cg.minimise(f, loss))(problem.start, *problem.data)
+        np.testing.assert_allclose(found[0], by_hand, 1e-6, 1e-6)
+        np.testing.assert_allclose(found[1], value, 1e-9)
+        assert [int(count) for count in found[2:]] == [steps, turns]
+        slope = weft.grad(loss)(problem.start, *problem.data)
+        np.testing.assert_allclose(slope, problem.gradient(problem.start, *problem.data), 1e-9, 1e-12)
+        way = np.cos(np.arange(problem.start.size))
+        _, curved = weft.jvp(lambda x: weft.grad(loss)(x, *problem.data), (problem.start,), (way,))
+        np.testing.assert_allclose(curved, problem.product(problem.start, way, *problem.data), 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize("case", ["start", "fused"])
+def test_first_calls_print_seconds(case: str) -> None:
+    command = [sys.executable, str(FOLDER / "first_call.py"), "weft", case]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) < 60
+
+
+def test_the_script_writes_its_numbers(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "numbers.json"
+    command = [sys.executable, str(FOLDER / "run.py"), "--check", "--peers", "--only", "products", "--json", str(file)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = json.loads(file.read_text())["lines"]
+    assert lines and all(line["seconds"].keys() == {"weft"} and line["name"] in told for line in lines)

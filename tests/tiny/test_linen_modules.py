@@ -1,0 +1,431 @@
+"""Modules of `weft.linen`: how they find their variables, what they refuse, and copies, bindings and keys."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.linen as nn
+import weft.numpy as wnp
+from weft import optim
+from weft.errors import (
+    ImmutableCollectionError,
+    MissingRngError,
+    ModuleDefinitionError,
+    NameInUseError,
+    ParameterNotFoundError,
+    ParameterShapeError,
+    ScopeLeakError,
+    UnboundModuleError,
+)
+
+KEY = weft.random.key(0)
+X = wnp.asarray(np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32))
+
+
+def shapes(tree: Any) -> Any:
+    return weft.tree.map(lambda leaf: tuple(leaf.shape), tree)
+
+
+class Network(nn.Module):
+    features: int = 5
+    rate: float = 0.5
+
+    @nn.compact
+    def __call__(self, x: Any, train: bool = False) -> Any:
+        x = nn.Dense(self.features)(x)
+        x = nn.BatchNorm(use_running_average=not train)(x)
+        x = nn.Dropout(self.rate, deterministic=not train)(nn.relu(x))
+        return nn.Dense(2, name="out")(x)
+
+
+# ------------------------------------------------------------------------------------------------------ what they are
+
+
+def test_variables_have_the_layout_of_names() -> None:
+    assert shapes(Network().init(KEY, X)) == {
+        "params": {
+            "Dense_0": {"kernel": (4, 5), "bias": (5,)},
+            "BatchNorm_0": {"scale": (5,), "bias": (5,)},
+            "out": {"kernel": (5, 2), "bias": (2,)},
+        },
+        "batch_stats": {"BatchNorm_0": {"mean": (5,), "var": (5,)}},
+    }
+
+
+def test_modules_are_values() -> None:
+    assert Network(3) == Network(features=3) != Network(4)
+    assert hash(Network(3)) == hash(Network(3))
+    assert repr(Network(3)) == "Network(features=3, rate=0.5)"
+    assert Network(3).clone(features=7) == Network(7)
+    assert pickle.loads(pickle.dumps(nn.Dropout(0.5))) == nn.Dropout(0.5)
+
+
+def test_init_is_the_same_under_jit_remat_and_with_any_input() -> None:
+    model = Network()
+    made = model.init(KEY, X)
+    staged = weft.jit(lambda key: model.init(key, X))(KEY)
+    remade = nn.remat(nn.Dense)(5).init(KEY, X)
+    for other in (
+        staged,
+        model.init({"params": KEY}, X * 2),
+        model.lazy_init(KEY, weft.ShapeDtypeStruct((3, 4), "f4")),
+    ):
+        assert weft.tree.structure(other) == weft.tree.structure(made)
+        for left, right in zip(weft.tree.leaves(other), weft.tree.leaves(made), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-6)
+    np.testing.assert_array_equal(remade["params"]["kernel"], nn.Dense(5).init(KEY, X)["params"]["kernel"])
+
+
+def test_parameters_of_different_modules_differ() -> None:
+    class Two(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return nn.Dense(4)(x) + nn.Dense(4)(x)
+
+    params = Two().init(KEY, X)["params"]
+    assert not np.allclose(params["Dense_0"]["kernel"], params["Dense_1"]["kernel"])
+
+
+def test_apply_writes_only_what_it_may_and_not_into_the_callers_dict() -> None:
+    model = Network()
+    variables = model.init(KEY, X)
+    before = weft.tree.map(np.asarray, variables)
+    quiet = model.apply(variables, X)
+    loud, changed = model.apply(variables, X, train=True, mutable=["batch_stats"], rngs={"dropout": KEY})
+    assert quiet.shape == loud.shape == (3, 2)
+    assert list(changed) == ["batch_stats"]
+    expected = 0.01 * (X @ variables["params"]["Dense_0"]["kernel"]).mean(0)
+    np.testing.assert_allclose(changed["batch_stats"]["BatchNorm_0"]["mean"], expected, rtol=1e-4, atol=1e-7)
+    weft.tree.map(np.testing.assert_array_equal, variables, before)
+
+
+def test_keys_of_dropout_depend_on_the_call() -> None:
+    class Twice(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            drop = nn.Dropout(0.5, deterministic=False)
+            return drop(x), drop(x), nn.Dropout(0.5, deterministic=False)(x)
+
+    ones = wnp.ones((40,))
+    first, second, third = Twice().apply({}, ones, rngs={"dropout": KEY})
+    assert len({np.asarray(x).tobytes() for x in (first, second, third)}) == 3
+    again = Twice().apply({}, ones, rngs={"dropout": KEY})
+    np.testing.assert_array_equal(again[0], first)
+    assert set(np.unique(first)) == {0.0, 2.0}
+
+
+def test_split_keys_differ_and_shared_keys_do_not() -> None:
+    for split, distinct in ((True, 4), (False, 1)):
+        loop = nn.vmap(nn.Dropout, variable_axes={}, split_rngs={"dropout": split})(0.5, deterministic=False)
+        rows = np.asarray(loop.apply({}, wnp.ones((4, 50)), rngs={"dropout": KEY}))
+        assert len({row.tobytes() for row in rows}) == distinct
+
+
+def test_bound_modules_can_be_looked_into() -> None:
+    class Coder(nn.Module):
+        def setup(self) -> None:
+            self.encoder = nn.Dense(3)
+            self.decoder = nn.Dense(4)
+
+        def __call__(self, x: Any) -> Any:
+            return self.decoder(self.encoder(x))
+
+    model = Coder()
+    variables = model.init(KEY, X)
+    bound = model.bind(variables)
+    code = bound.encoder(X)
+    np.testing.assert_allclose(bound.decoder(code), model.apply(variables, X), rtol=1e-6)
+    encoder, inner = bound.encoder.unbind()
+    np.testing.assert_allclose(encoder.apply(inner, X), code, rtol=1e-6)
+    np.testing.assert_allclose(model.apply(variables, X, method=lambda m, x: m.encoder(x)), code, rtol=1e-6)
+    assert bound.encoder.path == ("encoder",)
+    with pytest.raises(AttributeError, match="inside of init and apply only"):
+        model.encoder
+
+
+def test_methods_by_name() -> None:
+    class Model(nn.Module):
+        def setup(self) -> None:
+            self.dense = nn.Dense(3)
+
+        def encode(self, x: Any) -> Any:
+            return self.dense(x)
+
+    variables = Model().init(KEY, X, method="encode")
+    a = Model().apply(variables, X, method="encode")
+    b = Model().apply(variables, X, method=Model.encode)
+    c = Model().apply(variables, X, method=Model().encode)
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a, c)
+    with pytest.raises(ModuleDefinitionError, match="Model has no __call__"):
+        Model().apply(variables, X)
+
+
+def test_nn_apply_and_init_take_functions() -> None:
+    function = lambda module, x: module(x) * 2
+    variables = nn.init(function, nn.Dense(3))(KEY, X)
+    result, same = nn.init_with_output(function, nn.Dense(3))(KEY, X)
+    weft.tree.map(np.testing.assert_array_equal, variables, same)
+    np.testing.assert_array_equal(nn.apply(function, nn.Dense(3))(variables, X), result)
+
+
+def test_interceptors_wrap_every_call() -> None:
+    seen = []
+
+    def note(proceed: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        seen.append((type(context.module).__name__, context.method_name))
+        return proceed(*args, **kwargs) + (1 if isinstance(context.module, nn.Dense) else 0)
+
+    variables = nn.Sequential([nn.Dense(3), nn.tanh]).init(KEY, X)
+    plain = nn.Sequential([nn.Dense(3), nn.tanh])
+    with nn.intercept_methods(note):
+        result = plain.apply(variables, X)
+    assert seen == [("Sequential", "__call__"), ("Dense", "__call__")]
+    kernel = variables["params"]["layers_0"]["kernel"]
+    np.testing.assert_allclose(result, np.tanh(np.asarray(X @ kernel) + 1), rtol=1e-5)
+
+
+def test_a_module_given_twice_is_one_module() -> None:
+    class Pair(nn.Module):
+        left: nn.Module
+        right: nn.Module
+
+        def __call__(self, x: Any) -> Any:
+            return self.left(x) + self.right(x)
+
+    shared = nn.Dense(4)
+    assert list(Pair(shared, shared).init(KEY, X)["params"]) == ["left"]
+    assert sorted(Pair(nn.Dense(4), nn.Dense(4)).init(KEY, X)["params"]) == ["left", "right"]
+    assert shared.scope is None, "the caller's module was bound"
+
+
+def test_tabulate_counts_parameters_once() -> None:
+    table = Network().tabulate(KEY, X)
+    assert "Network Summary" in table and "out" in table and "float32[4,5]" in table
+    total = sum(leaf.size for leaf in weft.tree.leaves(Network().init(KEY, X)))
+    assert f"Total Parameters: {total} ({4 * total} B)" in table
+    assert "Dense_0" not in Network().tabulate(KEY, X, depth=0).split("params")[0]
+    assert sorted(Network().module_paths(KEY, X)) == ["", "BatchNorm_0", "Dense_0", "Dropout_0", "out"]
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+class Inner(nn.Module):
+    size: int = 4
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        return nn.Dense(self.size)(x)
+
+
+class Outer(nn.Module):
+    size: int = 4
+
+    def setup(self) -> None:
+        self.block = Inner(self.size)
+
+    def __call__(self, x: Any) -> Any:
+        return self.block(x)
+
+
+def test_errors_name_the_path_of_the_module() -> None:
+    variables = Outer().init(KEY, X)
+    with pytest.raises(ParameterShapeError, match=r"'kernel' of module /block/Dense_0 needs shape \(6, 4\)") as error:
+        Outer().apply(variables, wnp.ones((3, 6)))
+    assert "stored: (4, 4)" in str(error.value) and "test_linen_modules.py" in str(error.value)
+    with pytest.raises(ParameterShapeError, match=r"/block/Dense_0 needs shape \(4, 5\)"):
+        Outer(5).apply(variables, X)
+    with pytest.raises(ParameterNotFoundError, match="Module /block/Dense_0 has no parameter 'kernel'"):
+        Outer().apply({"params": {}}, X)
+    with pytest.raises(MissingRngError, match="Module / needs a random key of stream 'dropout'"):
+        nn.Dropout(0.5, deterministic=False).apply({}, X)
+    model = nn.Sequential([nn.BatchNorm(use_running_average=False)])
+    with pytest.raises(ImmutableCollectionError, match=r"Module /layers_0 writes variable 'mean' of collection 'batch"):
+        model.apply(model.init(KEY, X), X)
+
+
+def test_two_submodules_of_one_name() -> None:
+    class Clash(nn.Module):
+        first: str = "a"
+        second: str = "a"
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            self.param("weight", nn.initializers.ones, (1,))
+            return nn.Dense(4, name=self.first)(x) + nn.Dense(4, name=self.second)(x)
+
+    with pytest.raises(NameInUseError, match="'a' cannot name a submodule of module /"):
+        Clash().init(KEY, X)
+    with pytest.raises(NameInUseError, match="'weight' cannot name a submodule of module /: a variable has"):
+        Clash("b", "weight").init(KEY, X)
+    assert sorted(Clash("b", "c").init(KEY, X)["params"]) == ["b", "c", "weight"]
+
+
+def test_modules_that_are_bound_to_nothing() -> None:
+    with pytest.raises(UnboundModuleError, match="'__call__' of module Dense needs variables"):
+        nn.Dense(3)(X)
+    with pytest.raises(UnboundModuleError, match="variables of module Dense"):
+        nn.Dense(3).variables
+    with pytest.raises(UnboundModuleError, match=r"nn\.scan got module Dense"):
+        nn.scan(lambda m, c, x: (c, m(x)))(nn.Dense(3), 0.0, X)
+
+
+def test_submodules_are_made_in_setup_or_in_the_compact_method() -> None:
+    class Loose(nn.Module):
+        def __call__(self, x: Any) -> Any:
+            return nn.Dense(3)(x)
+
+    with pytest.raises(ModuleDefinitionError, match=r"submodule Dense of module / \(Loose\) is made outside of setup"):
+        Loose().init(KEY, X)
+
+    class LooseParam(nn.Module):
+        def __call__(self, x: Any) -> Any:
+            return x * self.param("scale", nn.initializers.ones, (1,))
+
+    with pytest.raises(ModuleDefinitionError, match=r"Parameter 'scale' of module / \(LooseParam\)"):
+        LooseParam().init(KEY, X)
+
+    with pytest.raises(ModuleDefinitionError, match="has 2 compact methods"):
+
+        class TwoCompact(nn.Module):
+            @nn.compact
+            def __call__(self, x: Any) -> Any:
+                return x
+
+            @nn.compact
+            def other(self, x: Any) -> Any:
+                return x
+
+
+def test_attributes_are_set_in_setup_only() -> None:
+    class Late(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            self.dense = nn.Dense(3)
+            return x
+
+    with pytest.raises(ModuleDefinitionError, match=r"Attribute 'dense' of module / \(Late\) is set outside of setup"):
+        Late().init(KEY, X)
+
+    class Overwrites(nn.Module):
+        size: int = 3
+
+        def setup(self) -> None:
+            self.size = 4
+
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    with pytest.raises(ModuleDefinitionError, match="Field 'size'"):
+        Overwrites().init(KEY, X)
+    with pytest.raises(ModuleDefinitionError, match="'features' of module Dense is set outside"):
+        nn.Dense(3).features = 4
+
+
+def test_post_init_without_super_is_named() -> None:
+    class Forgets(nn.Module):
+        def __post_init__(self) -> None:
+            pass
+
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    with pytest.raises(ModuleDefinitionError, match=r"super\(\).__post_init__"):
+        Forgets()(X)
+
+
+def test_modules_do_not_outlive_their_call() -> None:
+    kept = []
+
+    class Keeps(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            kept.append(nn.Dense(3))
+            return kept[0](x)
+
+    Keeps().init(KEY, X)
+    with pytest.raises(ScopeLeakError, match="Module /Dense_0 cannot use its variables here"):
+        kept[0](X)
+
+
+def test_a_lifted_function_may_not_change_what_it_does_not_see() -> None:
+    class Sneaks(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            hidden = nn.Dropout(0.5, deterministic=False)
+            step = lambda module, carry, x: (carry, hidden(x) + module(x))
+            loop = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
+            return loop(nn.Dense(4), 0.0, x)
+
+    with pytest.raises(ScopeLeakError, match=r"Module /Dropout_0 writes a variable or draws a key inside of nn.scan"):
+        Sneaks().init({"params": KEY, "dropout": KEY}, X)
+
+
+def test_options_given_twice_or_not_at_all() -> None:
+    with pytest.raises(ValueError, match=r"'deterministic' must be given .* in neither"):
+        nn.Dropout(0.5).apply({}, X)
+    with pytest.raises(ValueError, match="it was given in both"):
+        nn.Dropout(0.5, deterministic=True).apply({}, X, deterministic=True)
+
+
+def test_transformations_refuse_instances() -> None:
+    with pytest.raises(TypeError, match="Pass the class"):
+        nn.remat(nn.Dense(3))
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def test_a_train_state_steps() -> None:
+    model = nn.Dense(1)
+    state = nn.TrainState.create(apply_fn=model.apply, params=model.init(KEY, X)["params"], tx=optim.sgd(0.1))
+    target = X.sum(1, keepdims=True)
+
+    @weft.jit
+    def step(state: Any) -> Any:
+        loss = lambda params: ((state.apply_fn({"params": params}, X) - target) ** 2).mean()
+        value, grads = weft.value_and_grad(loss)(state.params)
+        return state.apply_gradients(grads=grads), value
+
+    losses = []
+    for _ in range(60):
+        state, loss = step(state)
+        losses.append(float(loss))
+    assert int(state.step) == 60
+    assert losses[-1] < 0.05 * losses[0]
+
+
+def test_nn_jit_is_traced_once() -> None:
+    traced = []
+
+    class Counts(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            traced.append(1)
+            return nn.Dense(4)(x)
+
+    model = nn.jit(Counts)()
+    variables = model.init(KEY, X)
+    first = len(traced)
+    a, b = model.apply(variables, X), model.apply(variables, X + 1)
+    assert len(traced) == first + 1
+    kernel = variables["params"]["Dense_0"]["kernel"]
+    np.testing.assert_allclose(b - a, np.broadcast_to(np.asarray(kernel).sum(0), (3, 4)), rtol=1e-4, atol=1e-5)
+
+
+def test_jitted_dropout_draws_new_keys() -> None:
+    class Twice(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            drop = nn.jit(nn.Dropout)(0.5, deterministic=False)
+            return drop(x), drop(x)
+
+    for _ in range(2):
+        first, second = Twice().apply({}, wnp.ones((50,)), rngs={"dropout": KEY})
+        assert not np.array_equal(first, second)

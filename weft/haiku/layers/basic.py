@@ -1,0 +1,154 @@
+"""Layers without parameters of their own: sequences, shapes, dropout, and functions applied over leading axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft import numpy as wnp
+from weft.errors import user_line
+from weft.haiku.module import Module
+
+
+class Sequential(Module):
+    """Layers one after the other; the first may take several arguments."""
+
+    def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
+        super().__init__(name=name)
+        if callable(layers) or not isinstance(layers, Iterable):
+            raise TypeError(
+                f"Sequential {self.module_name!r} needs a list of layers, got {layers!r} (at {user_line()})."
+            )
+        self.layers = tuple(layers)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        made = inputs
+        for number, layer in enumerate(self.layers):
+            made = layer(made, *args, **kwargs) if number == 0 else layer(made)
+        return made
+
+
+class Reshape(Module):
+    """The first `preserve_dims` dimensions as they are, the others as `output_shape`, one of which may be -1.
+
+    A negative `preserve_dims` counts the trailing dimensions that are replaced.
+    """
+
+    def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
+        super().__init__(name=name)
+        if preserve_dims == 0:
+            raise ValueError(f"Reshape {self.module_name!r} cannot have preserve_dims=0 (at {user_line()}).")
+        if sum(size == -1 for size in output_shape) > 1:
+            raise ValueError(
+                f"Reshape {self.module_name!r} can have one -1 in output_shape, got {tuple(output_shape)} "
+                f"(at {user_line()})."
+            )
+        self.output_shape = tuple(output_shape)
+        self.preserve_dims = preserve_dims
+
+    def __call__(self, inputs: Any) -> Any:
+        if inputs.ndim <= self.preserve_dims:
+            return inputs
+        kept, rest = inputs.shape[: self.preserve_dims], inputs.shape[self.preserve_dims :]
+        if inputs.ndim < -self.preserve_dims:
+            raise ValueError(
+                f"Reshape {self.module_name!r} needs an input of {-self.preserve_dims} dimensions or more, got shape "
+                f"{inputs.shape} (at {user_line()})."
+            )
+        sizes = self.output_shape
+        known = math.prod(size for size in sizes if size != -1)
+        total = math.prod(rest)
+        if -1 in sizes:
+            if known == 0 or total % known:
+                raise ValueError(
+                    f"Reshape {self.module_name!r} cannot make {sizes} of {rest} (at {user_line()}): {total} elements "
+                    f"do not divide by {known}."
+                )
+            sizes = tuple(total // known if size == -1 else size for size in sizes)
+        elif known != total:
+            raise ValueError(
+                f"Reshape {self.module_name!r} cannot make {sizes} of {rest} (at {user_line()}): {known} elements of "
+                f"{total}."
+            )
+        return wnp.reshape(inputs, (*kept, *sizes))
+
+
+class Flatten(Reshape):
+    """All dimensions after the first `preserve_dims` as one."""
+
+    def __init__(self, preserve_dims: int = 1, name: str | None = None):
+        super().__init__(output_shape=(-1,), preserve_dims=preserve_dims, name=name)
+
+
+class BatchApply:
+    """`f` on arrays whose first `num_dims` dimensions are joined into one; the results have them again."""
+
+    def __init__(self, f: Callable[..., Any], num_dims: int = 2):
+        self._f = f
+        self.num_dims = num_dims
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leading = self._leading(args, kwargs)
+
+        def joined(x: Any) -> Any:
+            shape = np.shape(x)
+            return x if len(shape) < self.num_dims else wnp.reshape(x, (-1, *shape[self.num_dims :]))
+
+        args, kwargs = weft.tree.map(joined, (args, kwargs))
+        made = self._f(*args, **kwargs)
+        return weft.tree.map(lambda x: wnp.reshape(x, (*leading, *x.shape[1:])), made)
+
+    def _leading(self, args: Any, kwargs: Any) -> tuple[int, ...]:
+        """The dimensions to join; all arrays that have them must agree."""
+        found: tuple[int, ...] | None = None
+        for leaf in weft.tree.leaves((args, kwargs)):
+            shape = tuple(np.shape(leaf))
+            if len(shape) < self.num_dims:
+                continue
+            if found is not None and shape[: self.num_dims] != found:
+                raise ValueError(
+                    f"BatchApply needs arrays with the same first {self.num_dims} sizes, got {found} and "
+                    f"{shape[: self.num_dims]} (at {user_line()})."
+                )
+            found = shape[: self.num_dims]
+        if found is None:
+            raise ValueError(
+                f"BatchApply needs at least one array of {self.num_dims} dimensions or more (at {user_line()})."
+            )
+        return found
+
+
+def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
+    """`f` on arrays with a new axis of size 1, which the results lose again."""
+    if axis not in (0, -1):
+        raise ValueError(f"expand_apply needs axis 0 or -1, got {axis} (at {user_line()}).")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = weft.tree.map(lambda x: wnp.expand_dims(x, axis), (args, kwargs))
+        return weft.tree.map(lambda x: wnp.squeeze(x, axis), f(*args, **kwargs))
+
+    return run
+
+
+def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Any:
+    """Each element 0 with probability `rate`, else divided by 1 - rate; along `broadcast_dims` all alike."""
+    if isinstance(rate, (int, float)) and not 0 <= rate < 1:
+        raise ValueError(f"dropout needs a rate in [0, 1), got {rate} (at {user_line()}).")
+    return weft.nn.dropout(rng, rate, x, broadcast_dims)
+
+
+def one_hot(x: Any, num_classes: int, dtype: Any = wnp.float32) -> Any:
+    """1 at the index x, else 0, along a new last axis."""
+    return weft.nn.one_hot(x, num_classes, dtype=dtype)
+
+
+def multinomial(rng: Any, logits: Any, num_samples: int) -> Any:
+    """Samples of categorical distributions over the last axis of logits, along a new last axis."""
+    keys = (*logits.shape[:-1], num_samples)
+    return weft.random.categorical(rng, wnp.expand_dims(logits, -2), axis=-1, shape=keys)
+
+

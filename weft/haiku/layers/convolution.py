@@ -1,0 +1,397 @@
+"""Convolutions: plain, transposed, depthwise and separable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.errors import user_line
+from weft.haiku import pad
+from weft.haiku.initializers import TruncatedNormal
+from weft.haiku.layers.format import get_channel_index
+from weft.haiku.module import Module
+from weft.haiku.parameters import get_parameter
+from weft.haiku.typing import Initializer
+
+Sizes = int | Sequence[int]
+Padding = str | Sequence[tuple[int, int]] | Callable[[int], tuple[int, int]] | Sequence[Callable[[int], tuple[int, int]]]
+
+
+def _sizes(value: Sizes, rank: int, module: Module, what: str) -> tuple[int, ...]:
+    sizes = (value,) * rank if isinstance(value, int) else tuple(value)
+    if len(sizes) == 1:
+        sizes = sizes * rank
+    if len(sizes) != rank:
+        raise ValueError(
+            f"{type(module).__name__} {module.module_name!r} needs {what} as one int or {rank}, got {value!r} "
+            f"(at {user_line()})."
+        )
+    return sizes
+
+
+def _dimension_numbers(rank: int, index: int, kernel: str) -> lax.ConvDimensionNumbers:
+    """Numbers of input, kernel and output; `kernel` says which of its last two axes is the output ('IO' or 'OI')."""
+    spatial = tuple(range(1, rank + 1)) if index == -1 else tuple(range(2, rank + 2))
+    channels = rank + 1 if index == -1 else 1
+    data = (0, channels, *spatial)
+    taps = tuple(range(rank))
+    weights = (rank + 1, rank, *taps) if kernel == "IO" else (rank, rank + 1, *taps)
+    return lax.ConvDimensionNumbers(data, weights, data)
+
+
+class _Convolution(Module):
+    """What all convolutions share: sizes, format, weights with a mask, the bias, and inputs without a batch."""
+
+    kernel = "IO"
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        kernel_shape: Sizes,
+        stride: Sizes,
+        with_bias: bool,
+        w_init: Initializer | None,
+        b_init: Initializer | None,
+        data_format: str,
+        mask: Any,
+        name: str | None,
+    ):
+        super().__init__(name=name)
+        if num_spatial_dims <= 0:
+            raise ValueError(
+                f"{type(self).__name__} {self.module_name!r} needs one spatial dimension or more, got "
+                f"{num_spatial_dims} (at {user_line()})."
+            )
+        self.num_spatial_dims = num_spatial_dims
+        self.kernel_shape = _sizes(kernel_shape, num_spatial_dims, self, "kernel_shape")
+        self.stride = _sizes(stride, num_spatial_dims, self, "stride")
+        self.with_bias = with_bias
+        self.w_init = w_init
+        self.b_init = b_init or wnp.zeros
+        self.mask = mask
+        self.data_format = data_format
+        self.channel_index = get_channel_index(data_format)
+        self.dimension_numbers = _dimension_numbers(num_spatial_dims, self.channel_index, self.kernel)
+
+    def _batched(self, inputs: Any) -> tuple[Any, bool]:
+        """Inputs with a batch dimension, and whether it was there."""
+        rank = self.num_spatial_dims
+        if inputs.ndim not in (rank + 1, rank + 2):
+            raise ValueError(
+                f"{type(self).__name__} {self.module_name!r} needs inputs of {rank + 1} or {rank + 2} dimensions "
+                f"({self.data_format}), got shape {inputs.shape} (at {user_line()})."
+            )
+        there = inputs.ndim == rank + 2
+        return (inputs if there else wnp.expand_dims(inputs, 0)), there
+
+    def _weights(self, shape: tuple[int, ...], fan_in: int, dtype: Any) -> Any:
+        init = self.w_init or TruncatedNormal(stddev=1.0 / np.sqrt(fan_in))
+        w = get_parameter("w", shape, dtype, init=init)
+        if self.mask is None:
+            return w
+        if tuple(self.mask.shape) != shape:
+            raise ValueError(
+                f"{type(self).__name__} {self.module_name!r} needs a mask of the shape of its weights {shape}, got "
+                f"{tuple(self.mask.shape)} (at {user_line()})."
+            )
+        return w * self.mask
+
+    def _finished(self, made: Any, channels: int, was_batched: bool) -> Any:
+        if self.with_bias:
+            shape = (channels,) if self.channel_index == -1 else (channels,) + (1,) * self.num_spatial_dims
+            b = get_parameter("b", shape, made.dtype, init=self.b_init)
+            made = made + wnp.broadcast_to(b, made.shape)
+        return made if was_batched else wnp.squeeze(made, 0)
+
+
+class ConvND(_Convolution):
+    """A convolution over `num_spatial_dims` dimensions, with weights (kernel..., inputs / groups, outputs)."""
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, mask, name
+        )
+        self.output_channels = output_channels
+        self.rate = _sizes(rate, num_spatial_dims, self, "rate")
+        self.feature_group_count = feature_group_count
+        if any(step != 1 for step in self.stride) and any(step != 1 for step in self.rate):
+            raise ValueError(
+                f"{type(self).__name__} {self.module_name!r} cannot have both a stride ({self.stride}) and a rate "
+                f"({self.rate}) other than 1 (at {user_line()})."
+            )
+        self.padding = _padding(padding, self.kernel_shape, self.rate, num_spatial_dims, self)
+
+    def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
+        batched, was_batched = self._batched(inputs)
+        channels = batched.shape[self.channel_index]
+        self._check_groups(channels)
+        shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
+        w = self._weights(shape, math.prod(shape[:-1]), inputs.dtype)
+        made = lax.conv_general_dilated(
+            batched,
+            w,
+            self.stride,
+            self.padding,
+            rhs_dilation=self.rate,
+            dimension_numbers=self.dimension_numbers,
+            feature_group_count=self.feature_group_count,
+            precision=precision,
+        )
+        return self._finished(made, self.output_channels, was_batched)
+
+    def _check_groups(self, channels: int) -> None:
+        if channels % self.feature_group_count:
+            raise ValueError(
+                f"{type(self).__name__} {self.module_name!r} has {self.feature_group_count} groups, which do not "
+                f"divide the {channels} channels of its input (at {user_line()})."
+            )
+
+
+def _padding(padding: Any, kernel: tuple[int, ...], rate: tuple[int, ...], rank: int, module: Module) -> Any:
+    """'SAME' or 'VALID' as it is, functions and tuples as pairs."""
+    if isinstance(padding, str):
+        if padding.upper() not in ("SAME", "VALID"):
+            raise ValueError(
+                f"{type(module).__name__} {module.module_name!r} got padding={padding!r} (at {user_line()}); 'SAME', "
+                "'VALID', pairs, or functions such as hk.pad.causal are expected."
+            )
+        return padding.upper()
+    if pad.is_padfn(padding):
+        return pad.create_from_padfn(padding, kernel, rate, rank)
+    return pad.create_from_tuple(padding, rank)
+
+
+class Conv1D(ConvND):
+    """A convolution over one dimension."""
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NWC",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            1, output_channels, kernel_shape, stride, rate, padding, with_bias, w_init, b_init, data_format, mask,
+            feature_group_count, name,
+        )  # fmt: skip
+
+
+class Conv2D(ConvND):
+    """A convolution over two dimensions."""
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NHWC",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            2, output_channels, kernel_shape, stride, rate, padding, with_bias, w_init, b_init, data_format, mask,
+            feature_group_count, name,
+        )  # fmt: skip
+
+
+class Conv3D(ConvND):
+    """A convolution over three dimensions."""
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NDHWC",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            3, output_channels, kernel_shape, stride, rate, padding, with_bias, w_init, b_init, data_format, mask,
+            feature_group_count, name,
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- transposed
+
+
+class ConvNDTranspose(_Convolution):
+    """The transpose of a convolution with a stride, with weights (kernel..., outputs, inputs)."""
+
+    kernel = "OI"
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        output_shape: Sizes | None = None,
+        padding: str | Sequence[tuple[int, int]] = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, mask, name
+        )
+        self.output_channels = output_channels
+        self.output_shape = None if output_shape is None else _sizes(output_shape, num_spatial_dims, self, "output_shape")
+        ones = (1,) * num_spatial_dims
+        self.padding = _padding(padding, self.kernel_shape, ones, num_spatial_dims, self)
+        if self.output_shape is not None and not isinstance(self.padding, str):
+            raise ValueError(
+                f"{type(self).__name__} {self.module_name!r} with an output_shape needs padding 'SAME' or 'VALID', got "
+                f"{padding!r} (at {user_line()})."
+            )
+
+    def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
+        batched, was_batched = self._batched(inputs)
+        channels = batched.shape[self.channel_index]
+        shape = (*self.kernel_shape, self.output_channels, channels)
+        w = self._weights(shape, math.prod(self.kernel_shape) * channels, inputs.dtype)
+        padding = self.padding
+        if self.output_shape is not None:
+            spatial = batched.shape[1:-1] if self.channel_index == -1 else batched.shape[2:]
+            padding = [
+                _transposed_pad(self, size, out, taps, step)
+                for size, out, taps, step in zip(
+                    spatial, self.output_shape, self.kernel_shape, self.stride, strict=True
+                )
+            ]
+        made = lax.conv_transpose(
+            batched, w, self.stride, padding, dimension_numbers=self.dimension_numbers, precision=precision
+        )
+        return self._finished(made, self.output_channels, was_batched)
+
+
+def _transposed_pad(module: ConvNDTranspose, size: int, output: int, taps: int, step: int) -> tuple[int, int]:
+    """Padding of the stretched input so that the output has a given size.
+
+    The convolution that is transposed takes `output` to `size`; where it pads `before`, its transpose pads the rest of
+    the kernel, and after that whatever is left.
+    """
+    if module.padding == "VALID":
+        expected, before = (output - taps + step) // step, 0
+    else:
+        expected, before = (output + step - 1) // step, max(0, (size - 1) * step + taps - output) // 2
+    if size != expected:
+        raise ValueError(
+            f"{type(module).__name__} {module.module_name!r} cannot make {output} of {size} with kernel {taps}, stride "
+            f"{step} and padding {module.padding!r} (at {user_line()}): that needs an input of {expected}."
+        )
+    low = taps - 1 - before
+    return low, output + taps - 2 - (size - 1) * step - low
+
+
+class Conv1DTranspose(ConvNDTranspose):
+    """The transpose of a convolution over one dimension."""
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        output_shape: Sizes | None = None,
+        padding: str | Sequence[tuple[int, int]] = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NWC",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            1, output_channels, kernel_shape, stride, output_shape, padding, with_bias, w_init, b_init, data_format,
+            mask, name,
+        )  # fmt: skip
+
+
+class Conv2DTranspose(ConvNDTranspose):
+    """The transpose of a convolution over two dimensions."""
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        output_shape: Sizes | None = None,
+        padding: str | Sequence[tuple[int, int]] = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NHWC",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            2, output_channels, kernel_shape, stride, output_shape, padding, with_bias, w_init, b_init, data_format,
+            mask, name,
+        )  # fmt: skip
+
+
+class Conv3DTranspose(ConvNDTranspose):
+    """The transpose of a convolution over three dimensions."""
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        output_shape: Sizes | None = None,
+        padding: str | Sequence[tuple[int, int]] = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NDHWC",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            3, output_channels, kernel_shape, stride, output_shape, padding, with_bias, w_init, b_init, data_format,
+            mask, name,
+        )  # fmt: skip

@@ -1,0 +1,20 @@
+"""Data formats: where the channels are."""
+
+from __future__ import annotations
+
+from weft.errors import user_line
+
+_FIRST = ("channels_first", "NCW", "NCHW", "NCDHW", "NC...")
+_LAST = ("channels_last", "NWC", "NHWC", "NDHWC", "N...C")
+
+
+def get_channel_index(data_format: str) -> int:
+    """1 for formats with channels first, -1 for those with channels last."""
+    if data_format in _FIRST:
+        return 1
+    if data_format in _LAST:
+        return -1
+    raise ValueError(
+        f"data_format is {data_format!r} (at {user_line()}); 'channels_first', 'channels_last', or letters such as "
+        "'NHWC' and 'NCHW' are expected."
+    )

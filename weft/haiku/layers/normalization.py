@@ -1,0 +1,282 @@
+"""Normalization layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft
+from weft import numpy as wnp
+from weft.errors import user_line
+from weft.haiku.frames import running_init
+from weft.haiku.layers.averages import ExponentialMovingAverage
+from weft.haiku.layers.format import get_channel_index
+from weft.haiku.module import Module, transparent
+from weft.haiku.parameters import get_parameter
+from weft.haiku.typing import Initializer
+
+Axes = int | Sequence[int] | slice
+
+
+def _axes(axis: Axes, rank: int, module: Module) -> tuple[int, ...]:
+    """Axes as numbers from 0."""
+    if isinstance(axis, slice):
+        return tuple(range(rank)[axis])
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    if any(not -rank <= one < rank for one in given):
+        raise ValueError(
+            f"{type(module).__name__} {module.module_name!r} has axis {axis}, which an input of {rank} dimensions does "
+            f"not have (at {user_line()})."
+        )
+    return tuple(one % rank for one in given)
+
+
+class _Normalization(Module):
+    """Scale and offset: owned, given with the call, or neither."""
+
+    def __init__(
+        self,
+        create_scale: bool,
+        create_offset: bool,
+        scale_init: Initializer | None,
+        offset_init: Initializer | None,
+        name: str | None,
+    ):
+        super().__init__(name=name)
+        for what, create, init in (("scale", create_scale, scale_init), ("offset", create_offset, offset_init)):
+            if not create and init is not None:
+                raise ValueError(
+                    f"{type(self).__name__} {self.module_name!r} got {what}_init with create_{what}=False "
+                    f"(at {user_line()})."
+                )
+        self.create_scale = create_scale
+        self.create_offset = create_offset
+        self.scale_init = scale_init or wnp.ones
+        self.offset_init = offset_init or wnp.zeros
+
+    @transparent
+    def _scale_and_offset(self, shape: Sequence[int], dtype: Any, scale: Any, offset: Any) -> tuple[Any, Any]:
+        for what, create, given in (("scale", self.create_scale, scale), ("offset", self.create_offset, offset)):
+            if create and given is not None:
+                raise ValueError(
+                    f"{type(self).__name__} {self.module_name!r} has a {what} of its own (create_{what}=True), and got "
+                    f"another with the call (at {user_line()})."
+                )
+        if self.create_scale:
+            scale = get_parameter("scale", shape, dtype, init=self.scale_init)
+        if self.create_offset:
+            offset = get_parameter("offset", shape, dtype, init=self.offset_init)
+        return scale, offset
+
+
+def _finished(x: Any, mean: Any, variance: Any, scale: Any, offset: Any, eps: float) -> Any:
+    """Normalized in the dtype of x."""
+    return weft.nn.normalize_by(x, mean, variance, scale, offset, eps)
+
+
+class LayerNorm(_Normalization):
+    """(x - mean) · scale / √(variance + eps) + offset, with moments over `axis`; parameters vary along `param_axis`."""
+
+    def __init__(
+        self,
+        axis: Axes,
+        create_scale: bool,
+        create_offset: bool,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        use_fast_variance: bool = False,
+        name: str | None = None,
+        *,
+        param_axis: Axes | None = None,
+    ):
+        super().__init__(create_scale, create_offset, scale_init, offset_init, name)
+        self.axis = axis
+        self.eps = eps
+        self.use_fast_variance = use_fast_variance
+        self.param_axis: Axes = -1 if param_axis is None else param_axis
+
+    def __call__(self, inputs: Any, scale: Any = None, offset: Any = None) -> Any:
+        axes = _axes(self.axis, inputs.ndim, self)
+        mean, variance = weft.nn.moments(inputs, axes, keepdims=True, fast=self.use_fast_variance, wide=False)
+        shape = _parameter_shape(self, self.param_axis, inputs.shape)
+        scale, offset = self._scale_and_offset(shape, inputs.dtype, scale, offset)
+        return _finished(inputs, mean, variance, scale, offset, self.eps)
+
+
+def _parameter_shape(module: Module, axis: Axes, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes along the axes of parameters; where it is the last axis only, one size."""
+    axes = _axes(axis, len(shape), module)
+    if axes == (len(shape) - 1,):
+        return shape[-1:]
+    return tuple(size if number in axes else 1 for number, size in enumerate(shape))
+
+
+class InstanceNorm(LayerNorm):
+    """Layer normalization over the spatial dimensions, with parameters for each channel."""
+
+    def __init__(
+        self,
+        create_scale: bool,
+        create_offset: bool,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        index = get_channel_index(data_format)
+        axis = slice(1, -1) if index == -1 else slice(2, None)
+        super().__init__(
+            axis, create_scale, create_offset, eps, scale_init, offset_init, name=name, param_axis=index
+        )
+
+
+class RMSNorm(Module):
+    """x · scale / √(mean of x² + eps), over `axis`."""
+
+    def __init__(
+        self,
+        axis: Axes,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        name: str | None = None,
+        create_scale: bool = True,
+        *,
+        param_axis: Axes | None = None,
+    ):
+        super().__init__(name=name)
+        if not create_scale and scale_init is not None:
+            raise ValueError(
+                f"RMSNorm {self.module_name!r} got scale_init with create_scale=False (at {user_line()})."
+            )
+        self.axis = axis
+        self.eps = eps
+        self.create_scale = create_scale
+        self.scale_init = scale_init or wnp.ones
+        self.param_axis: Axes = -1 if param_axis is None else param_axis
+
+    def __call__(self, inputs: Any) -> Any:
+        axes = _axes(self.axis, inputs.ndim, self)
+        _, square = weft.nn.moments(inputs, axes, keepdims=True, centered=False, wide=False)
+        scale = None
+        if self.create_scale:
+            shape = _parameter_shape(self, self.param_axis, inputs.shape)
+            scale = get_parameter("scale", shape, inputs.dtype, init=self.scale_init)
+        factor = weft.lax.rsqrt(square + wnp.asarray(self.eps, square.dtype))
+        return inputs * (factor if scale is None else factor * scale)
+
+
+class GroupNorm(_Normalization):
+    """Layer normalization of groups of channels, over `axis` and the channels of the group."""
+
+    def __init__(
+        self,
+        groups: int,
+        axis: Axes = slice(1, None),
+        create_scale: bool = True,
+        create_offset: bool = True,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        super().__init__(create_scale, create_offset, scale_init, offset_init, name)
+        self.groups = groups
+        self.axis = axis
+        self.eps = eps
+        self.data_format = data_format
+        self.channel_index = get_channel_index(data_format)
+        self.rank: int | None = None
+
+    def __call__(self, x: Any, scale: Any = None, offset: Any = None) -> Any:
+        if self.rank is not None and x.ndim != self.rank:
+            raise ValueError(
+                f"GroupNorm {self.module_name!r} was called with {self.rank} dimensions before, and now with shape "
+                f"{x.shape} (at {user_line()})."
+            )
+        self.rank = x.ndim
+        channel = self.channel_index % x.ndim
+        channels = x.shape[channel]
+        if channels % self.groups:
+            raise ValueError(
+                f"GroupNorm {self.module_name!r} has {self.groups} groups, which do not divide the {channels} channels "
+                f"of its input (at {user_line()})."
+            )
+        axes = _axes(self.axis, x.ndim, self)
+        # The channel axis becomes two, groups and channels of a group; moments are over the latter.
+        split = (*x.shape[:channel], self.groups, channels // self.groups, *x.shape[channel + 1 :])
+        within = [axis + (axis >= channel) for axis in axes if axis != channel] + [channel + 1]
+        grouped = wnp.reshape(x, split)
+        mean, variance = weft.nn.moments(grouped, tuple(within), keepdims=True, fast=False, wide=False)
+        made = wnp.reshape(_finished(grouped, mean, variance, None, None, self.eps), x.shape)
+        shape = (channels,) + (1,) * (x.ndim - 2 if self.channel_index == 1 else 0)
+        scale, offset = self._scale_and_offset(shape, x.dtype, scale, offset)
+        made = made if scale is None else made * scale
+        return made if offset is None else made + offset
+
+
+class BatchNorm(_Normalization):
+    """(x - mean) · scale / √(variance + eps) + offset for each channel, with moments over the batch.
+
+    In training the moments are those of the batch, and their moving averages are kept as state; else the averages are
+    used, or with `test_local_stats` those of the batch.
+    """
+
+    def __init__(
+        self,
+        create_scale: bool,
+        create_offset: bool,
+        decay_rate: float,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        axis: Sequence[int] | None = None,
+        cross_replica_axis: str | Sequence[str] | None = None,
+        cross_replica_axis_index_groups: Sequence[Sequence[int]] | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        super().__init__(create_scale, create_offset, scale_init, offset_init, name)
+        if cross_replica_axis is None and cross_replica_axis_index_groups is not None:
+            raise ValueError(
+                f"BatchNorm {self.module_name!r} got cross_replica_axis_index_groups without cross_replica_axis "
+                f"(at {user_line()})."
+            )
+        self.eps = eps
+        self.axis = axis
+        self.cross_replica_axis = cross_replica_axis
+        self.cross_replica_axis_index_groups = cross_replica_axis_index_groups
+        self.channel_index = get_channel_index(data_format)
+        self.mean_ema = ExponentialMovingAverage(decay_rate, name="mean_ema")
+        self.var_ema = ExponentialMovingAverage(decay_rate, name="var_ema")
+
+    def __call__(
+        self, inputs: Any, is_training: bool, test_local_stats: bool = False, scale: Any = None, offset: Any = None
+    ) -> Any:
+        channel = self.channel_index % inputs.ndim
+        if self.axis is None:
+            axes = tuple(axis for axis in range(inputs.ndim) if axis != channel)
+        else:
+            axes = _axes(self.axis, inputs.ndim, self)
+        # While initializing there are no averages yet: they are made from the batch.
+        is_training = is_training or running_init()
+        if is_training or test_local_stats:
+            mean, variance = weft.nn.moments(
+                inputs,
+                axes,
+                keepdims=True,
+                wide=False,
+                axis_name=self.cross_replica_axis,
+                axis_index_groups=self.cross_replica_axis_index_groups,
+            )
+        else:
+            mean = self.mean_ema.average.astype(inputs.dtype)
+            variance = self.var_ema.average.astype(inputs.dtype)
+        if is_training:
+            self.mean_ema(mean)
+            self.var_ema(variance)
+        shape = [1 if axis in axes else size for axis, size in enumerate(inputs.shape)]
+        scale, offset = self._scale_and_offset(shape, inputs.dtype, scale, offset)
+        return _finished(inputs, mean, variance, scale, offset, self.eps)

@@ -1,0 +1,111 @@
+"""Pooling: a window slides over an array and is reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.errors import user_line
+from weft.haiku.module import Module
+
+
+def _spread(x: Any, size: int | Sequence[int], channel_axis: int | None, what: str) -> tuple[int, ...]:
+    """A size for each dimension: 1 for batch and channels where one number is given, 1 for leading ones left out."""
+    if not isinstance(size, int):
+        sizes = tuple(size)
+        if len(sizes) > x.ndim:
+            raise ValueError(f"{what} {sizes} has more dimensions than the input {x.shape} (at {user_line()}).")
+        return (1,) * (x.ndim - len(sizes)) + sizes
+    if channel_axis is not None and not -x.ndim <= channel_axis < x.ndim:
+        raise ValueError(f"channel_axis {channel_axis} is not an axis of the input {x.shape} (at {user_line()}).")
+    channel = None if channel_axis is None else channel_axis % x.ndim
+    return tuple(1 if axis in (0, channel) else size for axis in range(x.ndim))
+
+
+def _checked_padding(padding: str, what: str) -> str:
+    if padding not in ("SAME", "VALID"):
+        raise ValueError(f"{what} needs padding 'SAME' or 'VALID', got {padding!r} (at {user_line()}).")
+    return padding
+
+
+def max_pool(
+    value: Any,
+    window_shape: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str,
+    channel_axis: int | None = -1,
+) -> Any:
+    """The largest element of each window."""
+    value = wnp.asarray(value)
+    window = _spread(value, window_shape, channel_axis, "max_pool: window_shape")
+    steps = _spread(value, strides, channel_axis, "max_pool: strides")
+    floating = wnp.issubdtype(value.dtype, wnp.inexact)
+    lowest = np.array(-np.inf if floating else wnp.iinfo(value.dtype).min, value.dtype)
+    return lax.reduce_window(value, lowest, lax.max, window, steps, _checked_padding(padding, "max_pool"))
+
+
+def avg_pool(
+    value: Any,
+    window_shape: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str,
+    channel_axis: int | None = -1,
+) -> Any:
+    """The mean of each window; padding does not count."""
+    value = wnp.asarray(value)
+    window = _spread(value, window_shape, channel_axis, "avg_pool: window_shape")
+    steps = _spread(value, strides, channel_axis, "avg_pool: strides")
+    zero = np.array(0, value.dtype)
+    total = lax.reduce_window(value, zero, lax.add, window, steps, _checked_padding(padding, "avg_pool"))
+    if padding == "VALID":
+        return total / np.array(math.prod(window), value.dtype)
+    # How many elements of each window are not padding: the same for every batch and channel.
+    shape = tuple(size if taps > 1 or step > 1 else 1 for size, taps, step in zip(value.shape, window, steps, strict=True))
+    return total / lax.reduce_window(wnp.ones(shape, value.dtype), zero, lax.add, window, steps, padding)
+
+
+class MaxPool(Module):
+    """`max_pool` as a module."""
+
+    def __init__(
+        self,
+        window_shape: int | Sequence[int],
+        strides: int | Sequence[int],
+        padding: str,
+        channel_axis: int | None = -1,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.window_shape = window_shape
+        self.strides = strides
+        self.padding = padding
+        self.channel_axis = channel_axis
+
+    def __call__(self, value: Any) -> Any:
+        return max_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)
+
+
+class AvgPool(Module):
+    """`avg_pool` as a module."""
+
+    def __init__(
+        self,
+        window_shape: int | Sequence[int],
+        strides: int | Sequence[int],
+        padding: str,
+        channel_axis: int | None = -1,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.window_shape = window_shape
+        self.strides = strides
+        self.padding = padding
+        self.channel_axis = channel_axis
+
+    def __call__(self, value: Any) -> Any:
+        return avg_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)

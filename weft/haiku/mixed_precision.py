@@ -1,0 +1,121 @@
+"""Policies of mixed precision for classes of modules. Policies are made with `weft.haiku.precision`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from weft.errors import user_line
+from weft.haiku.frames import ThreadStack
+from weft.haiku.module import MethodContext, Module, global_interceptors
+from weft.haiku.parameters import GetterContext, custom_creator, custom_getter
+from weft.haiku.precision import Policy
+
+_policies: dict[type, Any] = {}
+_current: ThreadStack[Any] = ThreadStack()
+
+
+class _Pushed(threading.local):
+    """Policies of a `with`, by class, for each thread."""
+
+    def __init__(self) -> None:
+        self.policies: dict[type, list[Any]] = {}
+
+
+_pushed = _Pushed()
+
+
+def _check(cls: Any, policy: Any) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Module)):
+        raise TypeError(f"A policy is for a class of modules, got {cls!r} (at {user_line()}).")
+    for name in ("param_dtype", "compute_dtype", "output_dtype"):
+        if policy is not None and not hasattr(policy, name):
+            raise TypeError(
+                f"A policy has {name}; got {policy!r} (at {user_line()}). Use "
+                "weft.haiku.precision.get_policy('params=float32,compute=bfloat16,output=float32')."
+            )
+
+
+def _install() -> None:
+    """Classes without any policy should cost nothing: methods are intercepted from the first policy on."""
+    if _intercept not in global_interceptors:
+        global_interceptors.append(_intercept)
+
+
+def set_policy(cls: type[Module], policy: Policy) -> None:
+    """All modules of exactly this class run under a policy, everywhere, until `clear_policy`."""
+    _check(cls, policy)
+    _policies[cls] = policy
+    _install()
+
+
+def clear_policy(cls: type[Module]) -> None:
+    """Take the policy of a class away."""
+    _check(cls, None)
+    _policies.pop(cls, None)
+
+
+def get_policy(cls: type[Module]) -> Policy | None:
+    """The policy of a class; None where it has none."""
+    pushed = _pushed.policies.get(cls)
+    return pushed[-1] if pushed else _policies.get(cls)
+
+
+def current_policy() -> Policy | None:
+    """The policy under which the running method runs; None where there is none."""
+    return _current.items[-1] if _current.items else None
+
+
+@contextmanager
+def push_policy(cls: type[Module], policy: Policy) -> Iterator[None]:
+    """Modules of a class run under a policy for the length of a `with`."""
+    _check(cls, policy)
+    _install()
+    stack = _pushed.policies.setdefault(cls, [])
+    stack.append(policy)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def _intercept(following: Callable[..., Any], args: Any, kwargs: Any, context: MethodContext) -> Any:
+    """Cast what goes into a method, the parameters it reads, and what comes out."""
+    policy = get_policy(type(context.module))
+    if policy is None:
+        return following(*args, **kwargs)
+    if context.method_name == "__init__":
+        # Options of a module stay as they are; parameters it makes follow the policy.
+        with _current.pushed(policy), custom_creator(_creator(policy), state=True), custom_getter(_getter(policy)):
+            return following(*args, **kwargs)
+    args, kwargs = policy.cast_to_compute((args, kwargs))
+    with (
+        _current.pushed(policy),
+        custom_creator(_creator(policy), state=True),
+        custom_getter(_getter(policy), state=True),
+    ):
+        return policy.cast_to_output(following(*args, **kwargs))
+
+
+def _is_floating(dtype: Any) -> bool:
+    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
+    return "float" in name
+
+
+def _creator(policy: Any) -> Callable[..., Any]:
+    def create(following: Callable[..., Any], shape: Any, dtype: Any, init: Any, context: GetterContext) -> Any:
+        del context
+        return following(shape, policy.param_dtype if _is_floating(dtype) else dtype, init)
+
+    return create
+
+
+def _getter(policy: Any) -> Callable[..., Any]:
+    def get(following: Callable[..., Any], value: Any, context: GetterContext) -> Any:
+        if _is_floating(context.original_dtype):
+            value = policy.cast_to_compute(value)
+        return following(value)
+
+    return get

@@ -1,0 +1,74 @@
+"""Linear layers with a function between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import weft
+from weft.errors import user_line
+from weft.haiku.layers.basic import dropout
+from weft.haiku.layers.linear import Linear
+from weft.haiku.module import Module
+from weft.haiku.rng import PRNGSequence
+from weft.haiku.typing import Initializer
+
+
+class MLP(Module):
+    """Linear layers of the given sizes, `activation` after each but the last, or after that too."""
+
+    def __init__(
+        self,
+        output_sizes: Iterable[int],
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        with_bias: bool = True,
+        activation: Callable[[Any], Any] = weft.nn.relu,
+        activate_final: bool = False,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        if not with_bias and b_init is not None:
+            raise ValueError(f"MLP {self.module_name!r} got b_init with with_bias=False (at {user_line()}).")
+        self.w_init = w_init
+        self.b_init = b_init
+        self.with_bias = with_bias
+        self.activation = activation
+        self.activate_final = activate_final
+        self.layers = tuple(
+            Linear(size, with_bias, w_init, b_init, name=f"linear_{number}")
+            for number, size in enumerate(output_sizes)
+        )
+        self.output_size = self.layers[-1].output_size if self.layers else None
+
+    def __call__(self, inputs: Any, dropout_rate: Any = None, rng: Any = None) -> Any:
+        if (dropout_rate is None) != (rng is None):
+            raise ValueError(
+                f"MLP {self.module_name!r} needs dropout_rate and rng together, got dropout_rate={dropout_rate} and "
+                f"rng {'given' if rng is not None else 'None'} (at {user_line()})."
+            )
+        keys = None if rng is None else PRNGSequence(rng)
+        made = inputs
+        for number, layer in enumerate(self.layers):
+            made = layer(made)
+            if number < len(self.layers) - 1 or self.activate_final:
+                if keys is not None:
+                    made = dropout(next(keys), dropout_rate, made)
+                made = self.activation(made)
+        return made
+
+    def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
+        """A network with the sizes in reverse order, from outputs to inputs; it has parameters of its own."""
+        if any(layer.input_size is None for layer in self.layers):
+            raise ValueError(
+                f"MLP {self.module_name!r} does not know its sizes until it is called (at {user_line()})."
+            )
+        return MLP(
+            [layer.input_size for layer in reversed(self.layers)],  # type: ignore[misc]
+            self.w_init,
+            self.b_init,
+            self.with_bias,
+            self.activation,
+            self.activate_final if activate_final is None else activate_final,
+            name=f"{self.name}_reversed" if name is None else name,
+        )

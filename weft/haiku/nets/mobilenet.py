@@ -1,0 +1,77 @@
+"""MobileNet (Howard et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft
+from weft.errors import user_line
+from weft.haiku.layers.basic import Flatten
+from weft.haiku.layers.convolution import Conv2D
+from weft.haiku.layers.depthwise import DepthwiseConv2D
+from weft.haiku.layers.linear import Linear
+from weft.haiku.layers.normalization import BatchNorm
+from weft.haiku.layers.pooling import avg_pool
+from weft.haiku.module import Module
+
+
+def _norm() -> BatchNorm:
+    return BatchNorm(create_scale=True, create_offset=True, decay_rate=0.999)
+
+
+class MobileNetV1Block(Module):
+    """A depthwise convolution and one over the channels, each with normalization and rectifier."""
+
+    def __init__(self, channels: int, stride: int, use_bn: bool = True, name: str | None = None):
+        super().__init__(name=name)
+        self.channels = channels
+        self.stride = stride
+        self.use_bn = use_bn
+
+    def __call__(self, inputs: Any, is_training: bool) -> Any:
+        one = ((1, 1), (1, 1))
+        depthwise = DepthwiseConv2D(
+            1, 3, self.stride, padding=one, with_bias=not self.use_bn, name="depthwise_conv"
+        )
+        pointwise = Conv2D(self.channels, 1, 1, padding="VALID", with_bias=not self.use_bn, name="pointwise_conv")
+        made = depthwise(inputs)
+        if self.use_bn:
+            made = _norm()(made, is_training)
+        made = pointwise(weft.nn.relu(made))
+        if self.use_bn:
+            made = _norm()(made, is_training)
+        return weft.nn.relu(made)
+
+
+class MobileNetV1(Module):
+    """A convolution, blocks of the given strides and channels, the mean of 7 x 7, and a linear layer."""
+
+    def __init__(
+        self,
+        strides: Sequence[int] = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1),
+        channels: Sequence[int] = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024),
+        num_classes: int = 1000,
+        use_bn: bool = True,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        if len(strides) != len(channels):
+            raise ValueError(
+                f"MobileNetV1 {self.module_name!r} needs as many strides as channels, got {len(strides)} and "
+                f"{len(channels)} (at {user_line()})."
+            )
+        self.strides = strides
+        self.channels = channels
+        self.num_classes = num_classes
+        self.use_bn = use_bn
+
+    def __call__(self, inputs: Any, is_training: bool) -> Any:
+        made = Conv2D(32, 3, 2, padding=((1, 1), (1, 1)), with_bias=not self.use_bn)(inputs)
+        if self.use_bn:
+            made = _norm()(made, is_training)
+        made = weft.nn.relu(made)
+        for stride, channels in zip(self.strides, self.channels, strict=True):
+            made = MobileNetV1Block(channels, stride, self.use_bn)(made, is_training)
+        made = avg_pool(made, (1, 7, 7, 1), (1, 1, 1, 1), "VALID")
+        return Linear(self.num_classes, name="logits")(Flatten()(made))

@@ -1,0 +1,177 @@
+"""Methods without a learning rate that measure how far they have come: DoG, DoWG, and betting on coins."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import weft
+import weft.numpy as wnp
+from weft import Array
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    MaskOrFn,
+    Params,
+    ScalarOrSchedule,
+    Updates,
+    identity,
+)
+from weft.optim.transforms.adding import add_decayed_weights
+from weft.optim.transforms.combining import chain
+from weft.optim.transforms.scaling import scale_by_learning_rate
+from weft.optim.tree_utils.arithmetic import tree_norm, tree_sub, tree_zeros_like
+from weft.optim.walk import need_params, together
+
+
+class DoGState(NamedTuple):
+    """Whether this is the first step, where it all began, the farthest from there, and the sum of squared norms."""
+
+    is_init_step: Array
+    init_params: Params
+    max_dist: Array
+    sum_sq_norm_grads: Array
+
+
+def _decay(weight_decay: Any, mask: Any) -> GradientTransformation:
+    return identity() if weight_decay is None else add_decayed_weights(weight_decay, mask)
+
+
+def _scaled(updates: Updates, factor: Array) -> Updates:
+    return weft.tree.map(lambda g: factor.astype(g.dtype) * g, updates)
+
+
+def scale_by_dog(init_step: tuple[str, float] = ("heuristic", 1e-6), eps: float = 1e-8) -> GradientTransformation:
+    """g * (largest distance from the start) / sqrt(sum of ||g||^2 + eps)."""
+    tag, value = init_step
+    if tag not in ("distance", "learning_rate", "heuristic"):
+        raise ValueError(f'init_step is ("distance", "learning_rate" or "heuristic", value), and got {init_step!r}')
+
+    def init(params: Params) -> DoGState:
+        starts = {
+            "distance": lambda: wnp.asarray(value, wnp.float32),
+            "learning_rate": lambda: wnp.zeros((), wnp.float32),
+            "heuristic": lambda: value * (1.0 + tree_norm(params)),
+        }
+        return DoGState(wnp.array(True), weft.tree.map(wnp.asarray, params), starts[tag](), wnp.zeros((), wnp.float32))
+
+    def update(updates: Updates, state: DoGState, params: Params | None = None) -> Any:
+        need_params("dog", params)
+        distance = tree_norm(tree_sub(params, state.init_params))
+        farthest = wnp.maximum(state.max_dist, distance)
+        squares = state.sum_sq_norm_grads + tree_norm(updates, squared=True)
+        if tag == "learning_rate":
+            # The distance that makes the first step size the one given.
+            farthest = wnp.where(state.is_init_step, value * wnp.sqrt(squares + eps), farthest)
+        rate = farthest / wnp.sqrt(squares + eps)
+        return _scaled(updates, rate), DoGState(wnp.array(False), state.init_params, farthest, squares)
+
+    return GradientTransformation(init, update)
+
+
+def dog(
+    learning_rate: ScalarOrSchedule = 1.0,
+    init_step: tuple[str, float] = ("heuristic", 1e-6),
+    eps: float = 1e-8,
+    weight_decay: ScalarOrSchedule | None = None,
+    mask: MaskOrFn | None = None,
+) -> GradientTransformationExtraArgs:
+    """Steps as long as the way so far divided by the gradients so far (Ivgi et al. 2023)."""
+    return chain(_decay(weight_decay, mask), scale_by_dog(init_step, eps), scale_by_learning_rate(learning_rate))
+
+
+class DoWGState(NamedTuple):
+    """Where it all began, the weighted sum of squared norms, and the largest squared distance."""
+
+    init_params: Params
+    weighted_sq_norm_grads: Array
+    estim_sq_dist: Array
+
+
+def scale_by_dowg(init_estim_sq_dist: float | None = None, eps: float = 1e-4) -> GradientTransformation:
+    """g * d / (sqrt(sum of d ||g||^2) + eps), with d the largest squared distance from the start."""
+
+    def init(params: Params) -> DoWGState:
+        start = eps if init_estim_sq_dist is None else init_estim_sq_dist
+        zero = wnp.zeros((), wnp.float32)
+        return DoWGState(weft.tree.map(wnp.asarray, params), zero, wnp.asarray(start, wnp.float32))
+
+    def update(updates: Updates, state: DoWGState, params: Params | None = None) -> Any:
+        need_params("dowg", params)
+        distance = tree_norm(tree_sub(params, state.init_params), squared=True)
+        farthest = wnp.maximum(state.estim_sq_dist, distance)
+        squares = state.weighted_sq_norm_grads + farthest * tree_norm(updates, squared=True)
+        rate = farthest / (wnp.sqrt(squares) + eps)
+        return _scaled(updates, rate), DoWGState(state.init_params, squares, farthest)
+
+    return GradientTransformation(init, update)
+
+
+def dowg(
+    learning_rate: ScalarOrSchedule = 1.0,
+    init_estim_sq_dist: float | None = None,
+    eps: float = 1e-4,
+    weight_decay: ScalarOrSchedule | None = None,
+    mask: MaskOrFn | None = None,
+) -> GradientTransformationExtraArgs:
+    """DoG with gradients weighted by the distance at their time (Khaled et al. 2023)."""
+    return chain(
+        _decay(weight_decay, mask), scale_by_dowg(init_estim_sq_dist, eps), scale_by_learning_rate(learning_rate)
+    )
+
+
+class COCOBState(NamedTuple):
+    """Where it all began, sums of gradients and of their sizes, the largest size, and what was won."""
+
+    init_particles: Updates
+    cumulative_gradients: Updates
+    scale: Updates
+    subgradients: Updates
+    reward: Updates
+
+
+def scale_by_cocob(alpha: float = 100.0, eps: float = 1e-8) -> GradientTransformation:
+    """Toward p0 + s / (L max(G + L, alpha L)) (L + reward): bets on the sign of the next gradient."""
+
+    def init(params: Params) -> COCOBState:
+        zeros = tree_zeros_like(params)
+        small = weft.tree.map(lambda p: wnp.full_like(p, eps), params)
+        return COCOBState(weft.tree.map(wnp.asarray, params), zeros, small, zeros, zeros)
+
+    def update(updates: Updates, state: COCOBState, params: Params | None = None) -> Any:
+        need_params("scale_by_cocob", params)
+
+        def leaf(g: Any, p: Any, start: Any, sizes: Any, largest: Any, total: Any, reward: Any) -> tuple[Any, ...]:
+            largest = wnp.maximum(largest, wnp.abs(g))
+            total = total + g
+            sizes = sizes + wnp.abs(g)
+            reward = wnp.maximum(reward - (p - start) * g, 0)
+            bet = total / (largest * wnp.maximum(sizes + largest, alpha * largest)) * (largest + reward)
+            return start - bet - p, sizes, largest, total, reward
+
+        trees = {
+            "params": params,
+            "init_particles": state.init_particles,
+            "cumulative_gradients": state.cumulative_gradients,
+            "scale": state.scale,
+            "subgradients": state.subgradients,
+            "reward": state.reward,
+        }
+        new, *rest = together("scale_by_cocob", leaf, results=5, updates=updates, **trees)
+        return new, COCOBState(state.init_particles, *rest)
+
+    return GradientTransformation(init, update)
+
+
+def cocob(
+    learning_rate: ScalarOrSchedule = 1.0,
+    alpha: float = 100.0,
+    eps: float = 1e-8,
+    weight_decay: ScalarOrSchedule = 0.0,
+    mask: MaskOrFn | None = None,
+) -> GradientTransformationExtraArgs:
+    """Coin betting, without a learning rate of its own (Orabona and Tommasi 2017)."""
+    return chain(
+        add_decayed_weights(weight_decay, mask),
+        scale_by_cocob(alpha, eps),
+        scale_by_learning_rate(learning_rate, flip_sign=False),
+    )
