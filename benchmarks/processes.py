@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from faces import TITLES
 from measure import Result, Times
 
+Sample = tuple[float, float]
 HERE = pathlib.Path(__file__).resolve().parent
 # Nothing is read from disk or kept there, so that each process compiles everything.
 NO_CACHES = {"WEFT_COMPILATION_CACHE": "0", "JAX_ENABLE_COMPILATION_CACHE": "0"}
@@ -29,35 +30,38 @@ def on_disk(folder: str) -> dict[str, str]:
     }
 
 
-def run(command: Sequence[str], settings: dict[str, str]) -> float:
-    """The number that a Python process prints. Bytecode is kept, as it is for users."""
+def run(command: Sequence[str], settings: dict[str, str]) -> Sample:
+    """The time and the work that a Python process prints. Bytecode is kept, as it is for users."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, *command], env=environment | settings, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
-    return float(done.stdout)
+    seconds, work = map(float, done.stdout.split())
+    return seconds, work
 
 
-def interleaved(sides: Sequence[str], repeats: int, measure: Callable[[str], float]) -> dict[str, Times]:
-    samples: dict[str, list[float]] = {side: [] for side in sides}
+def interleaved(sides: Sequence[str], repeats: int, measure: Callable[[str], Sample]) -> dict[str, Times]:
+    samples: dict[str, list[Sample]] = {side: [] for side in sides}
     for _ in range(repeats):
         for side in sides:
             samples[side].append(measure(side))
-    return {side: Times.of(taken) for side, taken in samples.items()}
+    return {side: Times.of([s for s, _ in taken], [work for _, work in taken]) for side, taken in samples.items()}
 
 
 def imports(sides: Sequence[str], repeats: int) -> Result:
-    def measure(side: str) -> float:
-        return run(["-c", f"import time; t = time.perf_counter(); import {side}; print(time.perf_counter() - t)"], {})
+    def measure(side: str) -> Sample:
+        clocks = "time.perf_counter(), time.process_time()"
+        code = f"import time; t, w = {clocks}; import {side}; u, v = {clocks}; print(u - t, v - w)"
+        return run(["-c", code], {})
 
     for side in sides:
         measure(side)  # writes the bytecode
     return Result("import", interleaved(sides, repeats, measure), 0.4)
 
 
-def first(side: str, case: str, layers: int, settings: dict[str, str]) -> float:
+def first(side: str, case: str, layers: int, settings: dict[str, str]) -> Sample:
     return run([str(HERE / "first_call.py"), side, case, str(layers)], settings)
 
 
@@ -76,10 +80,15 @@ def first_calls(sides: Sequence[str], repeats: int, layers: Sequence[int]) -> It
         yield Result(f"first call, value_and_grad of transformer, {depth} layers", times, bound)
     if len(layers) > 1:
         low, high = layers[-2:]
-        grown = {side: (deep[high][side].median - deep[low][side].median) / (high - low) for side in sides}
         yield Result(
-            "first call, one more layer of it", {side: Times(value, value) for side, value in grown.items()}, 0.1
+            "first call, one more layer of it", {s: slope(deep[low][s], deep[high][s], high - low) for s in sides}, 0.1
         )
+
+
+def slope(low: Times, high: Times, steps: int) -> Times:
+    """What one step costs between two measurements."""
+    work = None if low.work is None or high.work is None else (high.work - low.work) / steps
+    return Times((high.median - low.median) / steps, (high.best - low.best) / steps, work)
 
 
 def second_processes(sides: Sequence[str], repeats: int) -> Iterator[Result]:

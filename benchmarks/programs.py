@@ -7,7 +7,7 @@ from typing import Any
 
 import models
 import numpy as np
-from bench import Bench, Function
+from bench import Bench, Function, finished
 from faces import Faces
 from measure import Line
 
@@ -56,17 +56,17 @@ def calling(bench: Bench) -> Iterator[Line]:
 
     def eager(f: Faces) -> Callable[[], Any]:
         x = f.np.ones(8)
-        return lambda: f.top.block_until_ready(x + 1)
+        return finished(f, lambda: x + 1)
 
     def call(f: Faces, function: Function, argument: Any) -> Callable[[], Any]:
         jitted, given = f.top.jit(function), own(f, argument)
         for _ in range(3):
             jitted(given)
         tiers.wait()  # Weft replaces its first code by better one when a function is called again
-        return lambda: f.top.block_until_ready(jitted(given))
+        return finished(f, lambda: jitted(given))
 
     def array(f: Faces) -> Callable[[], Any]:
-        return lambda: f.top.block_until_ready(f.np.array([1.0, 2.0, 3.0]))
+        return finished(f, lambda: f.np.array([1.0, 2.0, 3.0]))
 
     def one(f: Faces) -> Callable[[], Any]:
         return call(f, lambda x: x + 1, np.ones(8, np.float32))

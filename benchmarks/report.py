@@ -156,7 +156,10 @@ def write_page(run: Mapping[str, Any], path: pathlib.Path) -> None:
     results = [Result.from_json(row) for row in run["lines"]]
     machine = run["machine"]
     peers = ", ".join(f"{TITLES[side]} {version}" for side, version in run["versions"].items())
-    about = f"{peers}; Python {machine['python']}, {machine['processor']}, {machine['cores']} cores."
+    about = f"{peers}; Python {machine['python']}, {machine['processor']}, {machine['cores']} cores"
+    if machine["load"] is not None:
+        about += f" with {machine['load']:.1f} other processes on each"
+    about += "."
     page = replaced(path.read_text(), "lines", f"{about}\n\n{page_table(results)}")
     page = replaced(page, "fits", newton_table(run.get("newton_cg", []), page=True))
     path.write_text(page)

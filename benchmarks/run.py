@@ -91,6 +91,11 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
+def load() -> float | None:
+    """How many processes wanted to run in the last minute, for each core, or None where the system does not tell."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
+
+
 def main() -> None:
     # Threads of PyTorch that wait for work must not take the cores of the side that runs next.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -107,6 +112,9 @@ def main() -> None:
     missing = [TITLES[peer] for peer in given.peers if peer not in bench.peers]
     if missing:
         print(f"Not installed here, and so not in the table: {', '.join(missing)}.", file=sys.stderr)
+    busy = load()
+    if busy is not None and busy > 0.5:
+        print(f"This machine is busy ({busy:.1f} processes a core): look at work rather than at time.", file=sys.stderr)
     wanted = given.only or (*FRESH, *GROUPS)
     results: list[Result] = []
 
@@ -123,7 +131,7 @@ def main() -> None:
             for line in make(bench):  # made one after the other, so that memory of one is free for the next
                 if given.check and group not in ("tracing", "calling"):
                     bench.check(line)
-                keep(compare(line, 1 if given.check else 3 if given.quick else None), group)
+                keep(compare(line, 1 if given.check else 5 if given.quick else None), group)
     fits = newton_cg.fits(bench.peers, given.quick or given.check, given.check) if "newton_cg" in wanted else []
     print(f"\n{', '.join(f'{TITLES[k]} {v}' for k, v in versions(('weft', *bench.peers)).items())}\n")
     print(text_table(results))
@@ -141,7 +149,12 @@ def main() -> None:
         print(f"lost since {before['versions']['weft']}: {words}")
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)
-        machine = {"python": platform.python_version(), "processor": processor(), "cores": os.cpu_count()}
+        machine = {
+            "python": platform.python_version(),
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            "load": busy,
+        }
         written = {
             "versions": versions(("weft", *bench.peers)),
             "machine": machine,

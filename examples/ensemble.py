@@ -78,7 +78,7 @@ def main(short: bool = False) -> picture.Panel:
     between = (at > -0.2) & (at < 0.4)
     error = float(wnp.abs(mean - curve(at))[known].mean())
     inside, outside = float(spread[known].mean()), float(spread[between].mean())
-    print(f"error where there are data {error:.3f}; spread there {inside:.3f}, between them {outside:.3f}")
+    print(f"final error where there are data {error:.3f}; spread there {inside:.3f}, between them {outside:.3f}")
     assert error < 0.15
     assert outside > 2 * inside
 

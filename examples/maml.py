@@ -87,7 +87,7 @@ def main(short: bool = False) -> picture.Panel:
     tasks = random.split(random.key(2), 200)
     judge = weft.jit(lambda params: wnp.mean(weft.vmap(lambda k: after_learning(params, k, 10))(tasks)))
     before, after = float(judge(untrained)), float(judge(params))
-    print(f"left after ten steps on 200 new tasks: {after:.3f}, from an ordinary start {before:.3f}")
+    print(f"final: left after ten steps on 200 new tasks: {after:.3f}, from an ordinary start {before:.3f}")
     assert after < 0.3 * before
 
     x, y, _, _ = make_task(random.key(17))

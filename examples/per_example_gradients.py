@@ -67,7 +67,7 @@ def main(short: bool = False) -> None:
 
     suspects = np.asarray(wnp.argsort(-lengths))[:WRONG]
     found = len(set(suspects.tolist()) & set(np.asarray(mistaken).tolist()))
-    print(f"of the {WRONG} flowers with the longest gradients, {found} were given a wrong label")
+    print(f"final: of the {WRONG} flowers with the longest gradients, {found} were given a wrong label")
     assert found >= WRONG * 2 // 3
 
 

@@ -62,7 +62,10 @@ def main(short: bool = False) -> None:
 
     @weft.jit
     def step(params: dict, state: optim.OptState, key: weft.Array) -> tuple:
-        bits = random.bernoulli(key, 0.5, (LENGTH, BATCH)).astype(wnp.float32)
+        # Some sequences have few ones and some many, so that long runs of the same bit are seen, too.
+        for_share, for_bits = random.split(key)
+        share = random.uniform(for_share, (1, BATCH))
+        bits = random.bernoulli(for_bits, share, (LENGTH, BATCH)).astype(wnp.float32)
         value, slopes = weft.value_and_grad(loss)(params, bits)
         updates, state = optimizer.update(slopes, state)
         return value, optim.apply_updates(params, updates), state
@@ -80,8 +83,8 @@ def main(short: bool = False) -> None:
 
     bits = random.bernoulli(random.key(1), 0.5, (400, 32)).astype(wnp.float32)
     right = float(weft.jit(accuracy)(params, bits))
-    print(f"right after {right:.1%} of the bits of sequences 25 times longer than those it has seen")
-    assert right > 0.9
+    print(f"final: right after {right:.1%} of the bits of sequences 25 times longer than those it has seen")
+    assert right > (0.9 if short else 0.99)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import weft.numpy as wnp
 from weft import errors, lax
 from weft.compiler.compile import compile_program
 from weft.compiler.program import interpreter
-from weft.compiler.program.ir import Branch, Call
+from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify
 from weft.ops.check import CHECK, masked, unchecked
 
@@ -318,6 +318,32 @@ def test_the_first_nan_is_named(dtype: str, shape: tuple[int, ...]) -> None:
             assert not shape or f"index {places[number]} of shape {shape}" in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(5, 7), (3, 4, 33), (1, 9), (6, 1)])
+def test_the_first_nan_in_rows(shape: tuple[int, ...]) -> None:
+    def normalized(x: Any) -> Any:
+        shifted = x - x.max(-1, keepdims=True)
+        powers = wnp.exp(shifted)
+        return powers / powers.sum(-1, keepdims=True)
+
+    program = weft.jit(normalized)
+    with weft.checks("all"):
+        for place in list(np.ndindex(shape))[:: max(1, int(np.prod(shape)) // 9)]:
+            values = np.random.default_rng(1).normal(size=shape).astype("float32")
+            program(values)
+            values[place] = np.nan
+            with pytest.raises(NUMBER, match="nan in result 0 of `sub`") as caught:
+                program(values)
+            row = (*place[:-1], 0)  # the greatest of a row with a nan is a nan
+            assert f"the first at index {row} of shape {shape}" in str(caught.value)
+            values[place] = -np.inf
+            if shape[-1] > 1:  # else it is the greatest of its row
+                program(values)
+            values[place] = np.inf
+            with pytest.raises(NUMBER, match="nan in result 0 of `sub`") as caught:
+                program(values)  # inf - inf
+            assert f"the first at index {place} of shape {shape}" in str(caught.value)
+
+
 def test_infinities_and_which_operation() -> None:
     program = weft.jit(lambda x: (x * x - 1.0) / (x + 1.0))
     with weft.debug_infs(True):
@@ -404,6 +430,21 @@ def test_programs_verify_and_their_interpreter_traps() -> None:
     assert made.view(np.float32)[0] == expected
     with pytest.raises(INDEX, match="in iteration 1 of while"):
         interpreter.run(program, [*constants, np.int32(12)])
+
+
+def test_a_fold_over_the_index_is_part_of_the_kernel_that_reads() -> None:
+    types = weft.ShapeDtypeStruct((1 << 20,), wnp.float32), weft.ShapeDtypeStruct((1 << 20,), wnp.int32)
+    with weft.checks("all"):
+        program = compile_program(weft.make_jaxpr(lambda x, i: x[i])(*types)).program
+    assert sum(isinstance(step, Launch) for step in program.all_steps()) == 2  # in parts over threads, and of the parts
+    assert program.temporary_bytes < 4096
+
+
+def test_rows_stay_in_one_kernel() -> None:
+    with weft.checks("all"):
+        x = weft.ShapeDtypeStruct((1024, 1024), wnp.float32)
+        program = compile_program(weft.make_jaxpr(lambda x: weft.nn.softmax(x))(x)).program
+    assert program.temporary_bytes < 1 << 16  # nothing of the size of x
 
 
 def test_equal_checks_are_done_once() -> None:

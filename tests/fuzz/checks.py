@@ -178,10 +178,13 @@ def difference(actual: Any, expected: Any, zeros: bool = True) -> str | None:
         actual, expected = (np.where(ignored, np.zeros_like(a), a) for a in (actual, expected))
     if actual.tobytes() != expected.tobytes():
         size = expected.dtype.itemsize
-        bytes_of = (np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8).reshape(-1, size) for a in (actual, expected))
+        bytes_of = (
+            np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8).reshape(-1, size) for a in (actual, expected)
+        )
         places = np.argwhere(np.any(np.not_equal(*bytes_of), axis=1).reshape(expected.shape))
         first = tuple(places[0])
-        return f"{len(places)} of {expected.size} numbers differ, first at {first}: {actual[first]!r} for {expected[first]!r}"
+        numbers = f"{actual[first]!r} for {expected[first]!r}"
+        return f"{len(places)} of {expected.size} numbers differ, first at {tuple(map(int, first))}: {numbers}"
     return None
 
 

@@ -158,7 +158,9 @@ class Draw:
         if value.bound <= bound or value.kind == "b":
             return value
         if value.kind == "c":
-            parts = [self.within(Value(part, value.bound), bound).array for part in (value.array.real, value.array.imag)]
+            parts = [
+                self.within(Value(part, value.bound), bound).array for part in (value.array.real, value.array.imag)
+            ]
             return Value(lax.complex(*parts), bound)
         if value.kind in "iu":
             bound = min(bound, float(dtypes.iinfo(value.dtype).max))

@@ -66,7 +66,19 @@ def binary(draw: Draw) -> None:
             else:
                 draw.keep(getattr(lax, name)(a, b), x.bound + y.bound)
         case "i" | "u":
-            names = ("add", "sub", "mul", "max", "min", "bitwise_and", "bitwise_or", "bitwise_xor", "div", "rem", "shift")
+            names = (
+                "add",
+                "sub",
+                "mul",
+                "max",
+                "min",
+                "bitwise_and",
+                "bitwise_or",
+                "bitwise_xor",
+                "div",
+                "rem",
+                "shift",
+            )
             name = draw.one_of(names)
             if name in ("div", "rem"):
                 # Not by 0, and not the least number by -1, which has no quotient.
@@ -256,9 +268,7 @@ def convolve(draw: Draw) -> None:
         if ((size - 1) * (apart or 1) + 1) + sum(pads) < (wide - 1) * (by or 1) + 1:
             raise Skip
     strides = [draw.between(1, 2) for _ in range(space)]
-    result = lax.conv_general_dilated(
-        a, b, strides, padding, spread, dilation, numbers, feature_group_count=groups
-    )
+    result = lax.conv_general_dilated(a, b, strides, padding, spread, dilation, numbers, feature_group_count=groups)
     draw.keep(result, 2.0**30 if dtype is np.int32 else x.bound * kernel.bound * features * math.prod(window))
 
 

@@ -148,7 +148,9 @@ def smaller_equations(equation: Equation) -> Iterator[list[Equation]]:
         for number, program in enumerate(programs):
             for smaller in smaller_bodies(program):
                 changed = (*programs[:number], smaller, *programs[number + 1 :])
-                yield [equation.replace(params={**equation.params, name: changed if isinstance(value, tuple) else smaller})]
+                yield [
+                    equation.replace(params={**equation.params, name: changed if isinstance(value, tuple) else smaller})
+                ]
 
 
 def smaller_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
@@ -202,7 +204,11 @@ print(check_case(Case(parse(PROGRAM.strip(), {loads}), ARRAYS, {case.donated!r},
 
 def array_text(array: np.ndarray) -> str:
     """An array as Python writes it, shorter where all numbers are the same."""
-    dtype = f"np.{array.dtype}" if array.dtype.kind in "fiub?c" and array.dtype.names is None else f"ml_dtypes.{array.dtype}"
+    dtype = (
+        f"np.{array.dtype}"
+        if array.dtype.kind in "fiub?c" and array.dtype.names is None
+        else f"ml_dtypes.{array.dtype}"
+    )
     dtype = dtype.replace("np.bool", "np.bool_")
     wide = array.astype(np.complex128 if dtypes.kind(array.dtype) == "c" else np.float64)
     if dtypes.kind(array.dtype) in "iub":

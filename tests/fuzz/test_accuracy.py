@@ -71,7 +71,9 @@ def units_apart(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
         least = np.frexp(exact.dtype.type(info.smallest_subnormal))[1] - 1
         step = np.ldexp(exact.dtype.type(1), np.maximum(exponent - 1 - info.nmant, least))
         apart = np.abs(wide - exact) / step
-    apart = np.where(np.isinf(rounded) | np.isinf(wide), np.where(rounded == wide, 0, near_overflow(wide, exact, info)), apart)
+    apart = np.where(
+        np.isinf(rounded) | np.isinf(wide), np.where(rounded == wide, 0, near_overflow(wide, exact, info)), apart
+    )
     both = np.isnan(exact) & np.isnan(wide)
     return np.where(both, 0, np.where(np.isnan(exact) != np.isnan(wide), np.inf, apart)).astype(np.float64)
 
@@ -225,7 +227,9 @@ def check_composition(seed: int, rng: np.random.Generator, monkeypatch: pytest.M
 # ----------------------------------------------------------------------------------------------------------- long sums
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name
+)
 def test_sums_and_products(dtype: Any, rng: np.random.Generator) -> None:
     """Sums of n terms are within n eps of the sum of magnitudes; means, contractions and running sums as well."""
     dtype = np.dtype(dtype)

@@ -173,7 +173,7 @@ def test_a_fork_while_others_compute() -> None:
         while not stop.is_set():
             turn += 1
             assert bits(jitted(x)) == expected
-            weft.jit(lambda v: v * turn + number)(x)
+            weft.jit(lambda v, turn=turn: v * turn + number)(x)
 
     with ThreadPoolExecutor(3) as pool:
         running = [pool.submit(busy, number) for number in range(3)]

@@ -9,16 +9,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import jax
 import numpy as onp
 import pytest
 
-import weft
-import weft.haiku
+from tests.peer.compare import LIBRARIES, jax  # first of all: it says how JAX compiles
+
+import weft  # isort: skip
+import weft.haiku  # isort: skip
 
 haiku = pytest.importorskip("haiku")
 
-LIBRARIES = {"weft": weft, "jax": jax}
 FACES = {"weft": weft.haiku, "jax": haiku}
 
 

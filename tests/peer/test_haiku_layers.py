@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import pytest
 
-import weft
-from tests.peer.haiku_cases import INPUTS, as_numpy, assert_same, arguments, transformed, values
+from tests.peer.haiku_cases import INPUTS, LIBRARIES, arguments, as_numpy, assert_same, transformed, values
 
 ROWS = [
     # linear
@@ -131,35 +129,40 @@ ROWS = [
 ]
 
 
-def result(library: str, lib: Any, text: str) -> dict[str, Any]:
+def result(library: str, text: str) -> dict[str, Any]:
     """Everything about a row: what `init` made, what `apply` gives, and gradients of a weighted sum of it."""
+    lib = LIBRARIES[library]
     init, apply = transformed(text, library)
-    key = lib.random.PRNGKey(0)
     inputs = values(text)
-    params, state = init(key, *inputs)
     floating = [number for number, name in enumerate(arguments(text)) if INPUTS[name].dtype.kind == "f"]
 
-    def loss(params: Any, chosen: Any) -> Any:
+    def loss(params: Any, chosen: Any, state: Any, key: Any) -> Any:
         given = list(inputs)
         for number, value in zip(floating, chosen, strict=True):
             given[number] = value
-        made, _ = apply(params, state, key, *given)
+        made, after = apply(params, state, key, *given)
         total = 0.0
         for leaf in lib.tree.leaves(made):
             if lib.numpy.issubdtype(leaf.dtype, lib.numpy.floating):
                 weights = lib.numpy.reshape(lib.numpy.cos(lib.numpy.arange(leaf.size)), leaf.shape)
                 total = total + lib.numpy.sum(leaf * weights)
-        return total
+        return total, (made, after)
 
-    made, after = lib.jit(apply)(params, state, key, *inputs)
-    chosen = [inputs[number] for number in floating]
-    gradients = lib.grad(loss, argnums=(0, 1))(params, chosen) if floating and "one_hot(ids" not in text else None
-    return as_numpy({"params": params, "state": state, "result": made, "after": after, "gradients": gradients})
+    def everything(key: Any, chosen: Any) -> dict[str, Any]:
+        params, state = init(key, *inputs)
+        if not floating:
+            made, after = apply(params, state, key, *inputs)
+            return {"params": params, "state": state, "result": made, "after": after}
+        derivative = lib.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+        (_, (made, after)), gradients = derivative(params, chosen, state, key)
+        return {"params": params, "state": state, "result": made, "after": after, "gradients": gradients}
+
+    return as_numpy(lib.jit(everything)(lib.random.PRNGKey(0), [inputs[number] for number in floating]))
 
 
 @pytest.mark.parametrize("text", ROWS)
 def test_layer_is_as_in_haiku(text: str) -> None:
-    ours, theirs = result("weft", weft, text), result("jax", jax, text)
+    ours, theirs = result("weft", text), result("jax", text)
     for part in ("params", "state", "result", "after"):
         assert_same(ours[part], theirs[part], where=part)
-    assert_same(ours["gradients"], theirs["gradients"], 2e-4, 1e-4, "gradients")
+    assert_same(ours.get("gradients"), theirs.get("gradients"), 2e-4, 1e-4, "gradients")

@@ -419,7 +419,7 @@ class Model(nn.Module):
     assert_same(got, expected, 1e-4, weak=False)
 
 
-RULES = (
+RULES = (("batch", "data"), ("embed", "model"), ("mlp", "model"), ("embed", "data"), ("kv", ("x", "y")))
     ("batch", "data"),
     ("embed", "model"),
     ("heads", None),

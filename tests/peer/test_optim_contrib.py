@@ -50,6 +50,13 @@ c.schedule_free_adamw(0.1, warmup_steps=4, weight_decay=0.1, b1=0.8)
 c.reduce_on_plateau(patience=2)
 c.reduce_on_plateau(patience=1, cooldown=2, factor=0.5, accumulation_size=2, min_scale=0.3)
 c.normalize()
+c.muon(0.1)
+c.muon(s, weight_decay=0.1, nesterov=False, ns_steps=3)
+c.muon(0.1, adaptive=True, adam_learning_rate=0.01)
+c.muon(0.1, preconditioning="schatten", consistent_rms=0.2)
+c.muon(0.1, preconditioning="spectral", ns_coeffs="dion")
+c.muon(0.1, preconditioning="aol")
+c.sophia(0.1, hessian_diagonal_fn=o.stateless(lambda u, p: u), gamma=0.5, update_interval=3)
 c.sam(o.sgd(0.1, momentum=0.9), o.chain(c.normalize(), o.sgd(0.05)))
 c.sam(o.adam(0.1), o.sgd(0.05, momentum=0.9), sync_period=3, reset_state=False)
 """
@@ -58,9 +65,10 @@ c.sam(o.adam(0.1), o.sgd(0.05, momentum=0.9), sync_period=3, reset_state=False)
 @pytest.mark.parametrize("text", [line for line in ROWS.splitlines() if line])
 def test_ten_steps_are_those_of_optax(text: str) -> None:
     names = lambda library: {"o": library, "c": library.contrib, "s": decreasing(library), "kernels": kernels}
-    ours = run(optim, wnp.asarray, eval(text, names(optim)), np.float32)
-    theirs = run(optax, jnp.asarray, eval(text, names(optax)), np.float32)
-    assert_close(ours[:2], theirs[:2], 1e-4)
+    ours = run(optim, wnp.asarray, eval(text, names(optim)), np.float32, extra="sam" not in text)
+    theirs = run(optax, jnp.asarray, eval(text, names(optax)), np.float32, extra="sam" not in text)
+    # Differences of parameters have the rounding of parameters, not of what is left of them.
+    assert_close(ours[:2], theirs[:2], 1e-4, floor=1e-2)
 
 
 def test_schedule_free_average() -> None:

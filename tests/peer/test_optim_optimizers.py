@@ -38,7 +38,9 @@ def trees(dtype: Any, scalar: bool = True) -> tuple[Any, list[Any]]:
     return draw(), [draw() for _ in range(STEPS)]
 
 
-def run(library: Any, asarray: Callable[[Any], Any], optimizer: Any, dtype: Any, scalar: bool = True) -> Any:
+def run(
+    library: Any, asarray: Callable[[Any], Any], optimizer: Any, dtype: Any, scalar: bool = True, extra: bool = True
+) -> Any:
     """The parameters after ten steps, and the updates of each."""
     params, gradients = trees(dtype, scalar)
     module = weft if library is optim else jax
@@ -46,7 +48,9 @@ def run(library: Any, asarray: Callable[[Any], Any], optimizer: Any, dtype: Any,
     state = optimizer.init(params)
 
     def step(gradient: Any, state: Any, params: Any, value: Any) -> Any:
-        updates, state = library.with_extra_args_support(optimizer).update(gradient, state, params, value=value)
+        updates, state = library.with_extra_args_support(optimizer).update(
+            gradient, state, params, **({"value": value} if extra else {})
+        )
         return updates, state, library.apply_updates(params, updates)
 
     step = module.jit(step)
@@ -58,7 +62,7 @@ def run(library: Any, asarray: Callable[[Any], Any], optimizer: Any, dtype: Any,
     return module.tree.map(np.asarray, (history, params, state))
 
 
-def assert_close(ours: Any, theirs: Any, rtol: float, same_dtype: bool = True) -> None:
+def assert_close(ours: Any, theirs: Any, rtol: float, same_dtype: bool = True, floor: float = 1e-6) -> None:
     mine, theirs_flat = weft.tree.leaves_with_path(ours), jax.tree.leaves(theirs)
     assert len(mine) == len(theirs_flat)
     for (path, left), right in zip(mine, theirs_flat, strict=True):
@@ -68,7 +72,7 @@ def assert_close(ours: Any, theirs: Any, rtol: float, same_dtype: bool = True) -
         assert left.dtype == right.dtype or not same_dtype, (where, left.dtype, right.dtype)
         assert left.shape == right.shape, (where, left.shape, right.shape)
         wide = right.astype(np.float64)
-        scale = np.abs(wide[np.isfinite(wide)]).max(initial=1e-6)
+        scale = np.abs(wide[np.isfinite(wide)]).max(initial=floor)
         np.testing.assert_allclose(left.astype(np.float64), wide, rtol=rtol, atol=rtol * scale, err_msg=where)
 
 

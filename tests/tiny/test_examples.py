@@ -18,8 +18,8 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 # Data and drawing, which the scripts share.
 PARTS = {"iris", "digits", "picture"}
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in PARTS)
-# A line of each that says how well it went.
-OUTCOME = re.compile(r"^(final|right after|left after|error|of the|picture:) ?.*\d?", re.MULTILINE)
+# The line of each that says how well it went.
+OUTCOME = re.compile(r"^final\b.*\d", re.MULTILINE)
 
 
 def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -98,8 +98,8 @@ def test_published_definitions(name: str) -> None:
 
 OPTIMIZERS = """
 adabelief adadelta adafactor adagrad adam adamax adamaxw adamw adan amsgrad fromage lamb lars lion nadam nadamw
-noisy_sgd novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent radam rmsprop rprop sgd sign_sgd signum sm3
-yogi
+noisy_sgd novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent radam rmsprop rprop sgd
+sign_sgd signum sm3 yogi
 """
 
 

@@ -68,15 +68,36 @@ def test_nearly_all_time_has_a_line() -> None:
     assert {"kernels", "compile", "trace", "python", "call", "operation"} <= set(profile.phases)
 
 
+def test_time_between_spans_goes_to_the_nearest_sample(rng: np.random.Generator) -> None:
+    code = line_of.__code__
+    for _ in range(100):
+        begin, end = 1000, 1000 + int(rng.integers(1, 500))
+        moments = sorted(rng.integers(begin - 20, end + 20, size=int(rng.integers(1, 6))).tolist())
+        recorder = spans.Recorder()
+        recorder._last = begin
+        recorder._samples = [(code, number, at) for number, at in enumerate(moments)]
+        recorder._gap(end, None)
+        given = {key.offset: taken for key, (taken, _) in recorder.totals.items()}
+        assert sum(given.values()) == end - begin and min(given.values()) >= 0
+        nearest = [min(range(len(moments)), key=lambda n: abs(moments[n] - t)) for t in range(begin, end)]
+        for number in range(len(moments)):
+            equal = sum(at == moments[number] for at in moments) > 1
+            assert equal or abs(given[number] - nearest.count(number)) <= 2
+
+
 def test_time_goes_to_the_line_that_took_it() -> None:
     step = weft.jit(loss)
-    with weft.profile(quiet=True) as profile:
-        for _ in range(3):
-            step(W, X)
-        time.sleep(0.1)  # sleeping
-        spin(0.1)
-    assert 0.07 <= seconds_of(profile, line_of("sleeping")) <= profile.seconds - 0.05
-    assert seconds_of(profile, line_of("spinning")) + seconds_of(profile, line_of("spinning") - 1) >= 0.05
+    for _ in range(10):  # on a busy machine the sampler may come too late
+        with weft.profile(quiet=True) as profile:
+            for _ in range(3):
+                step(W, X)
+            time.sleep(0.1)  # sleeping
+            spin(0.1)
+        sleeping = seconds_of(profile, line_of("sleeping"))
+        spinning = seconds_of(profile, line_of("spinning")) + seconds_of(profile, line_of("spinning") - 1)
+        if 0.07 <= sleeping <= profile.seconds - 0.05 and spinning >= 0.05:
+            return
+    raise AssertionError(f"sleeping {sleeping} s, spinning {spinning} s, in all {profile.seconds} s")
 
 
 def test_the_time_of_kernels_goes_to_the_lines_in_them() -> None:

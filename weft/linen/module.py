@@ -171,7 +171,7 @@ class Module:
         assert self.scope is not None
         if module.parent is None:
             # The caller's own module stays as it is; a copy is bound. A module given twice is one module.
-            cache = self.scope.call.flags.setdefault("adopted", {})
+            cache = self.scope.call.memo
             if id(module) not in cache:
                 cache[id(module)] = (module, module.clone(name=None))
             module = cache[id(module)][1]

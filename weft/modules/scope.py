@@ -31,7 +31,7 @@ class Call:
     belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream).
     """
 
-    __slots__ = ("collections", "counters", "flags", "lifting", "mutable", "over", "rngs", "touched")
+    __slots__ = ("collections", "counters", "flags", "lifting", "memo", "mutable", "over", "rngs")
 
     def __init__(
         self,
@@ -47,17 +47,13 @@ class Call:
         self.rngs = dict(rngs)
         self.counters: dict[tuple[Path, str], int] = {}
         self.flags = dict(flags or {})
-        self.touched: set[str] = set()
+        self.memo: dict[Any, Any] = {}  # what a face remembers of this call alone; lifted functions have their own
         self.over = False  # its scopes are not to be used any more
         self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
 
     def written(self) -> dict[str, Any]:
         """The collections that may be written and are there, as plain dicts. Those that are empty are left out."""
-        return {
-            name: tree
-            for name, tree in self.collections.items()
-            if matches(self.mutable, name) and (tree or name in self.touched)
-        }
+        return {name: tree for name, tree in self.collections.items() if tree and matches(self.mutable, name)}
 
 
 def copied(tree: Any) -> Any:

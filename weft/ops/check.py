@@ -39,6 +39,31 @@ class Made(NamedTuple):
     lanes: tuple[str, ...]
 
 
+class Flags(NamedTuple):
+    """How a flag is made of a value and an element of it, both counted from the end from 1 on: of so many values of
+    `rows` rows with `size` elements. Of several rows the first bad one is told, and in that the first bad value."""
+
+    values: int
+    rows: int
+    size: int
+
+    @property
+    def row(self) -> int:
+        """More than the greatest flag within one row."""
+        return (self.values + 1) * (self.size + 1)
+
+    @property
+    def most(self) -> int:
+        """More than the greatest flag."""
+        return (self.rows + 1) * self.row
+
+    def read(self, flag: int) -> tuple[int, int]:
+        """The number of the value, and that of the element."""
+        rows_left, flag = divmod(flag, self.row)
+        back, left = divmod(flag, self.size + 1)
+        return self.values - back, (self.rows - max(rows_left, 1)) * self.size + self.size - left
+
+
 class Lane(str):
     """The name of a mapped axis on the stack of an equation, with its size."""
 
@@ -152,8 +177,7 @@ class trap(Check):
     """End the program if the flag, a bool or an integer, is greater than 0.
 
     Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none:
-    the flag says which of the values of `shape` in `made`, and which of its elements, is nan or inf (see
-    `insert_checks`).
+    the flag says, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf.
     """
 
     def type(self, flag: ArrayType, *operands: ArrayType, **params: Any) -> list[Type]:
@@ -174,7 +198,7 @@ def reason(flag: Any, *operands: Any, turns: Sequence[Turn], **params: Any) -> W
     if not flag:
         return None
     if params["kind"] == "number":
-        return not_finite(int(flag), params["shape"], params["made"], turns)
+        return not_finite(int(flag), params["shape"], params["flags"], params["made"], turns)
     values = params.pop("recipe")(*operands)
     return failure(*(np.asarray(a) for a in values), turns=turns, **params)
 
@@ -212,12 +236,13 @@ def failure(value: np.ndarray, *active: Any, turns: Sequence[Turn] = (), **param
     )
 
 
-def not_finite(flag: int, shape: tuple[int, ...], values: Sequence[Made], turns: Sequence[Turn]) -> WeftError:
+def not_finite(
+    flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[Made], turns: Sequence[Turn]
+) -> WeftError:
     """The error of a nan or an infinity that a flag tells of."""
-    size = int(np.prod(shape, dtype=np.int64))
-    back, left = divmod(flag, size + 1) if shape else (flag, 1)
-    value = values[len(values) - back]
-    place = tuple(int(i) for i in np.unravel_index(size - left, shape)) if shape else ()
+    number, element = flags.read(flag) if shape else (len(values) - flag, 0)
+    value = values[number]
+    place = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
     lines = around(list(zip(value.lanes, place, strict=False)), turns)
     made = f"in result {value.number} of " + (f"`{value.operation}`" if value.operation else "the program")
     first = f", the first at index {place} of shape {shape}" if shape else ""

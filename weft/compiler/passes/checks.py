@@ -17,8 +17,9 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.nans import MOVES, NARROWING, is_unwatched, watches_numbers
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
-from weft.ops.check import CHECK, Lane, Made, check, without_checks
+from weft.ops.check import CHECK, Flags, Lane, Made, check, without_checks
 from weft.ops.elementwise import Elementwise
+from weft.ops.families import Reduction
 from weft.ops.gather import GatherScatterMode
 
 _TRAP = lookup("trap")
@@ -212,12 +213,19 @@ class Watched:
         self.writer = writer
         self.groups: dict[Any, list[Value]] = {}
         self.phases: dict[Any, int] = {}
+        # By shape: the trailing axes that the program folds in arrays of that shape. Kernels of whole rows (softmax and
+        # the like) can fold the tests as well, if they do it row by row.
+        self.rows: dict[Any, tuple[int, ...]] = {}
 
     def enter(self, equation: Equation) -> None:
         card = equation.primitive
         phase = max((self.phases.get(a, 0) for a in equation.invars), default=0)
         if not isinstance(card, Elementwise) and card.name not in MOVES:
             phase += 1
+        if isinstance(card, Reduction):
+            shape, axes = equation.invars[0].aval.shape, tuple(sorted(equation.params["axes"]))  # type: ignore[attr-defined]
+            if axes and axes[0] > 0 and axes == tuple(range(axes[0], len(shape))):
+                self.rows.setdefault(shape, axes)
         silent = is_unwatched(equation.stack)
         for number, v in enumerate(equation.outvars):
             self.phases[v] = phase
@@ -229,9 +237,9 @@ class Watched:
 
     def flush(self) -> None:
         """Write the tests of what was collected."""
-        for _, values in sorted(self.groups.items(), key=lambda item: item[0][0]):
-            self.writer.watch(values)
-        self.groups = {}
+        for (_, shape), values in sorted(self.groups.items(), key=lambda item: item[0][0]):
+            self.writer.watch(values, self.rows.get(shape, ()))
+        self.groups, self.rows = {}, {}
 
 
 class Writer:
@@ -300,26 +308,40 @@ class Writer:
 
     # -- nan and inf -----------------------------------------------------------------------------------------------
 
-    def watch(self, values: Sequence[Value]) -> None:
-        """A trap for the first nan or infinity in values of one shape, in the order in which they are made.
+    def watch(self, values: Sequence[Value], row: tuple[int, ...] = ()) -> None:
+        """A trap for the first nan or infinity in values of one shape, in the order in which they are made; the axes of
+        `row` are folded first.
 
-        Its flag is the greatest, over all elements, of (number of the value from the end) * (size + 1) + (elements from
-        this one to the end), which is 0 where no value is bad.
+        Its flag is the greatest of the numbers that `Flags` gives to a value and an element, or 0 where none is bad.
         """
         last = values[-1].equation
         self.like = _NOWHERE if last is None else last
         shape: tuple[int, ...] = values[0].atom.aval.shape  # type: ignore[attr-defined]
-        size = math.prod(shape)
-        count = np.dtype(np.uint32 if (size + 1) * (len(values) + 1) < 2**32 else np.uint64)
+        outer = shape[: len(shape) - len(row)] if row else ()
+        flags = Flags(len(values), math.prod(outer), math.prod(shape[len(outer) :]))
+        count = np.dtype(np.uint32 if flags.most < 2**32 else np.uint64)
         code: Atom = self.full(0, count, shape)
         for number, value in enumerate(reversed(values), 1):
             code = self.make("select_n", self.wrong(value.kind, value.atom), code, self.full(number, count, shape))
         if shape:
-            scaled = self.make("add", self.make("mul", code, make_literal(size + 1, count)), self.left(shape, count))
-            zero = self.full(0, count, shape)
-            found = self.make("select_n", self.make("gt", code, make_literal(0, count)), zero, scaled)
-            code = self.make("reduce_max", found, axes=tuple(range(len(shape))))
-        self.trap([code], {"kind": "number", "shape": shape, "made": tuple(value.made() for value in values)})
+            code = self.largest(code, flags.size + 1, shape, range(len(outer), len(shape)), count, True)
+        if outer:
+            code = self.largest(code, flags.row, outer, range(len(outer)), count, False)
+        made = tuple(value.made() for value in values)
+        self.trap([code], {"kind": "number", "shape": shape, "flags": flags, "made": made})
+
+    def largest(
+        self, code: Atom, step: int, shape: tuple[int, ...], axes: Sequence[int], count: Any, scaled: bool
+    ) -> Var:
+        """The greatest over some axes of codes with the number of elements from there to the end, where it is not 0:
+        code * step + that number if `scaled`, else that number * step + code."""
+        left = self.left(shape, axes, count)
+        first, second = (code, left) if scaled else (left, code)
+        numbered = self.make("add", self.make("mul", first, make_literal(step, count)), second)
+        found = self.make("gt", code, make_literal(0, count))
+        return self.make(
+            "reduce_max", self.make("select_n", found, self.full(0, count, shape), numbered), axes=tuple(axes)
+        )
 
     def full(self, number: int, dtype: Any, shape: tuple[int, ...]) -> Atom:
         literal = make_literal(number, dtype)
@@ -337,11 +359,11 @@ class Writer:
         ]
         return tests[0] if len(tests) == 1 else self.make("or", *tests)
 
-    def left(self, shape: tuple[int, ...], count: Any) -> Atom:
-        """For each element, how many there are from it to the end."""
+    def left(self, shape: tuple[int, ...], axes: Sequence[int], count: Any) -> Atom:
+        """For each element, how many there are from it to the end, as some axes count them."""
         total: Any = None
         stride = 1
-        for dimension in reversed(range(len(shape))):
+        for dimension in reversed(axes):
             if shape[dimension] != 1:
                 place = self.make("iota", dtype=count, shape=shape, dimension=dimension)
                 step = self.make("mul", place, make_literal(stride, count)) if stride != 1 else place

@@ -51,6 +51,8 @@ class Block:
         updated = {e.outvars[n]: e.invars[m] for e in self.jaxpr.eqns for m, n in self.updates(e)}
         defined = {v for e in self.jaxpr.eqns for v in e.outvars}
         for v, slot in list(targets.items()):
+            if v in self.preferred:  # it may take a donated argument instead, and then nothing goes to its target
+                continue
             source = updated.get(v)
             while source is not None and source in defined and source not in self.targets:
                 if self.last[source] >= len(self.jaxpr.eqns) or self._reads(source) != 1:

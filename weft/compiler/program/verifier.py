@@ -33,6 +33,8 @@ class _Checker:
                 self.fail(f"Result {slot.number} is never written.")
             if alias is not None and not self.program.arguments[alias].donated:
                 self.fail(f"Result {slot.number} has the memory of an argument that is not donated.")
+            if alias is not None and slot.size and slot in written:
+                self.fail(f"Result {slot.number} is written, but it has the memory of an argument.")
         self.overlaps()
 
     def steps(self, steps: Sequence[Step], written: set[Slot]) -> None:

@@ -154,7 +154,7 @@ def _twin(lift: Lift, call: Call) -> Lift:
 
 def _fingerprint(target: Target, lift: Lift) -> Any:
     """What the program depends on besides its arguments; None when it cannot be told."""
-    flags = tuple((name, value) for name, value in lift.call.flags.items() if name != "adopted")
+    flags = tuple(lift.call.flags.items())
     places = tuple((type(module), module, module.scope and module.scope.path) for module in target.modules)
     counters = tuple((where, count) for where, count in lift.call.counters.items() if lift._covers(where[0]))
     key = (places, tuple(lift.roots), repr(lift.call.mutable), flags, counters, repr(target.first))

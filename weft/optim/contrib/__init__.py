@@ -34,6 +34,12 @@ from weft.optim.contrib.moments import (
     scale_by_simplified_ademamix,
     simplified_ademamix,
 )
+from weft.optim.contrib.muon import (
+    MuonDimensionNumbers,
+    MuonState,
+    muon,
+    scale_by_muon,
+)
 from weft.optim.contrib.privacy import (
     DifferentiallyPrivateAggregateState,
     differentially_private_aggregate,
@@ -45,6 +51,12 @@ from weft.optim.contrib.schedule_free import (
     schedule_free_adamw,
     schedule_free_eval_params,
     schedule_free_sgd,
+)
+from weft.optim.contrib.sophia import (
+    HutchinsonState,
+    SophiaState,
+    hutchinson_estimator_diag_hessian,
+    sophia,
 )
 from weft.optim.contrib.wrappers import (
     NormalizeState,
@@ -63,9 +75,12 @@ __all__ = [
     "DifferentiallyPrivateAggregateState",
     "DoGState",
     "DoWGState",
+    "HutchinsonState",
     "MadgradState",
     "MomoAdamState",
     "MomoState",
+    "MuonDimensionNumbers",
+    "MuonState",
     "NormalizeState",
     "ProdigyState",
     "ReduceLROnPlateauState",
@@ -73,6 +88,7 @@ __all__ = [
     "ScaleByAdemamixState",
     "ScaleBySimplifiedAdEMAMixState",
     "ScheduleFreeState",
+    "SophiaState",
     "SplitRealAndImaginaryState",
     "acprop",
     "ademamix",
@@ -83,9 +99,11 @@ __all__ = [
     "dog",
     "dowg",
     "dpsgd",
+    "hutchinson_estimator_diag_hessian",
     "madgrad",
     "momo",
     "momo_adam",
+    "muon",
     "normalize",
     "prodigy",
     "reduce_on_plateau",
@@ -95,11 +113,13 @@ __all__ = [
     "scale_by_adopt",
     "scale_by_cocob",
     "scale_by_madgrad",
+    "scale_by_muon",
     "scale_by_simplified_ademamix",
     "schedule_free",
     "schedule_free_adamw",
     "schedule_free_eval_params",
     "schedule_free_sgd",
     "simplified_ademamix",
+    "sophia",
     "split_real_and_imaginary",
 ]

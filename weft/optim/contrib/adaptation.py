@@ -189,7 +189,7 @@ def momo(
             new_bound = (barf + product - gamma) - 0.5 * step * square
             bound = wnp.maximum(new_bound, lower_bound)
         factor = 1.0 / shrink - 1.0
-        new = weft.tree.map(lambda m, p: factor * p - (step / shrink).astype(m.dtype) * m, average, params)
+        new = weft.tree.map(lambda m, p: factor * p - step.astype(m.dtype) * m, average, params)
         return new, MomoState(average, barf, gamma, bound, safe_increment(state.count))
 
     return GradientTransformationExtraArgs(init, update)
@@ -255,7 +255,7 @@ def momo_adam(
         factor = 1.0 / shrink - 1.0
 
         def move(m: Any, d: Any, p: Any) -> tuple[Any]:
-            return (factor * p - (step / shrink).astype(m.dtype) * m / d,)
+            return (factor * p - step.astype(m.dtype) * m / d,)
 
         (new,) = together("momo_adam", move, exp_avg=m, scale=scales, params=params)
         return new, MomoAdamState(m, v, barf, gamma, bound, count)

@@ -202,7 +202,7 @@ def simplified_ademamix(
 def scale_by_acprop(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16
 ) -> GradientTransformation:
-    """g / (sqrt(s) + eps), with s the average of (g - m)^2 up to the step before."""
+    """g / (sqrt(s) + eps), with s the average up to the step before of (g - m)^2, m the mean without that g."""
 
     def init(params: Params) -> ScaleByBeliefState:
         return ScaleByBeliefState(zero_count(), tree_zeros_like(params), tree_zeros_like(params))
@@ -213,9 +213,9 @@ def scale_by_acprop(
         started = state.count > 0
 
         def leaf(g: Any, m: Any, s: Any) -> tuple[Any, ...]:
-            step = wnp.where(started, g / plus(wnp.sqrt(before(s)), eps), g)
-            m = moved(g, m, b1)
-            return step, m, plus(moved(abs_sq(g - m), s, b2), eps_root)
+            # Before the first gradient nothing is known of the spread, which then counts as one.
+            step = g / plus(wnp.where(started, wnp.sqrt(before(s)), wnp.ones_like(s)), eps)
+            return step, moved(g, m, b1), plus(moved(abs_sq(g - m), s, b2), eps_root)
 
         new, mu, nu = together("scale_by_acprop", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByBeliefState(count, mu, nu)

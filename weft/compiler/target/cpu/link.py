@@ -7,6 +7,7 @@ names their addresses in this process. Everything here is serialised by one lock
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import os
 import threading
@@ -14,11 +15,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
 from weft.compiler.target.cpu import native
 from weft.compiler.target.cpu.features import Features, host
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 
 class Tier(Enum):
@@ -50,6 +54,10 @@ class Library:
         self.size = size  # bytes of the object
         self._tracker = tracker
 
+    def __del__(self, released: deque[Any] = _released) -> None:
+        # This may be called anywhere and at any time: LLVM hears of it when the lock is held next.
+        released.append(self._tracker)
+
     def function(self, name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
         """A function of the library, to be called through ctypes; it keeps the library."""
         made = ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
@@ -68,6 +76,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _symbols: dict[str, int] = {}
 _numbers = itertools.count()
+
+
+def _serialised(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """One call at a time; what the call has of LLVM's is disposed of before the next begins, or a fork."""
+
+    @functools.wraps(function)
+    def locked(*args: Given.args, **kwargs: Given.kwargs) -> Made:
+        with _lock:
+            return function(*args, **kwargs)
+
+    return locked
 
 
 def provide(symbols: Mapping[str, int]) -> None:
@@ -99,54 +118,54 @@ def _optimised(text: str, features: Features, tier: Tier) -> tuple[Any, Any]:
     return module, machine
 
 
+@_serialised
 def make_object(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> Object:
     """The machine code of a module."""
-    with _lock:
-        module, machine = _optimised(text, features or host(), tier)
-        functions = list(module.functions)
-        exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
-        imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
-        return Object(machine.emit_object(module), exports, imports)
+    module, machine = _optimised(text, features or host(), tier)
+    functions = list(module.functions)
+    exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
+    imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
+    return Object(machine.emit_object(module), exports, imports)
 
 
+@_serialised
 def assembly(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> str:
     """The machine code of a module, to be read."""
-    with _lock:
-        module, machine = _optimised(text, features or host(), tier)
-        return machine.emit_assembly(module)
+    module, machine = _optimised(text, features or host(), tier)
+    return machine.emit_assembly(module)
 
 
+@_serialised
 def check(text: str, features: Features | None = None) -> None:
     """Raise unless LLVM's verifier accepts the text."""
-    with _lock:
-        module, _ = _optimised(text, features or host(), Tier.QUICK)
-        try:
-            module.verify()
-        except RuntimeError as error:
-            raise InternalError(f"LLVM does not accept a kernel: {error}", stage="llvm", text=text) from None
+    module, _ = _optimised(text, features or host(), Tier.QUICK)
+    try:
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM does not accept a kernel: {error}", stage="llvm", text=text) from None
 
 
+@_serialised
 def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
     """Put code into memory and give back where its functions are."""
     llvm = native.binding()
-    with _lock:
-        while _released:
-            _released.popleft()
-        builder = llvm.JITLibraryBuilder()
-        builder.add_object_img(made.code)
-        builder.add_current_process()
-        for name in made.imports:
-            address = (symbols or {}).get(name) or _symbols.get(name)
-            if address is not None:
-                builder.import_symbol(name, address)
-        for name in made.exports:
-            builder.export_symbol(name)
-        try:
-            tracker = builder.link(native.linker(), f"weft{next(_numbers)}")
-        except RuntimeError as error:
-            needed = ", ".join(made.imports) or "nothing"
-            raise InternalError(f"A kernel cannot be linked, which needs {needed}: {error}", stage="link") from None
-        return Library({name: tracker[name] for name in made.exports}, tracker, len(made.code))
+    while _released:
+        _released.popleft()
+    builder = llvm.JITLibraryBuilder()
+    builder.add_object_img(made.code)
+    builder.add_current_process()
+    for name in made.imports:
+        address = (symbols or {}).get(name) or _symbols.get(name)
+        if address is not None:
+            builder.import_symbol(name, address)
+    for name in made.exports:
+        builder.export_symbol(name)
+    try:
+        tracker = builder.link(native.linker(), f"weft{next(_numbers)}")
+    except RuntimeError as error:
+        needed = ", ".join(made.imports) or "nothing"
+        raise InternalError(f"A kernel cannot be linked, which needs {needed}: {error}", stage="link") from None
+    return Library({name: tracker[name] for name in made.exports}, tracker, len(made.code))
 
 
 def compiled(

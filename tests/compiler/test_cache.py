@@ -1,0 +1,153 @@
+"""Machine code on disk: found by the next process, never half of a file, never a wrong one."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from weft.base import settings
+from weft.compiler.target.cpu import cache
+from weft.compiler.target.cpu.features import host, host_avx2
+from weft.compiler.target.cpu.link import Object, Tier
+
+ROOT = pathlib.Path(__file__).parents[2]
+OBJECT = Object(b"\x7fELF and so on" * 50, ("kernel_a", "kernel_b"), ("malloc",))
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    place = tmp_path / "objects"
+    with settings.compilation_cache_dir(str(place)):
+        yield place
+
+
+def test_what_was_stored_is_found(folder: pathlib.Path) -> None:
+    key = cache.key_of("text", host(), Tier.LIGHT)
+    assert cache.load(key) is None
+    cache.store(key, OBJECT)
+    assert cache.load(key) == OBJECT
+    assert [p.name for p in folder.iterdir()] == [f"{key}.o"]
+
+
+def test_kernels_are_found_by_name(folder: pathlib.Path) -> None:
+    cache.store_kernels(OBJECT, host(), Tier.QUICK)
+    ((made, names),) = cache.load_kernels(["kernel_b", "kernel_c"], host(), Tier.QUICK)
+    assert made == OBJECT and names == ["kernel_b"]
+    assert not list(cache.load_kernels(["kernel_b"], host(), Tier.LIGHT))
+    assert not list(cache.load_kernels(["kernel_b"], host_avx2(), Tier.QUICK))
+
+
+def test_names_depend_on_machine_tier_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {cache.key_of("text", m, t) for m in (host(), host_avx2()) for t in (Tier.QUICK, Tier.FULL)}
+    monkeypatch.setattr(cache, "state_of_compiler", lambda: "another")
+    names.add(cache.key_of("text", host(), Tier.QUICK))
+    assert len(names) == 5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_file_is_passed_over(folder: pathlib.Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    key = cache.key_of("text", host(), Tier.LIGHT)
+    cache.store(key, OBJECT)
+    path = folder / f"{key}.o"
+    content = bytearray(path.read_bytes())
+    if seed % 2:
+        content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+    else:
+        del content[int(rng.integers(len(content))) :]
+    path.write_bytes(bytes(content))
+    assert cache.load(key) is None
+    assert not path.exists()
+
+
+def test_a_file_under_another_name_is_foreign(folder: pathlib.Path) -> None:
+    one, other = (cache.key_of(text, host(), Tier.LIGHT) for text in ("one", "other"))
+    cache.store(one, OBJECT)
+    os.rename(folder / f"{one}.o", folder / f"{other}.o")
+    assert cache.load(other) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o777)
+    with settings.compilation_cache_dir(str(place)):
+        assert cache.folder() is None
+        cache.store("key", OBJECT)
+    assert not list(place.iterdir())
+
+
+def test_the_least_recently_used_go_first(folder: pathlib.Path) -> None:
+    for number in range(4):
+        cache.store(f"key{number}", OBJECT)
+        os.utime(folder / f"key{number}.o", (1000 + number, 1000 + number))
+    left = folder / "new-left-by-a-killed-process"
+    left.write_bytes(b"half")
+    os.utime(left, (1, 1))
+    assert cache.load("key0") is not None  # used now, so it stays
+    size = (folder / "key0.o").stat().st_size
+    cache.prune(folder, 2 * size)
+    assert sorted(p.name for p in folder.iterdir()) == ["key0.o", "key3.o"]
+
+
+PROGRAM = """
+import sys, time
+import numpy as np
+import weft, weft.numpy as wnp
+from weft.compiler.target.cpu import link
+made = []
+make = link.make_object
+link.make_object = lambda *args, **options: made.append(args[0]) or make(*args, **options)
+x = np.arange(64, dtype=np.float32).reshape(8, 8)
+print(float(weft.jit(lambda x: wnp.tanh(x @ x).sum() + wnp.sort(x, 0)[0, 0])(x)), len(made))
+"""
+
+
+def run(folder: pathlib.Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "WEFT_COMPILATION_CACHE_DIR": str(folder)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE
+    )
+    return process
+
+
+def outcome(process: subprocess.Popen[str]) -> tuple[float, int]:
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    value, count = text.split()
+    return float(value), int(count)
+
+
+def test_a_second_process_compiles_nothing(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "objects"
+    value, compiled = outcome(run(folder))
+    again, nothing = outcome(run(folder))
+    assert compiled > 0 and nothing == 0 and again == value
+
+
+def test_two_processes_share_a_folder(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "objects"
+    first, second = run(folder), run(folder)
+    assert outcome(first)[0] == outcome(second)[0]
+    assert outcome(run(folder))[1] == 0
+
+
+def test_a_process_may_be_killed_at_any_time(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "objects"
+    for delay in (0.3, 0.6, 0.9):
+        process = run(folder)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+        process.communicate()
+    value, _ = outcome(run(folder))
+    assert np.isfinite(value)
+    assert outcome(run(folder)) == (value, 0)

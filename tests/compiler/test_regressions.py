@@ -1,0 +1,100 @@
+"""Programs that were compiled wrongly or took for ever once: the smallest of each kind, and what they must give."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.api.inspect import make_jaxpr
+from weft.compiler.compile import compile_program
+from weft.compiler.kernel.printer import to_text
+from weft.compiler.program.ir import Launch
+from weft.ir import interpreter
+from weft.runtime.execute import executable_of
+
+
+def check(function: Any, *arrays: np.ndarray, donated: tuple[bool, ...] = ()) -> None:
+    """Compiled = interpreted, to the bit."""
+    jaxpr = make_jaxpr(function)(*arrays)
+    expected = interpreter.run(jaxpr, [a.copy() for a in arrays])
+    actual = executable_of(jaxpr, donated)([a.copy() for a in arrays])
+    for a, e in zip(actual, expected, strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(e).tobytes(), f"{a} for {e}"
+
+
+ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
+PLACES = np.array([4, 0, 0, 3, 1], np.int32)
+
+
+@pytest.mark.parametrize("name", ["add", "max", "min", "set"])
+@pytest.mark.parametrize("donated", [False, True])
+def test_scatter_of_an_array_into_itself(name: str, donated: bool) -> None:
+    """The updates were read from the very memory that the scatter had changed, where the array was made for it."""
+    places = np.array([4, 0, 2, 3, 1], np.int32) if name == "set" else PLACES
+
+    def function(x: Any, i: Any) -> Any:
+        x = x * 2
+        return getattr(x.at[i], name)(x)
+
+    check(function, ROWS, places, donated=(donated, False))
+    check(lambda x, i: getattr(x.at[i], name)(x), ROWS, places, donated=(donated, False))
+
+
+def test_update_of_an_array_by_itself() -> None:
+    def function(x: Any, i: Any) -> Any:
+        x = x * 2
+        return lax.dynamic_update_slice(x, x, (i, i)), lax.dynamic_update_slice(x, x[1:3], (i, np.int32(0)))
+
+    check(function, ROWS, np.array(1, np.int32))
+
+
+def test_scatter_into_the_result_of_a_loop() -> None:
+    def function(x: Any, i: Any) -> Any:
+        x = lax.fori_loop(0, 2, lambda _, c: c + 1, x)
+        return x.at[i].add(x)
+
+    check(function, ROWS.astype(np.int16), PLACES)
+
+
+def test_donated_argument_for_a_result_that_is_updated_in_place() -> None:
+    """What the update started from was sent to the result, which had no memory of its own: `jit` wrote to address 0."""
+
+    def function(x: Any) -> Any:
+        return lax.dynamic_update_slice(wnp.zeros(9, np.float32), x[:6] * 0 + 3, (np.int32(2),))
+
+    x = np.ones(9, np.float32)
+    check(function, x, donated=(True,))
+    jitted = weft.jit(function, donate_argnums=0)
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(jitted(wnp.array(x))), [0, 0, 3, 3, 3, 3, 3, 3, 0])
+    constant = weft.jit(lambda x: wnp.zeros(9, np.float32).at[2:5].set(1), donate_argnums=0)
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(constant(wnp.array(x))), [0, 0, 1, 1, 1, 0, 0, 0, 0])
+
+
+def test_values_at_many_indices_are_not_computed_at_each() -> None:
+    """The derivative of a running product reads halves of halves: each level in one kernel doubled its code."""
+    x = np.arange(1, 65, dtype=np.float32) % 3 - 1
+    jaxpr = make_jaxpr(weft.grad(lambda v: wnp.sum(lax.cumprod(v * 1.0, 0) * v)))(x)
+    started = time.perf_counter()
+    program = compile_program(jaxpr).program
+    assert time.perf_counter() - started < 20
+    sizes = [len(to_text(step.kernel)) for step in program.all_steps() if isinstance(step, Launch)]
+    assert max(sizes) < 60_000
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap", "fill"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+def test_take_by_short_integers_from_a_long_axis(mode: str, dtype: Any) -> None:
+    """The length of the axis did not fit into the dtype of the positions."""
+    x = np.arange(1000, dtype=np.float32)
+    places = np.array([0, 5, 127], dtype)
+    np.testing.assert_array_equal(np.asarray(wnp.take(x, places, mode=mode)), x[[0, 5, 127]])
+    put = wnp.put(x, places, np.float32(7), mode=None if mode == "fill" else mode, inplace=False)
+    np.testing.assert_array_equal(np.asarray(put)[[0, 5, 127]], [7, 7, 7])

@@ -1,0 +1,156 @@
+"""weft.optim: losses and schedules against their definitions in NumPy and SciPy, at the edges, and their errors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+import weft
+import weft.numpy as wnp
+from weft import optim
+from weft.errors import DtypeMismatchError, ShapeMismatchError
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(4, 5)).astype(np.float32)
+LABELS = np.array([0, 3, 4, 1], np.int32)
+SOFT = special.softmax(RNG.normal(size=(4, 5)), axis=-1).astype(np.float32)
+
+
+def test_cross_entropies_agree() -> None:
+    want = -special.log_softmax(LOGITS.astype(np.float64), axis=-1)[np.arange(4), LABELS]
+    hot = np.eye(5, dtype=np.float32)[LABELS]
+    np.testing.assert_allclose(optim.softmax_cross_entropy_with_integer_labels(LOGITS, LABELS), want, rtol=1e-5)
+    np.testing.assert_allclose(optim.softmax_cross_entropy(LOGITS, hot), want, rtol=1e-5)
+    np.testing.assert_allclose(optim.safe_softmax_cross_entropy(LOGITS, hot), want, rtol=1e-5)
+    two = optim.sigmoid_binary_cross_entropy(LOGITS[:, 0], wnp.ones(4))
+    pair = np.stack([LOGITS[:, 0], np.zeros(4, np.float32)], -1)
+    np.testing.assert_allclose(
+        two, optim.softmax_cross_entropy_with_integer_labels(pair, np.zeros(4, np.int32)), rtol=1e-5
+    )
+
+
+def test_cross_entropy_of_an_impossible_class() -> None:
+    logits, labels = wnp.array([0.0, 1.0, -np.inf]), wnp.array([0.0, 1.0, 0.0])
+    assert np.isfinite(optim.safe_softmax_cross_entropy(logits, labels))
+    assert np.isfinite(weft.grad(optim.safe_softmax_cross_entropy)(logits, labels)).all()
+
+
+def test_masked_cross_entropy_ignores_what_is_masked() -> None:
+    keep = np.array([True, True, False, True, True])
+    got = optim.softmax_cross_entropy(LOGITS, SOFT, where=keep)
+    np.testing.assert_allclose(got, optim.softmax_cross_entropy(LOGITS[:, keep], SOFT[:, keep]), rtol=1e-5)
+
+
+def test_divergences() -> None:
+    logp = special.log_softmax(LOGITS, axis=-1)
+    want = special.rel_entr(SOFT.astype(np.float64), np.exp(logp.astype(np.float64))).sum(-1)
+    np.testing.assert_allclose(optim.kl_divergence(logp, SOFT), want, rtol=1e-4)
+    np.testing.assert_allclose(optim.generalized_kl_divergence(logp, SOFT), want, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(optim.kl_divergence_with_log_targets(logp, np.log(SOFT)), want, rtol=1e-4)
+
+
+def test_huber_joins_smoothly() -> None:
+    x = wnp.array([0.999999, 1.000001, -3.0])
+    np.testing.assert_allclose(optim.huber_loss(x), special.huber(1.0, np.asarray(x)), rtol=1e-5)
+    np.testing.assert_allclose(weft.vmap(weft.grad(optim.huber_loss))(x), [1.0, 1.0, -1.0], rtol=1e-5)
+
+
+def brute_force_ctc(logits: np.ndarray, labels: list[int]) -> float:
+    """-log of the sum over all alignments that collapse to the labels; blank is 0."""
+    logs, total = special.log_softmax(logits.astype(np.float64), axis=-1), 0.0
+    for path in itertools.product(range(logits.shape[1]), repeat=logits.shape[0]):
+        collapsed = [k for k, _ in itertools.groupby(path) if k != 0]
+        if collapsed == labels:
+            total += math.exp(sum(logs[t, k] for t, k in enumerate(path)))
+    return -math.log(total)
+
+
+@pytest.mark.parametrize("labels", [[1], [1, 2], [1, 1], [2, 1, 2], []])
+def test_ctc_is_the_sum_over_alignments(labels: list[int]) -> None:
+    logits = RNG.normal(size=(5, 3)).astype(np.float32)
+    padded = np.array([labels + [0] * (3 - len(labels))], np.int32)
+    padding = np.array([[0.0] * len(labels) + [1.0] * (3 - len(labels))], np.float32)
+    got = optim.ctc_loss(logits[None], np.zeros((1, 5), np.float32), padded, padding)
+    np.testing.assert_allclose(got, [brute_force_ctc(logits, labels)], rtol=1e-4)
+    longer = np.concatenate([logits, RNG.normal(size=(2, 3)).astype(np.float32)])[None]
+    pad = np.array([[0.0] * 5 + [1.0] * 2], np.float32)
+    np.testing.assert_allclose(optim.ctc_loss(longer, pad, padded, padding), got, rtol=1e-5)
+
+
+def test_sparsemax_gradient_is_a_difference_of_distributions() -> None:
+    gradient = weft.grad(lambda s: optim.losses.multiclass_sparsemax_loss(s, LABELS).sum())(wnp.asarray(LOGITS))
+    shares = np.stack([optim.projections.projection_simplex(wnp.asarray(row)) for row in LOGITS])
+    np.testing.assert_allclose(gradient, shares - np.eye(5)[LABELS], atol=1e-6)
+    np.testing.assert_allclose(shares.sum(-1), 1.0, rtol=1e-5)
+
+
+def test_projections_are_nearest_points() -> None:
+    x = wnp.asarray(3 * RNG.normal(size=6).astype(np.float32))
+    for name, inside in (("l1_ball", lambda y: np.abs(y).sum()), ("l2_ball", lambda y: np.sqrt((y**2).sum()))):
+        project = getattr(optim.projections, f"projection_{name}")
+        y = np.asarray(project(x, 2.0))
+        assert inside(y) <= 2.0 + 1e-5
+        np.testing.assert_allclose(project(wnp.asarray(y), 2.0), y, atol=1e-6)
+        for _ in range(20):
+            other = RNG.normal(size=6)
+            other *= 2.0 / inside(other)
+            assert np.sum((np.asarray(x) - y) ** 2) <= np.sum((np.asarray(x) - other) ** 2) + 1e-4
+
+
+def test_schedules_at_their_ends() -> None:
+    schedule = optim.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100, end_value=0.1)
+    np.testing.assert_allclose([schedule(t) for t in (0, 5, 10, 100, 1000)], [0.0, 0.5, 1.0, 0.1, 0.1], atol=1e-6)
+    rates = [float(schedule(t)) for t in range(10, 101)]
+    assert all(b <= a for a, b in itertools.pairwise(rates))
+    joined = optim.join_schedules([optim.constant_schedule(1.0), optim.linear_schedule(1.0, 0.0, 4)], [3])
+    np.testing.assert_allclose([joined(t) for t in range(8)], [1, 1, 1, 1, 0.75, 0.5, 0.25, 0])
+
+
+def test_schedule_in_a_compiled_step_counts() -> None:
+    optimizer = optim.sgd(optim.piecewise_constant_schedule(1.0, {2: 0.1}))
+    state, step = optimizer.init(wnp.ones(())), weft.jit(optimizer.update)
+    seen = []
+    for _ in range(4):
+        updates, state = step(wnp.ones(()), state)
+        seen.append(float(updates))
+    np.testing.assert_allclose(seen, [-1, -1, -0.1, -0.1], rtol=1e-6)
+
+
+# -- errors
+
+
+def test_losses_do_not_broadcast() -> None:
+    for loss in (optim.squared_error, optim.l2_loss, optim.huber_loss, optim.log_cosh):
+        with pytest.raises(ShapeMismatchError, match="does not broadcast") as caught:
+            loss(wnp.ones(3), wnp.ones((3, 1)))
+        assert "(3, 1)" in str(caught.value)
+
+
+def test_wrong_kinds_of_labels() -> None:
+    with pytest.raises(DtypeMismatchError, match="softmax_cross_entropy"):
+        optim.softmax_cross_entropy_with_integer_labels(LOGITS, SOFT)
+    with pytest.raises(ValueError, match="squeeze"):
+        optim.softmax_cross_entropy_with_integer_labels(LOGITS, LABELS[:, None])
+    with pytest.raises(DtypeMismatchError, match="floating"):
+        optim.softmax_cross_entropy(LABELS, LABELS)
+    with pytest.raises(ValueError, match="one label for each"):
+        optim.ntxent(LOGITS, LABELS[:2])
+    with pytest.raises(ValueError, match="time"):
+        optim.ctc_loss(LOGITS, LOGITS, LABELS[None], LABELS[None])
+
+
+def test_wrong_schedules() -> None:
+    with pytest.raises(ValueError, match="counts the warmup"):
+        optim.warmup_cosine_decay_schedule(0.0, 1.0, 100, 50)
+    with pytest.raises(ValueError, match="2 schedules and 2 boundaries"):
+        optim.join_schedules([optim.constant_schedule(1.0)] * 2, [1, 2])
+    with pytest.raises(ValueError, match="above 0"):
+        optim.cosine_decay_schedule(1.0, 0)
+    with pytest.raises(ValueError, match="at least 0"):
+        optim.piecewise_constant_schedule(1.0, {3: -1.0})
+    with pytest.raises(ValueError, match="linear"):
+        optim.piecewise_interpolate_schedule("cubic", 1.0, {3: 2.0})

@@ -1,0 +1,98 @@
+"""Programs as graphs in the language of Graphviz, operations grouped by module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import weft
+from weft.haiku.summary import ArraySpec
+
+
+def _type(value: Any) -> str:
+    aval = getattr(value, "aval", value)
+    return str(ArraySpec(tuple(aval.shape), aval.dtype)) if hasattr(aval, "shape") else str(aval)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+class _Group:
+    """Lines of one module, and the groups of those it calls."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.groups: dict[str, _Group] = {}
+
+    def at(self, stack: Any) -> _Group:
+        """The group at a path of names."""
+        group = self
+        for name in stack:
+            group = group.groups.setdefault(str(name), _Group())
+        return group
+
+    def text(self, depth: int, number: list[int]) -> list[str]:
+        """The lines of this group and those inside, each a cluster."""
+        space = "  " * depth
+        made = [space + line for line in self.lines]
+        for name, group in self.groups.items():
+            number[0] += 1
+            made.append(f"{space}subgraph cluster_{number[0]} {{")
+            made.append(f"{space}  label={_quoted(name)}; style=rounded;")
+            made += group.text(depth + 1, number)
+            made.append(f"{space}}}")
+        return made
+
+
+def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
+    """The program of a function for given arguments, as text for Graphviz."""
+
+    def run(*args: Any) -> str:
+        return _drawn(weft.make_jaxpr(fun)(*args))
+
+    return run
+
+
+def abstract_to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
+    """`to_dot` for arguments of which only shape and dtype are known (`weft.ShapeDtypeStruct`)."""
+    return to_dot(fun)
+
+
+def _drawn(program: Any) -> str:
+    names: dict[Any, str] = {}
+    top = _Group()
+    edges: list[str] = []
+
+    def node(value: Any, label: str, shape: str) -> None:
+        names[value] = f"n{len(names)}"
+        top.lines.append(f"{names[value]} [label={_quoted(label)}, shape={shape}];")
+
+    for number, variable in enumerate(program.invars):
+        node(variable, f"argument {number}\\n{_type(variable)}".replace("\\n", " "), "box")
+    for variable in program.constvars:
+        node(variable, f"constant {_type(variable)}", "box")
+    for equation in program.eqns:
+        outputs = ", ".join(_type(variable) for variable in equation.outvars)
+        name = f"n{len(names)}"
+        for variable in equation.outvars:
+            names[variable] = name
+        names.setdefault(id(equation), name)
+        label = _quoted(f"{equation.primitive} {outputs}")
+        top.at(equation.stack or ()).lines.append(f"{name} [label={label}, shape=oval];")
+        for operand in equation.invars:
+            known = names.get(operand) if _is_variable(operand) else None
+            if known is not None:
+                edges.append(f"{known} -> {name};")
+    for number, variable in enumerate(program.outvars):
+        end = f"out{number}"
+        top.lines.append(f"{end} [label={_quoted(f'result {number} {_type(variable)}')}, shape=box];")
+        if _is_variable(variable) and variable in names:
+            edges.append(f"{names[variable]} -> {end};")
+    lines = ["digraph G {", *top.text(1, [0]), *("  " + edge for edge in edges), "}"]
+    return "\n".join(lines)
+
+
+def _is_variable(value: Any) -> bool:
+    """Variables can be looked up; literals have a value instead."""
+    return not hasattr(value, "value") and not hasattr(value, "val")

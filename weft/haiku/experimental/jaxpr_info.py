@@ -1,0 +1,167 @@
+"""What a model computes, module by module: operations with their types, floating-point operations and parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft
+from weft.haiku.summary import ArraySpec
+
+
+@dataclasses.dataclass
+class Expression:
+    """One operation, or with `submodule` the operations of a module below."""
+
+    primitive: str
+    invars: str
+    outvars: str
+    flops: int | None = None
+    details: str = ""
+    params: dict[str, str] = dataclasses.field(default_factory=dict)
+    submodule: Module | None = None
+    first_outvar: str = ""
+    name_stack: Sequence[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Module:
+    """The operations of one module, and what it owns."""
+
+    name: str
+    flops: int | None = None
+    expressions: list[Expression] = dataclasses.field(default_factory=list)
+    total_param_size: int = 0
+    param_info: dict[str, str] = dataclasses.field(default_factory=dict)
+    total_state_size: int = 0
+    state_info: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _type(variable: Any) -> str:
+    aval = getattr(variable, "aval", variable)
+    return str(ArraySpec(tuple(aval.shape), aval.dtype)) if hasattr(aval, "shape") else str(aval)
+
+
+def _flops(equation: Any) -> int:
+    """Operations of a contraction: two for each pair that is multiplied; of others, one for each element made."""
+    made = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
+    if str(equation.primitive) in ("dot_general", "contract"):
+        left = math.prod(equation.invars[0].aval.shape)
+        right = math.prod(equation.invars[1].aval.shape)
+        # Each contracted size is in both operands and not in the result, each batched one in all three.
+        return 2 * math.isqrt(max(left * right * made, 0))
+    return made
+
+
+def make_model_info(
+    f: Callable[..., Any],
+    name: str | None = None,
+    include_module_info: bool = True,
+    compute_flops: Callable[[Any, Expression], int] | None = None,
+    axis_env: Sequence[tuple[Any, int]] | None = None,
+) -> Callable[..., Module]:
+    """A function that gives the operations of `f` (such as `apply` of a transformed function) for given arguments."""
+    if axis_env:
+        raise ValueError("make_model_info takes no axis_env: put the function under weft.vmap with the axis name.")
+
+    def run(*args: Any, **kwargs: Any) -> Module:
+        program = weft.make_jaxpr(f)(*args, **kwargs)
+        top = Module(name or getattr(f, "__name__", "model"), 0)
+        modules: dict[tuple[str, ...], Module] = {(): top}
+        for equation in program.eqns:
+            stack = tuple(str(one) for one in equation.stack or ()) if include_module_info else ()
+            expression = Expression(
+                str(equation.primitive),
+                ", ".join(_type(variable) for variable in equation.invars),
+                ", ".join(_type(variable) for variable in equation.outvars),
+                name_stack=list(stack),
+                first_outvar=_type(equation.outvars[0]) if equation.outvars else "",
+                params={key: str(value) for key, value in equation.params.items()},
+            )
+            expression.flops = _flops(equation) if compute_flops is None else compute_flops(equation, expression)
+            _at(modules, stack).expressions.append(expression)
+            for depth in range(len(stack) + 1):
+                module = modules[stack[:depth]]
+                module.flops = (module.flops or 0) + (expression.flops or 0)
+        _own(top, modules, args)
+        return top
+
+    return run
+
+
+def _at(modules: dict[tuple[str, ...], Module], stack: tuple[str, ...]) -> Module:
+    """The module at a path of names, made with those above it if need be."""
+    if stack not in modules:
+        made = modules[stack] = Module(stack[-1], 0)
+        _at(modules, stack[:-1]).expressions.append(Expression(stack[-1], "", "", submodule=made, name_stack=stack))
+    return modules[stack]
+
+
+def _own(top: Module, modules: dict[tuple[str, ...], Module], args: Any) -> None:
+    """Parameters, the first argument of `apply`, belong to the module whose name ends their path."""
+    if not args or not isinstance(args[0], dict):
+        return
+    for path, values in args[0].items():
+        if not isinstance(values, dict):
+            return
+        sizes = {f"{path}/{name}": value for name, value in values.items() if hasattr(value, "shape")}
+        total = sum(math.prod(value.shape) for value in sizes.values())
+        top.total_param_size += total
+        parts = tuple(part for part in path.split("/") if not part.startswith("~"))
+        module = modules.get(parts, top)
+        if module is not top:
+            module.total_param_size += total
+        module.param_info.update({full: str(ArraySpec(value.shape, value.dtype)) for full, value in sizes.items()})
+
+
+def format_module(module: Module, depth: int = 0) -> str:
+    """A module and those below as indented text."""
+    space = " " * depth
+    lines = [f"{space}{module.name}: {module.flops or 0:,} flops, {module.total_param_size:,} parameters"]
+    for expression in module.expressions:
+        if expression.submodule is not None:
+            lines.append(format_module(expression.submodule, depth + 2).rstrip("\n"))
+        else:
+            lines.append(f"{space}  {expression.outvars} = {expression.primitive}({expression.invars})")
+    return "\n".join(lines) + "\n"
+
+
+def as_html(module: Module, min_flop: int = 1000, outvars: str = "", last: bool = False) -> str:
+    """A module and those below as nested lists; operations of fewer than `min_flop` are left out."""
+    rows = []
+    for number, expression in enumerate(module.expressions):
+        is_last = number == len(module.expressions) - 1
+        if expression.submodule is not None:
+            rows.append(as_html(expression.submodule, min_flop, expression.outvars, is_last))
+        elif (expression.flops or 0) >= min_flop:
+            text = html.escape(f"{expression.outvars} = {expression.primitive}({expression.invars})")
+            rows.append(f'<li class="operation">{text} <span>{expression.flops:,} flops</span></li>')
+    head = html.escape(f"{outvars + ' = ' if outvars else ''}{module.name}")
+    count = f"{module.flops or 0:,} flops, {module.total_param_size:,} parameters"
+    kind = "module last" if last else "module"
+    inside = "".join(rows)
+    return f'<li class="{kind}"><details open><summary>{head} <span>{count}</span></summary><ul>{inside}</ul></details></li>'
+
+
+def as_html_page(module: Module, min_flop: int = 1000) -> str:
+    """A whole page with `as_html`."""
+    return (
+        f"<!doctype html><html><head><meta charset='utf-8'><title>{html.escape(module.name)}</title>"
+        f"<style>{css()}</style></head><body><ul>{as_html(module, min_flop)}</ul><script>{js()}</script></body></html>"
+    )
+
+
+def css() -> str:
+    """The style of the page."""
+    return "body{font-family:monospace} ul{list-style:none} span{color:gray} summary{cursor:pointer}"
+
+
+def js() -> str:
+    """What the page does: a double click opens or closes all modules below."""
+    return (
+        "document.addEventListener('dblclick',function(e){var d=e.target.closest('details');if(d){"
+        "d.querySelectorAll('details').forEach(function(x){x.open=!d.open})}})"
+    )

@@ -1,0 +1,267 @@
+"""Muon: momentum whose matrices are made orthogonal by a few multiplications."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import weft
+import weft.numpy as wnp
+from weft import Array, lax
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    MaskOrFn,
+    Params,
+    ScalarOrSchedule,
+    Updates,
+    stateless,
+)
+from weft.optim.numerics import safe_increment
+from weft.optim.optimizers.adam import adamw
+from weft.optim.transforms.adaptive import FirstMoment, in_dtype, zero_count
+from weft.optim.transforms.adding import add_decayed_weights
+from weft.optim.transforms.combining import chain, partition
+from weft.optim.transforms.masking import MaskedNode
+from weft.optim.transforms.scaling import scale_by_learning_rate
+from weft.optim.tree_utils.arithmetic import tree_zeros_like
+from weft.optim.tree_utils.moments import moved
+from weft.optim.walk import together
+
+Coefficients = tuple[float, float, float] | tuple[tuple[float, float, float], ...] | str
+
+PRESETS: dict[str, Any] = {
+    "muon": (3.4445, -4.7750, 2.0315),
+    "dion": (
+        (4.0848, -6.8946, 2.9270),
+        (3.9505, -6.3029, 2.6377),
+        (3.7418, -5.5913, 2.3037),
+        (2.8769, -3.1427, 1.2046),
+        (2.8366, -3.0525, 1.2012),
+    ),
+}
+PRECONDITIONING = ("frobenius", "spectral", "aol", "schatten")
+
+
+class MuonDimensionNumbers(NamedTuple):
+    """Which axes of a weight are summed over and which are outputs; others are a batch of matrices."""
+
+    reduction_axis: int | Sequence[int] = 0
+    output_axis: int | Sequence[int] = 1
+
+
+class MuonState(NamedTuple):
+    """Steps taken, the average of gradients, and the coefficients of the iteration."""
+
+    count: Array  # type: ignore[assignment]
+    mu: Updates
+    ns_coeffs: Array
+
+
+def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    return tuple(a % ndim for a in ((axis,) if isinstance(axis, int) else axis))
+
+
+def _matrices(x: Array, numbers: MuonDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
+    """The weight as [batch, reduction, output], and the way back."""
+    reduction, output = _axes(numbers.reduction_axis, x.ndim), _axes(numbers.output_axis, x.ndim)
+    batch = tuple(a for a in range(x.ndim) if a not in reduction + output)
+    order = batch + reduction + output
+    moved_x = wnp.transpose(x, order)
+    rows, columns = (math.prod(x.shape[a] for a in axes) for axes in (reduction, output))
+    back = tuple(order.index(a) for a in range(x.ndim))
+    restore = lambda y: wnp.transpose(y.reshape(moved_x.shape), back)
+    return moved_x.reshape(-1, rows, columns), restore
+
+
+def _rescaled(x: Array, preconditioning: str, eps: float) -> Array:
+    """The matrices with singular values of at most about one, from where the iteration takes them to one."""
+    match preconditioning:
+        case "frobenius":
+            return x / (wnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + eps)
+        case "spectral":
+            return x / (wnp.linalg.norm(x, ord=2, axis=(-2, -1), keepdims=True) + eps)
+        case "schatten":
+            gram = x @ wnp.swapaxes(x, -2, -1)
+            return x / (wnp.sqrt(wnp.linalg.norm(gram, axis=(-2, -1), keepdims=True)) + eps)
+        case _:
+            sums = wnp.sum(wnp.abs(x @ wnp.swapaxes(x, -2, -1)), axis=-1, keepdims=True)
+            return x * lax.rsqrt(sums + eps)
+
+
+def orthogonalized(x: Array, coefficients: Array, steps: int, preconditioning: str, eps: float) -> Array:
+    """U V^T of the singular value decomposition of each matrix, nearly, by Newton-Schulz iterations."""
+    tall = x.shape[-2] > x.shape[-1]
+    x = wnp.swapaxes(x, -2, -1) if tall else x
+    x = _rescaled(x, preconditioning, eps)
+    rows = coefficients if coefficients.ndim == 2 else wnp.broadcast_to(coefficients, (steps, 3))
+    for number in range(rows.shape[0]):
+        a, b, c = (rows[number, place].astype(x.dtype) for place in range(3))
+        gram = x @ wnp.swapaxes(x, -2, -1)
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return wnp.swapaxes(x, -2, -1) if tall else x
+
+
+def _coefficients(given: Any) -> Array:
+    if isinstance(given, str):
+        if given not in PRESETS:
+            raise ValueError(f"ns_coeffs has the presets {', '.join(PRESETS)}, and got {given!r}")
+        given = PRESETS[given]
+    array = wnp.asarray(given, wnp.float32)
+    if array.ndim > 2 or array.shape[-1:] != (3,):
+        raise ValueError(f"ns_coeffs is three numbers, or three for each step; got shape {array.shape}")
+    return array
+
+
+def _numbers_for(weight_dimension_numbers: Any, params: Any) -> Any:
+    """Dimension numbers for every leaf: those given, or those of a matrix."""
+    if callable(weight_dimension_numbers):
+        weight_dimension_numbers = weight_dimension_numbers(params)
+    if weight_dimension_numbers is None:
+        return weft.tree.map(lambda _: MuonDimensionNumbers(), params)
+    return weight_dimension_numbers
+
+
+def _is_numbers(node: Any) -> bool:
+    return isinstance(node, MuonDimensionNumbers) or node is None
+
+
+def _for_each(function: Callable[..., Any], updates: Updates, numbers: Any) -> Updates:
+    """function(update, dimension numbers) for every leaf that has them."""
+    leaves, structure = weft.tree.flatten(updates)
+    each = weft.tree.leaves(numbers, is_leaf=_is_numbers)
+    each = [n for n in each if isinstance(n, MuonDimensionNumbers)]
+    if len(each) != len(leaves):
+        raise ValueError(f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, and got {len(each)}")
+    for leaf, number in zip(leaves, each, strict=True):
+        axes = _axes(number.reduction_axis, max(leaf.ndim, 1)) + _axes(number.output_axis, max(leaf.ndim, 1))
+        if leaf.ndim < 2 or len(set(axes)) != len(axes):
+            raise ValueError(
+                f"muon makes matrices orthogonal, and {number} does not fit an array of shape {leaf.shape}"
+            )
+    return structure.unflatten([function(leaf, number) for leaf, number in zip(leaves, each, strict=True)])
+
+
+def scale_by_muon(
+    ns_coeffs: Coefficients = (3.4445, -4.7750, 2.0315),
+    ns_steps: int = 5,
+    beta: float = 0.95,
+    eps: float = 1e-8,
+    mu_dtype: Any = None,
+    *,
+    nesterov: bool = True,
+    adaptive: bool = False,
+    preconditioning: str = "frobenius",
+    weight_dimension_numbers: Any = None,
+) -> GradientTransformation:
+    """The orthogonal matrix nearest to the momentum; with `adaptive`, times their inner product."""
+    if preconditioning not in PRECONDITIONING:
+        raise ValueError(f"preconditioning is one of {', '.join(PRECONDITIONING)}, and got {preconditioning!r}")
+
+    def init(params: Params) -> MuonState:
+        return MuonState(zero_count(), tree_zeros_like(params, mu_dtype), _coefficients(ns_coeffs))
+
+    def update(updates: Updates, state: MuonState, params: Params | None = None) -> Any:
+        count = safe_increment(state.count)
+        first = FirstMoment(beta, count, nesterov)
+
+        def gather(g: Any, m: Any) -> tuple[Any, ...]:
+            m = moved(g, m, beta)
+            return first(g, m), in_dtype(m, mu_dtype)
+
+        momentum, mu = together("scale_by_muon", gather, results=2, updates=updates, mu=state.mu)
+
+        def leaf(m: Any, numbers: MuonDimensionNumbers) -> Any:
+            matrices, restore = _matrices(m, numbers)
+            result = orthogonalized(matrices, state.ns_coeffs, ns_steps, preconditioning, eps)
+            if adaptive:
+                result = result * wnp.sum(matrices * result, axis=(-2, -1), keepdims=True)
+            return restore(result)
+
+        new = _for_each(leaf, momentum, _numbers_for(weight_dimension_numbers, updates))
+        return new, MuonState(count, mu, state.ns_coeffs)
+
+    return GradientTransformation(init, update)
+
+
+def _scale_by_shape(weight_dimension_numbers: Any, consistent_rms: float | None) -> GradientTransformation:
+    """Steps of one size whatever the shape: by width, or with `consistent_rms` by the root mean square."""
+
+    def leaf(u: Any, numbers: MuonDimensionNumbers) -> Any:
+        size = lambda axis: math.prod(u.shape[a] for a in _axes(axis, u.ndim))
+        fan_in, fan_out = size(numbers.reduction_axis), size(numbers.output_axis)
+        if consistent_rms is not None:
+            return u * (math.sqrt(max(fan_in, fan_out)) * consistent_rms)
+        return u * math.sqrt(max(1.0, fan_out / fan_in))
+
+    return stateless(lambda updates, params: _for_each(leaf, updates, _numbers_for(weight_dimension_numbers, updates)))
+
+
+def muon(
+    learning_rate: ScalarOrSchedule,
+    ns_coeffs: Coefficients = (3.4445, -4.7750, 2.0315),
+    ns_steps: int = 5,
+    beta: float = 0.95,
+    eps: float = 1e-8,
+    weight_decay: ScalarOrSchedule = 0.0,
+    weight_decay_mask: MaskOrFn | None = None,
+    mu_dtype: Any = None,
+    *,
+    nesterov: bool = True,
+    adaptive: bool = False,
+    preconditioning: str = "frobenius",
+    adam_b1: float = 0.9,
+    adam_b2: float = 0.999,
+    adam_eps_root: float = 0.0,
+    adam_weight_decay: ScalarOrSchedule = 0.0,
+    adam_learning_rate: ScalarOrSchedule | None = None,
+    muon_weight_dimension_numbers: Any = None,
+    consistent_rms: float | None = None,
+) -> GradientTransformationExtraArgs:
+    """Orthogonal steps for matrices, AdamW for the rest (Jordan 2024).
+
+    `muon_weight_dimension_numbers` is a tree with `MuonDimensionNumbers` for what is to be made orthogonal and None for
+    what goes to AdamW, or a function that makes one from the parameters; without it, arrays of two axes are matrices.
+    """
+    given = muon_weight_dimension_numbers
+
+    def numbers_of(tree: Any) -> Any:
+        if given is not None:
+            return given(tree) if callable(given) else given
+        return weft.tree.map(lambda leaf: MuonDimensionNumbers() if leaf.ndim == 2 else None, tree)
+
+    def labels(tree: Any) -> Any:
+        return weft.tree.map(lambda n: "adam" if n is None else "muon", numbers_of(tree), is_leaf=_is_numbers)
+
+    def numbers_seen(tree: Any) -> Any:
+        """The numbers of the leaves that the mask leaves: others are `MaskedNode`, which has no axes."""
+        if given is None or callable(given):
+            whole = weft.tree.map(lambda x: None if isinstance(x, MaskedNode) else x, tree, is_leaf=_is_masked)
+            return numbers_of(whole)
+        return given
+
+    matrices = chain(
+        scale_by_muon(
+            ns_coeffs,
+            ns_steps,
+            beta,
+            eps,
+            mu_dtype,
+            nesterov=nesterov,
+            adaptive=adaptive,
+            preconditioning=preconditioning,
+            weight_dimension_numbers=numbers_seen,
+        ),
+        _scale_by_shape(numbers_seen, consistent_rms),
+        add_decayed_weights(weight_decay, weight_decay_mask),
+        scale_by_learning_rate(learning_rate),
+    )
+    rate = learning_rate if adam_learning_rate is None else adam_learning_rate
+    rest = functools.partial(adamw, rate, adam_b1, adam_b2, eps, adam_eps_root, mu_dtype)
+    return partition({"muon": matrices, "adam": rest(weight_decay=adam_weight_decay, nesterov=nesterov)}, labels)
+
+
+def _is_masked(node: Any) -> bool:
+    return isinstance(node, MaskedNode)
