@@ -420,13 +420,6 @@ class Model(nn.Module):
 
 
 RULES = (("batch", "data"), ("embed", "model"), ("mlp", "model"), ("embed", "data"), ("kv", ("x", "y")))
-    ("batch", "data"),
-    ("embed", "model"),
-    ("heads", None),
-    ("mlp", "model"),
-    ("embed", "data"),
-    ("kv", ("x", "y")),
-)
 
 
 @pytest.mark.parametrize("names", list(itertools.permutations(["batch", "embed", "mlp", "kv", None, "unknown"], 3)))

@@ -7,8 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-import optax.contrib
 import pytest
 
 import weft
@@ -16,6 +14,8 @@ import weft.numpy as wnp
 import weft.optim as optim
 from tests.peer.test_optim_optimizers import assert_close, decreasing, kernels, run
 
+optax = pytest.importorskip("optax")
+pytest.importorskip("optax.contrib")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 ROWS = """

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import weft
@@ -16,6 +15,7 @@ import weft.numpy as wnp
 import weft.optim as optim
 from tests.peer.compare import assert_same
 
+optax = pytest.importorskip("optax")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 RNG = np.random.default_rng(3)

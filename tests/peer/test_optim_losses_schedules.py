@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import weft
@@ -15,6 +14,7 @@ import weft.numpy as wnp
 import weft.optim as optim
 from tests.peer.compare import assert_same
 
+optax = pytest.importorskip("optax")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SCHEDULES = """

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import optax
 import pytest
 
 import weft
@@ -20,6 +19,7 @@ from tests.peer.compare import INPUTS  # noqa: F401  (sets up JAX's compilation 
 STEPS = 10
 
 
+optax = pytest.importorskip("optax")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what Optax renames keeps its old name here
 
 

@@ -244,7 +244,7 @@ def test_remat_scan_applies_a_layer_many_times() -> None:
     close(deep.apply(variables, X), y)
 
 
-def test_names_reach_the_program() -> None:
+def test_names_can_be_turned_off() -> None:
     class Model(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:

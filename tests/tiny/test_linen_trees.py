@@ -113,6 +113,17 @@ def test_axes_beside_parameters() -> None:
     assert partitioning.get_axis_names(variables["stats_axes"]) == {"seen": P("out")}
     assert Model().apply(variables, X).shape == (3, 2)
 
+    class Step(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any, _: Any) -> Any:
+            return x, Model()(x)
+
+    loop = partitioning.scan_with_axes(Step, {"params": 1, "stats": 0}, split_rngs={"params": True}, length=3)()
+    variables = loop.init(KEY, X, None)
+    assert partitioning.get_axis_names(variables["params_axes"]) == {"Model_0": {"kernel": P("in", "layers", "out")}}
+    assert variables["params"]["Model_0"]["kernel"].shape == (4, 3, 2)
+    assert loop.apply(variables, X, None)[1].shape == (3, 3, 2)
+
     class Wrong(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:

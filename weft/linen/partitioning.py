@@ -19,8 +19,10 @@ from weft.linen.spmd import (
     with_logical_constraint,
 )
 from weft.linen.state import CONTEXT
-from weft.linen.transforms import remat
-from weft.modules.partitions import PartitionSpec
+from weft.linen.transforms import remat, scan
+from weft.modules import metadata
+from weft.modules.filters import Filter
+from weft.modules.partitions import PARTITION_NAME, Partitioned, PartitionSpec
 from weft.modules.scope import Variable
 
 with_sharding_constraint = with_logical_constraint
@@ -28,10 +30,25 @@ with_sharding_constraint = with_logical_constraint
 
 @weft.tree_util.register_static
 @dataclass(frozen=True)
-class AxisMetadata:
+class AxisMetadata(metadata.AxisMetadata):
     """The names of the axes of one variable; a tree without leaves."""
 
     names: PartitionSpec
+
+    def unbox(self) -> PartitionSpec:
+        return self.names
+
+    def replace_boxed(self, val: Any) -> AxisMetadata:
+        return AxisMetadata(val)
+
+    def add_axis(self, index: int, params: dict[Any, Any]) -> AxisMetadata:
+        return AxisMetadata(PartitionSpec(*self._box().add_axis(index, params).names))
+
+    def remove_axis(self, index: int, params: dict[Any, Any]) -> AxisMetadata:
+        return AxisMetadata(PartitionSpec(*self._box().remove_axis(index, params).names))
+
+    def _box(self) -> Partitioned:
+        return Partitioned(None, tuple(self.names))
 
 
 def _current(module: Module | None, what: str) -> Module:
@@ -104,6 +121,41 @@ def get_axis_names(axes_metadata: Any) -> Any:
     return axes_metadata
 
 
+def scan_with_axes(
+    target: Any,
+    variable_axes: Mapping[Any, Any] = {},
+    variable_broadcast: Filter = False,
+    variable_carry: Filter = False,
+    split_rngs: Mapping[Any, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    axis_name: str = "layers",
+    axes_collections: Sequence[str] = ("params",),
+    data_transform: Callable[..., Any] | None = None,
+    methods: Any = None,
+) -> Any:
+    """`nn.scan`, where the names of axes of stacked variables get `axis_name` at the place of the new axis."""
+    axes = {f"{name}_axes": variable_axes[name] for name in axes_collections if name in variable_axes}
+    return scan(
+        target,
+        variable_axes={**variable_axes, **axes},
+        variable_broadcast=variable_broadcast,
+        variable_carry=variable_carry,
+        split_rngs=split_rngs,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        length=length,
+        reverse=reverse,
+        unroll=unroll,
+        data_transform=data_transform,
+        metadata_params={PARTITION_NAME: axis_name},
+        methods=methods,
+    )
+
+
 __all__ = [
     "AxisMetadata",
     "RulesFallback",
@@ -114,6 +166,7 @@ __all__ = [
     "logical_to_mesh_axes",
     "param_with_axes",
     "remat",
+    "scan_with_axes",
     "set_logical_axis_rules",
     "variable_with_axes",
     "with_sharding_constraint",

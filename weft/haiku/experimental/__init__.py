@@ -8,7 +8,7 @@ from typing import Any
 import weft
 from weft.haiku import config
 from weft.haiku.dot import abstract_to_dot, to_dot
-from weft.haiku.experimental import flax, jaxpr_info
+from weft.haiku.experimental import jaxpr_info
 from weft.haiku.frames import current_frame, current_name
 from weft.haiku.layer_stack import LayerStackTransparencyMapping, layer_stack
 from weft.haiku.lifting import (
@@ -53,7 +53,6 @@ __all__ = [
     "custom_getter",
     "eval_summary",
     "fast_eval_shape",
-    "flax",
     "force_name",
     "get_current_state",
     "get_initial_state",

@@ -1,0 +1,324 @@
+"""Converters of parameters and state: between the linen and the Haiku face, and to and from plain NumPy trees.
+
+`weft.linen` keeps variables as Flax does ({collection: {module: {name: array}}}, nested) and `weft.haiku` as Haiku does
+({module path: {name: array}}), so that a tree of either library is a tree of ours but for the arrays: `from_plain` and
+`to_plain`. From one face to the other a list of `Pair`s says which module is which; what differs between equal layers
+(names, the order of axes, how averages are kept) is written here once for each kind of layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import weft
+from weft.errors import ParameterNotFoundError, user_line
+
+Tree = Mapping[str, Any]
+
+# The averages of linen have no counter: they are as if the number of steps were without end.
+_ENDLESS = np.int32(2**30)
+
+
+class Pair(NamedTuple):
+    """A linen module and a Haiku module that are equal.
+
+    `linen` is a path such as "encoder/Dense_0", `haiku` one such as "mlp/~/linear_0". `kind` is one of `KINDS`; where it
+    is None the names of the parameters say it. `heads` is for attention, `rank` for batch normalization: the number of
+    dimensions of its input.
+    """
+
+    linen: str
+    haiku: str
+    kind: str | None = None
+    heads: int | None = None
+    rank: int | None = None
+
+
+# ---------------------------------------------------------------------------------------------------------- plain trees
+
+
+def to_plain(tree: Any) -> Any:
+    """Nested dicts of NumPy arrays, as `flax` and `haiku` take them."""
+    if isinstance(tree, Mapping):
+        return {key: to_plain(value) for key, value in tree.items()}
+    return np.asarray(tree)
+
+
+def from_plain(tree: Any) -> Any:
+    """Nested dicts of Weft's arrays, from any nested mapping of arrays that NumPy can read."""
+    if isinstance(tree, Mapping):
+        return {key: from_plain(value) for key, value in tree.items()}
+    return weft.numpy.asarray(np.asarray(tree))
+
+
+# --------------------------------------------------------------------------------------------------------------- faces
+
+
+class _Linen(NamedTuple):
+    """One linen module: its part of the parameters, and of the running averages."""
+
+    params: dict[str, Any]
+    stats: dict[str, Any]
+
+
+class _Haiku(NamedTuple):
+    """One Haiku module: parameters and state at its path and below, by what comes after the path."""
+
+    params: dict[str, dict[str, Any]]
+    state: dict[str, dict[str, Any]]
+
+
+class _Kind(NamedTuple):
+    to_haiku: Callable[[_Linen, Pair], _Haiku]
+    to_linen: Callable[[_Haiku, Pair], _Linen]
+
+
+def _renamed(names: Mapping[str, str]) -> _Kind:
+    """Layers whose parameters have other names, and nothing else."""
+    back = {theirs: ours for ours, theirs in names.items()}
+
+    def to_haiku(module: _Linen, pair: Pair) -> _Haiku:
+        return _Haiku({"": {_name(names, key, pair): value for key, value in module.params.items()}}, {})
+
+    def to_linen(module: _Haiku, pair: Pair) -> _Linen:
+        return _Linen({_name(back, key, pair): value for key, value in module.params.get("", {}).items()}, {})
+
+    return _Kind(to_haiku, to_linen)
+
+
+def _name(names: Mapping[str, str], key: str, pair: Pair) -> str:
+    if key not in names:
+        raise ValueError(
+            f"{pair.linen!r} and {pair.haiku!r} are no pair of kind {pair.kind!r} (at {user_line()}): there is a "
+            f"parameter {key!r}, and {', '.join(map(repr, names))} are expected."
+        )
+    return names[key]
+
+
+_LINEAR = _renamed({"kernel": "w", "bias": "b"})
+
+
+def _swapped(params: dict[str, Any]) -> dict[str, Any]:
+    """Weights of a transposed convolution: linen has (..., inputs, outputs), Haiku (..., outputs, inputs)."""
+    return {name: np.swapaxes(value, -1, -2) if name in ("kernel", "w") else value for name, value in params.items()}
+
+
+_TRANSPOSED = _Kind(
+    lambda module, pair: _LINEAR.to_haiku(_Linen(_swapped(module.params), {}), pair),
+    lambda module, pair: _Linen(_swapped(_LINEAR.to_linen(module, pair).params), {}),
+)
+
+
+def _batch_norm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
+    if pair.rank is None:
+        raise ValueError(
+            f"The pair of {pair.linen!r} needs `rank`, the number of dimensions of its input (at {user_line()})."
+        )
+
+    def spread(value: Any) -> Any:
+        return np.reshape(value, (1,) * (pair.rank - 1) + np.shape(value))  # type: ignore[operator]
+
+    names = {"scale": "scale", "bias": "offset"}
+    params = {_name(names, key, pair): spread(value) for key, value in module.params.items()}
+    state = {
+        f"~/{average}": {"counter": np.asarray(_ENDLESS), "hidden": spread(value), "average": spread(value)}
+        for average, value in (("mean_ema", module.stats["mean"]), ("var_ema", module.stats["var"]))
+    }
+    return _Haiku({"": params} if params else {}, state)
+
+
+def _batch_norm_to_linen(module: _Haiku, pair: Pair) -> _Linen:
+    names = {"scale": "scale", "offset": "bias"}
+    params = {_name(names, key, pair): np.ravel(value) for key, value in module.params.get("", {}).items()}
+    stats = {
+        name: np.ravel(module.state[f"~/{average}"]["average"])
+        for name, average in (("mean", "mean_ema"), ("var", "var_ema"))
+    }
+    return _Linen(params, stats)
+
+
+_ATTENTION = (("query", "query"), ("key", "key"), ("value", "value"), ("out", "linear"))
+
+
+def _attention_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
+    """Linen keeps heads on an axis of their own, Haiku joined with their size."""
+    params: dict[str, dict[str, Any]] = {}
+    for ours, theirs in _ATTENTION:
+        part = module.params[ours]
+        kernel = part["kernel"]
+        joined = (-1, kernel.shape[-1]) if ours == "out" else (kernel.shape[0], -1)
+        params[theirs] = {"w": np.reshape(kernel, joined)}
+        if "bias" in part:
+            params[theirs]["b"] = np.reshape(part["bias"], (-1,))
+    return _Haiku(params, {})
+
+
+def _attention_to_linen(module: _Haiku, pair: Pair) -> _Linen:
+    if pair.heads is None:
+        raise ValueError(f"The pair of {pair.haiku!r} needs `heads`, the number of heads (at {user_line()}).")
+    params: dict[str, Any] = {}
+    for ours, theirs in _ATTENTION:
+        part = module.params[theirs]
+        w = part["w"]
+        apart = (pair.heads, -1, w.shape[1]) if ours == "out" else (w.shape[0], pair.heads, -1)
+        params[ours] = {"kernel": np.reshape(w, apart)}
+        if "b" in part:
+            params[ours]["bias"] = part["b"] if ours == "out" else np.reshape(part["b"], (pair.heads, -1))
+    return _Linen(params, {})
+
+
+_GATES = "igfo"  # the order in which Haiku keeps them
+
+
+def _lstm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
+    """Linen has a layer for each gate from input and from hidden state, Haiku one of both that adds 1 to `forget`."""
+    inputs = np.concatenate([module.params[f"i{gate}"]["kernel"] for gate in _GATES], axis=-1)
+    hidden = np.concatenate([module.params[f"h{gate}"]["kernel"] for gate in _GATES], axis=-1)
+    biases = [module.params[f"h{gate}"]["bias"] - (1 if gate == "f" else 0) for gate in _GATES]
+    return _Haiku({"linear": {"w": np.concatenate([inputs, hidden], axis=0), "b": np.concatenate(biases)}}, {})
+
+
+def _lstm_to_linen(module: _Haiku, pair: Pair) -> _Linen:
+    w, b = module.params["linear"]["w"], module.params["linear"]["b"]
+    size = b.shape[0] // 4
+    params: dict[str, Any] = {}
+    for number, gate in enumerate(_GATES):
+        columns = slice(number * size, (number + 1) * size)
+        params[f"i{gate}"] = {"kernel": w[:-size, columns]}
+        params[f"h{gate}"] = {"kernel": w[-size:, columns], "bias": b[columns] + (1 if gate == "f" else 0)}
+    return _Linen(params, {})
+
+
+KINDS: dict[str, _Kind] = {
+    "linear": _LINEAR,  # Dense and Linear
+    "conv": _LINEAR,  # Conv and Conv1D, Conv2D, Conv3D, Depthwise...
+    "conv_transpose": _TRANSPOSED,  # ConvTranspose and Conv2DTranspose ...
+    "embed": _renamed({"embedding": "embeddings"}),  # Embed and Embed
+    "norm": _renamed({"scale": "scale", "bias": "offset"}),  # LayerNorm, RMSNorm, GroupNorm, InstanceNorm
+    "batch_norm": _Kind(_batch_norm_to_haiku, _batch_norm_to_linen),
+    "attention": _Kind(_attention_to_haiku, _attention_to_linen),  # MultiHeadDotProductAttention, MultiHeadAttention
+    "lstm": _Kind(_lstm_to_haiku, _lstm_to_linen),  # OptimizedLSTMCell and LSTM
+}
+# What the names of a module's variables, or of its parts, say about its kind. A transposed convolution looks like a
+# plain one, so that has to be said.
+_LINEN_SIGNS = (("mean", "batch_norm"), ("query", "attention"), ("ii", "lstm"), ("embedding", "embed"),
+                ("kernel", "linear"), ("scale", "norm"), ("bias", "norm"))  # fmt: skip
+_HAIKU_SIGNS = (("~/mean_ema", "batch_norm"), ("query", "attention"), ("linear", "lstm"), ("embeddings", "embed"),
+                ("w", "linear"), ("scale", "norm"), ("offset", "norm"))  # fmt: skip
+
+
+def _kind(pair: Pair, there: set[str], signs: Sequence[tuple[str, str]], path: str) -> tuple[Pair, _Kind]:
+    name = pair.kind or next((kind for sign, kind in signs if sign in there), None)
+    if name not in KINDS:
+        raise ValueError(
+            f"What kind of layer {path!r} is cannot be told (at {user_line()}): got kind={pair.kind!r}, and it has "
+            f"{', '.join(sorted(there)) or 'nothing'}. Give one of {', '.join(KINDS)}."
+        )
+    return pair._replace(kind=name), KINDS[name]
+
+
+def _below(tree: Any, path: str) -> Any:
+    for part in path.split("/"):
+        tree = tree.get(part, {}) if isinstance(tree, Mapping) else {}
+    return to_plain(tree)
+
+
+def _missing(path: str, face: str, paths: Sequence[str]) -> ParameterNotFoundError:
+    return ParameterNotFoundError(
+        f"There is no {face} module {path!r} to convert.",
+        at=user_line(),
+        received=f"modules: {', '.join(map(repr, paths)) or 'none'}",
+        fix="the path as it stands in the tree",
+    )
+
+
+def linen_to_haiku(variables: Tree, pairs: Sequence[Pair | tuple[Any, ...]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(params, state) of Haiku from variables of linen ({"params": ..., "batch_stats": ...}).
+
+    Every variable must belong to a pair.
+    """
+    params: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    used: set[str] = set()
+    for given in pairs:
+        pair = Pair(*given)
+        module = _Linen(_below(variables.get("params", {}), pair.linen), _below(variables.get("batch_stats", {}), pair.linen))
+        if not module.params and not module.stats:
+            raise _missing(pair.linen, "linen", _linen_paths(variables))
+        used.add(pair.linen)
+        pair, kind = _kind(pair, {*module.params, *module.stats}, _LINEN_SIGNS, pair.linen)
+        made = kind.to_haiku(module, pair)
+        for outer, inner in ((params, made.params), (state, made.state)):
+            for part, values in inner.items():
+                outer[f"{pair.haiku}/{part}" if part else pair.haiku] = from_plain(values)
+    left = [path for path in _linen_paths(variables) if not any(_is_below(path, one) for one in used)]
+    _check_all(left, "linen")
+    return params, state
+
+
+def haiku_to_linen(params: Tree, state: Tree | None, pairs: Sequence[Pair | tuple[Any, ...]]) -> dict[str, Any]:
+    """Variables of linen ({"params": ..., "batch_stats": ...}) from params and state of Haiku.
+
+    Every parameter and state must belong to a pair.
+    """
+    state = state or {}
+    variables: dict[str, Any] = {"params": {}}
+    used: set[str] = set()
+    paths = list(dict.fromkeys([*params, *state]))
+    for given in pairs:
+        pair = Pair(*given)
+        module = _Haiku(_parts(params, pair.haiku), _parts(state, pair.haiku))
+        if not module.params and not module.state:
+            raise _missing(pair.haiku, "Haiku", paths)
+        used.add(pair.haiku)
+        there = {*module.params, *module.state, *module.params.get("", {})}
+        pair, kind = _kind(pair, there, _HAIKU_SIGNS, pair.haiku)
+        made = kind.to_linen(module, pair)
+        for collection, values in (("params", made.params), ("batch_stats", made.stats)):
+            if values:
+                node = variables.setdefault(collection, {})
+                for part in pair.linen.split("/"):
+                    node = node.setdefault(part, {})
+                node.update(from_plain(values))
+    _check_all([path for path in paths if not any(_is_below(path, one) for one in used)], "Haiku")
+    return variables
+
+
+def _parts(tree: Tree, path: str) -> dict[str, dict[str, Any]]:
+    """A Haiku module and those below it, by what comes after its path."""
+    return {
+        where.removeprefix(path).removeprefix("/"): to_plain(values)
+        for where, values in tree.items()
+        if _is_below(where, path)
+    }
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(f"{above}/")
+
+
+def _linen_paths(variables: Tree) -> list[str]:
+    """The paths of all modules that have a variable."""
+    found: dict[str, None] = {}
+
+    def walk(tree: Any, path: str) -> None:
+        for name, value in tree.items():
+            if isinstance(value, Mapping):
+                walk(value, f"{path}/{name}" if path else name)
+            else:
+                found[path] = None
+
+    for collection in variables.values():
+        walk(collection, "")
+    return list(found)
+
+
+def _check_all(left: Sequence[str], face: str) -> None:
+    if left:
+        raise ValueError(
+            f"No pair says what becomes of the {face} modules {', '.join(map(repr, left))} (at {user_line()}). Add "
+            "pairs, or take these modules out of the tree."
+        )
