@@ -71,7 +71,7 @@ def path(velocity, start: weft.Array, points: int, every: float) -> weft.Array:
     return lax.scan(forward, start, length=points)[1]
 
 
-def main(short: bool = False) -> picture.Panel:
+def main(short: bool = False, steps: int | None = None) -> picture.Panel:
     optimizer = optim.adam(3e-3)
     starts = random.uniform(random.key(0), (128, 2), minval=-3.0, maxval=3.0)
     ends = solve(true_velocity, starts, 0.5)[0]  # all that is seen: where each start is half a second later
@@ -88,7 +88,7 @@ def main(short: bool = False) -> picture.Panel:
 
     params = init(random.key(1))
     state = optimizer.init(params)
-    steps = 200 if short else 3000
+    steps = steps or (200 if short else 3000)
     start = time.perf_counter()
     for number in range(steps):
         value, count, params, state = step(params, state)
@@ -101,7 +101,7 @@ def main(short: bool = False) -> picture.Panel:
     still = fresh - solve(true_velocity, fresh, 0.5)[0]
     error, unmoved = float(wnp.mean(miss**2)), float(wnp.mean(still**2))
     print(f"final error on new starts {error:.4f}; that of standing still is {unmoved:.3f}")
-    assert error < (0.2 if short else 0.02) * unmoved
+    assert error < (0.02 if steps >= 3000 else 0.2) * unmoved
 
     panel = picture.Panel("Neural ODE: learnt flow (blue) and the true one (green)", (-3.2, 3.2), (-4, 4))
     origins = wnp.array([[0.2, 0.0], [-2.8, 2.8], [2.8, -2.8], [0.0, 2.8]])

@@ -110,6 +110,4 @@ def assert_same(ours: Any, theirs: Any, rtol: float = 2e-5, atol: float = 2e-5, 
         assert ours.dtype == theirs.dtype, where
         kind = onp.float32 if ours.dtype.kind == "V" or ours.dtype.itemsize == 2 else ours.dtype
         scale = float(onp.max(onp.abs(theirs.astype(kind)), initial=0)) if theirs.dtype.kind == "f" else 0.0
-        onp.testing.assert_allclose(
-            ours.astype(kind), theirs.astype(kind), rtol, atol * max(1.0, scale), err_msg=where
-        )
+        onp.testing.assert_allclose(ours.astype(kind), theirs.astype(kind), rtol, atol * max(1.0, scale), err_msg=where)

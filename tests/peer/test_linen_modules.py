@@ -13,6 +13,7 @@ flax_linen = pytest.importorskip("flax.linen")
 
 import weft  # noqa: E402
 import weft.linen  # noqa: E402
+import weft.optim  # noqa: E402
 from tests.peer.compare import assert_same  # noqa: E402
 from tests.peer.test_linen_layers import assert_same_gradients  # noqa: E402
 
@@ -426,3 +427,44 @@ RULES = (("batch", "data"), ("embed", "model"), ("mlp", "model"), ("embed", "dat
 def test_logical_axes_lie_alike(names: tuple[Any, ...]) -> None:
     expected = tuple(flax_linen.logical_to_mesh_axes(names, RULES))
     assert tuple(weft.linen.logical_to_mesh_axes(names, RULES)) == expected
+
+
+def test_training_goes_the_same_way() -> None:
+    """Five steps of a train state with momentum, from the same variables, on the same batches."""
+    optax = pytest.importorskip("optax")
+    train_state = pytest.importorskip("flax.training.train_state")
+    program = """
+class Model(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.BatchNorm(use_running_average=False)(nn.Dense(8)(x)))
+        return nn.Dense(1)(x)
+"""
+    sides = {
+        "jax": (jax, model("jax", program), train_state.TrainState, optax.sgd(0.05, momentum=0.9)),
+        "weft": (weft, model("weft", program), weft.linen.TrainState, weft.optim.sgd(0.05, momentum=0.9)),
+    }
+    first = sides["jax"][1].init(jax.random.key(0), X)
+    ends = {}
+    for name, (lib, module, state_class, optimizer) in sides.items():
+        variables = jax.tree.map(lambda leaf, lib=lib: lib.numpy.asarray(onp.asarray(leaf)), first)
+        state = state_class.create(apply_fn=module.apply, params=variables["params"], tx=optimizer)
+        stats = variables["batch_stats"]
+
+        def step(state: Any, stats: Any, x: Any, lib: Any = lib) -> Any:
+            def loss(params: Any) -> Any:
+                y, changed = state.apply_fn({"params": params, "batch_stats": stats}, x, mutable=["batch_stats"])
+                return ((y[:, 0] - x.sum(1)) ** 2).mean(), changed["batch_stats"]
+
+            (value, stats_after), grads = lib.value_and_grad(loss, has_aux=True)(state.params)
+            return state.apply_gradients(grads=grads), stats_after, value
+
+        run = lib.jit(step)
+        values = []
+        for number in range(5):
+            state, stats, value = run(state, stats, lib.numpy.asarray(X * (1 + 0.1 * number)))
+            values.append(float(value))
+        ends[name] = (state.params, stats, values, int(state.step))
+    assert_same_gradients(ends["weft"][:2], ends["jax"][:2], 1e-4)
+    onp.testing.assert_allclose(ends["weft"][2], ends["jax"][2], rtol=1e-4)
+    assert ends["weft"][3] == ends["jax"][3] == 5

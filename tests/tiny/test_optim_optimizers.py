@@ -291,7 +291,7 @@ def test_missing_params_name_the_transformation() -> None:
 def test_wrong_structure_names_the_path() -> None:
     optimizer = optim.adam(0.1)
     state = optimizer.init({"layer": {"w": wnp.ones(2), "b": wnp.ones(2)}})
-    with pytest.raises(TreeMismatchError, match=r"scale_by_adam.*mu") as caught:
+    with pytest.raises(TreeMismatchError, match=r"scale_by_adam: state.mu") as caught:
         optimizer.update({"layer": {"w": wnp.ones(2)}}, state)
     assert "['layer']" in str(caught.value) and "'b'" in str(caught.value)
     with pytest.raises(TreeMismatchError, match="apply_updates"):
@@ -313,6 +313,8 @@ def test_other_mistakes() -> None:
         optim.chain(optim.scale(1.0), 0.1)
     with pytest.raises(ValueError, match="2 parts, and this one has 1"):
         optim.chain(optim.scale(1.0), optim.clip(1.0)).update(wnp.ones(2), ((),))
+    with pytest.raises(TypeError, match="the order is update"):
+        optim.adam(0.1).update(PARAMS, PARAMS, optim.adam(0.1).init(PARAMS))
     with pytest.raises(ValueError, match=r"\['w'\] has the label 'c'"):
         optim.partition({"a": optim.sgd(1.0)}, {"w": "c", "b": "a"}).init(PARAMS)
     with pytest.raises(TypeError, match=r"tree of booleans.*\['w'\]"):

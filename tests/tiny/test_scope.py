@@ -127,6 +127,18 @@ def test_errors_name_the_path() -> None:
         scope.apply(network)(x, x)  # type: ignore[arg-type]
 
 
+def test_an_initializer_may_take_anything() -> None:
+    def model(root: scope.Scope) -> weft.Array:
+        return root.param("like", lambda key, x: x * 2, wnp.arange(3.0)) + root.param("alone", lambda key: wnp.ones(3))
+
+    made, variables = scope.init(model)(KEY)
+    np.testing.assert_array_equal(scope.apply(model)(variables), made)
+    as_numpy = weft.tree.map(np.asarray, variables)
+    np.testing.assert_array_equal(scope.apply(model)(as_numpy), made)
+    with pytest.raises(ParameterShapeError, match=r"'like' of module / needs shape \(3,\)"):
+        scope.apply(model)({"params": {**variables["params"], "like": wnp.ones(4)}})
+
+
 def test_a_scope_ends_with_its_call() -> None:
     kept: list[scope.Scope] = []
     scope.apply(lambda root: kept.append(root.child("a")))({})

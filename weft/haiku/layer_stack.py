@@ -68,7 +68,9 @@ def layer_stack(
                     )
             if num_layers == 0:
                 return (carry, None) if with_per_layer_inputs else carry
-            make = _initializer(layer.init, one, num_layers, reverse, unroll, not with_per_layer_inputs and len(args) > 1)
+            make = _initializer(
+                layer.init, one, num_layers, reverse, unroll, not with_per_layer_inputs and len(args) > 1
+            )
             params, state, write = _kept(make, carry, inputs, num_layers, name, transparent, transparency_map)
             keys = next_rng_keys(num_layers) if current_frame("layer_stack").sequence is not None else None
 

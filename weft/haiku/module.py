@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import weft
 from weft.errors import ModuleDefinitionError, NameInUseError, UnboundModuleError, user_line
 from weft.haiku import config
 from weft.haiku.frames import Frame, ThreadStack, check_boundary, current_frame, frames
@@ -144,7 +145,8 @@ def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -
         frame = frames.items[-1]
         if hasattr(self, "module_name"):
             check_boundary(self)
-        with frame.inside(self, shown):
+        label = getattr(self, "name", None) or type(self).__name__
+        with frame.inside(self, shown), weft.named_scope(label if name == "__call__" else f"{label}.{name}"):
             if not (global_interceptors or _interceptors.items):
                 return method(self, *args, **kwargs)
             bound = functools.partial(method, self)

@@ -57,14 +57,10 @@ def create_from_padfn(
     """Pairs (before, after) for `n` dimensions, from functions of the dilated size of the kernel."""
     functions = _sequence(padding, n, "padding")
     sizes, rates = _sequence(kernel, n, "kernel"), _sequence(rate, n, "rate")
-    return [
-        function((size - 1) * step + 1) for function, size, step in zip(functions, sizes, rates, strict=True)
-    ]
+    return [function((size - 1) * step + 1) for function, size, step in zip(functions, sizes, rates, strict=True)]
 
 
-def create_from_tuple(
-    padding: tuple[int, int] | Sequence[tuple[int, int]], n: int
-) -> Sequence[tuple[int, int]]:
+def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: int) -> Sequence[tuple[int, int]]:
     """Pairs (before, after) for `n` dimensions, from one pair or one a dimension."""
     pairs: Any = padding
     if len(pairs) == 2 and all(isinstance(one, int) for one in pairs):

@@ -106,9 +106,7 @@ def _on(*stacks: ThreadStack[Any] | None, item: Any) -> Iterator[None]:
         yield
 
 
-def custom_creator(
-    creator: Creator, *, params: bool = True, state: bool = False
-) -> AbstractContextManager[None]:
+def custom_creator(creator: Creator, *, params: bool = True, state: bool = False) -> AbstractContextManager[None]:
     """While active, new values are made by `creator(next_creator, shape, dtype, init, context)`."""
     return _on(_param_creators if params else None, _state_creators if state else None, item=creator)
 
@@ -146,9 +144,7 @@ def lifted_prefix() -> str | None:
 # ---------------------------------------------------------------------------------------------------------- parameters
 
 
-def get_parameter(
-    name: str, shape: Sequence[int], dtype: Any = None, init: Initializer | None = None
-) -> Any:
+def get_parameter(name: str, shape: Sequence[int], dtype: Any = None, init: Initializer | None = None) -> Any:
     """The parameter `name` of the module that runs; `init` makes it with `init(shape, dtype)`, `apply` finds it."""
     frame = current_frame("get_parameter")
     dtype = wnp.float32 if dtype is None else dtype

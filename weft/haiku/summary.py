@@ -108,9 +108,7 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
             finally:
                 stack = [_details(one) for one in running]
                 running.pop()
-            found[place] = MethodInvocation(
-                stack[-1], _spec(args), _spec(kwargs), _spec(output), context, tuple(stack)
-            )
+            found[place] = MethodInvocation(stack[-1], _spec(args), _spec(kwargs), _spec(output), context, tuple(stack))
             return output
 
         with intercept_methods(record):
@@ -187,17 +185,13 @@ def tabulate(
     for what, given, known in (("column", columns, _COLUMNS), ("filter", filters, _FILTERS)):
         for name in given or ():
             if name not in known:
-                raise ValueError(
-                    f"tabulate has no {what} {name!r} (at {user_line()}); there are {', '.join(known)}."
-                )
+                raise ValueError(f"tabulate has no {what} {name!r} (at {user_line()}); there are {', '.join(known)}.")
     chosen = list(_COLUMNS) if columns is None else list(columns)
     style = tabulate_kwargs.get("tablefmt", "grid")
 
     def run(*args: Any, **kwargs: Any) -> str:
         calls = [
-            call
-            for call in eval_summary(f)(*args, **kwargs)
-            if all(_FILTERS[name](call) for name in filters or ())
+            call for call in eval_summary(f)(*args, **kwargs) if all(_FILTERS[name](call) for name in filters or ())
         ]
         head = [_COLUMNS[name][0] for name in chosen]
         return _table(head, [[_COLUMNS[name][1](call) for name in chosen] for call in calls], style)

@@ -300,5 +300,3 @@ def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Calla
         return _make(run, what, has_state)[1]
 
     return init, weft.tree.unflatten(tree, [applied(number) for number in range(len(functions))])
-
-

@@ -245,7 +245,9 @@ def linen_to_haiku(variables: Tree, pairs: Sequence[Pair | tuple[Any, ...]]) -> 
     used: set[str] = set()
     for given in pairs:
         pair = Pair(*given)
-        module = _Linen(_below(variables.get("params", {}), pair.linen), _below(variables.get("batch_stats", {}), pair.linen))
+        module = _Linen(
+            _below(variables.get("params", {}), pair.linen), _below(variables.get("batch_stats", {}), pair.linen)
+        )
         if not module.params and not module.stats:
             raise _missing(pair.linen, "linen", _linen_paths(variables))
         used.add(pair.linen)

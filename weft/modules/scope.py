@@ -256,8 +256,9 @@ class Scope:
         """A stored parameter has the shape that its initializer would give it."""
         stored = unbox(value)
         # Nearly every initializer takes the shape first; where it fits, there is no need to trace the initializer.
-        if init_args and isinstance(stored, weft.Array) and stored.shape == init_args[0]:
-            return
+        if init_args and isinstance(init_args[0], (tuple, list)) and hasattr(stored, "shape"):
+            if tuple(stored.shape) == tuple(init_args[0]):
+                return
         made = weft.eval_shape(lambda: unbox(init_fn(weft.random.key(0), *init_args, **init_kwargs)))
         expected, tree = weft.tree.flatten(made)
         received, stored_tree = weft.tree.flatten(stored)

@@ -47,6 +47,14 @@ def _is_none(node: Any) -> bool:
     return node is None
 
 
+NOT_IN_STATE = ("updates", "params", "moments", "noise", "fast", "slow")
+
+
+def _label(first: str, name: str) -> str:
+    """What a user calls a tree: beside updates, all but a few are fields of the state."""
+    return name if first != "updates" or name in NOT_IN_STATE else f"state.{name}"
+
+
 def together(
     where: str,
     function: Callable[..., Sequence[Any]],
@@ -91,7 +99,7 @@ def _with_gaps(
     leaves, structure = weft.tree.flatten(trees[0], is_leaf=_is_none)
     columns = [leaves]
     for name, tree in zip(names[1:], trees[1:], strict=True):
-        columns.append(_column(where, structure, names[0], name, tree))
+        columns.append(_column(where, structure, names[0], _label(names[0], name), tree))
     if same_shapes:
         _check_shapes(where, names, columns, trees[0])
     nothing = (None,) * results
@@ -129,9 +137,10 @@ def _check_shapes(where: str, names: tuple[str, ...], columns: list[list[Any]], 
         for number, (shape, leaf) in enumerate(zip(shapes, column, strict=True)):
             if getattr(leaf, "shape", ()) != shape and columns[0][number] is not None and leaf is not None:
                 path = weft.tree.leaves_with_path(first, is_leaf=_is_none)[number][0]
-                place = weft.tree_util.keystr(path)
+                place, label = weft.tree_util.keystr(path), _label(names[0], name)
+                other = getattr(leaf, "shape", ())
                 raise ShapeMismatchError(
-                    f"{where}: {names[0]} and {name} must have the same shapes.",
-                    received=f"{names[0]}{place} of shape {shape}, {name}{place} of shape {getattr(leaf, 'shape', ())}",
+                    f"{where}: {names[0]} and {label} must have the same shapes.",
+                    received=f"{names[0]}{place} of shape {shape}, {label}{place} of shape {other}",
                     fix="differentiate with respect to the same params that init was given",
                 )

@@ -158,5 +158,3 @@ class SNParamsTree(_Tree):
 
     def __call__(self, tree: Any, update_stats: bool = True) -> Any:
         return self._map(lambda name, value: SpectralNorm(*self._options, name=name)(value, update_stats), tree)
-
-

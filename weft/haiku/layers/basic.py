@@ -150,5 +150,3 @@ def multinomial(rng: Any, logits: Any, num_samples: int) -> Any:
     """Samples of categorical distributions over the last axis of logits, along a new last axis."""
     keys = (*logits.shape[:-1], num_samples)
     return weft.random.categorical(rng, wnp.expand_dims(logits, -2), axis=-1, shape=keys)
-
-

@@ -19,7 +19,9 @@ from weft.haiku.parameters import get_parameter
 from weft.haiku.typing import Initializer
 
 Sizes = int | Sequence[int]
-Padding = str | Sequence[tuple[int, int]] | Callable[[int], tuple[int, int]] | Sequence[Callable[[int], tuple[int, int]]]
+Padding = (
+    str | Sequence[tuple[int, int]] | Callable[[int], tuple[int, int]] | Sequence[Callable[[int], tuple[int, int]]]
+)
 
 
 def _sizes(value: Sizes, rank: int, module: Module, what: str) -> tuple[int, ...]:
@@ -128,9 +130,7 @@ class ConvND(_Convolution):
         feature_group_count: int = 1,
         name: str | None = None,
     ):
-        super().__init__(
-            num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, mask, name
-        )
+        super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, mask, name)
         self.output_channels = output_channels
         self.rate = _sizes(rate, num_spatial_dims, self, "rate")
         self.feature_group_count = feature_group_count
@@ -276,11 +276,11 @@ class ConvNDTranspose(_Convolution):
         mask: Any = None,
         name: str | None = None,
     ):
-        super().__init__(
-            num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, mask, name
-        )
+        super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, mask, name)
         self.output_channels = output_channels
-        self.output_shape = None if output_shape is None else _sizes(output_shape, num_spatial_dims, self, "output_shape")
+        self.output_shape = (
+            None if output_shape is None else _sizes(output_shape, num_spatial_dims, self, "output_shape")
+        )
         ones = (1,) * num_spatial_dims
         self.padding = _padding(padding, self.kernel_shape, ones, num_spatial_dims, self)
         if self.output_shape is not None and not isinstance(self.padding, str):

@@ -29,9 +29,7 @@ class DepthwiseConvND(_Convolution):
         data_format: str = "channels_last",
         name: str | None = None,
     ):
-        super().__init__(
-            num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, None, name
-        )
+        super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, None, name)
         self.channel_multiplier = channel_multiplier
         self.rate = _sizes(rate, num_spatial_dims, self, "rate")
         self.padding = _padding(padding, self.kernel_shape, self.rate, num_spatial_dims, self)

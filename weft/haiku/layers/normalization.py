@@ -127,9 +127,7 @@ class InstanceNorm(LayerNorm):
     ):
         index = get_channel_index(data_format)
         axis = slice(1, -1) if index == -1 else slice(2, None)
-        super().__init__(
-            axis, create_scale, create_offset, eps, scale_init, offset_init, name=name, param_axis=index
-        )
+        super().__init__(axis, create_scale, create_offset, eps, scale_init, offset_init, name=name, param_axis=index)
 
 
 class RMSNorm(Module):
@@ -147,9 +145,7 @@ class RMSNorm(Module):
     ):
         super().__init__(name=name)
         if not create_scale and scale_init is not None:
-            raise ValueError(
-                f"RMSNorm {self.module_name!r} got scale_init with create_scale=False (at {user_line()})."
-            )
+            raise ValueError(f"RMSNorm {self.module_name!r} got scale_init with create_scale=False (at {user_line()}).")
         self.axis = axis
         self.eps = eps
         self.create_scale = create_scale

@@ -65,7 +65,9 @@ def avg_pool(
     if padding == "VALID":
         return total / np.array(math.prod(window), value.dtype)
     # How many elements of each window are not padding: the same for every batch and channel.
-    shape = tuple(size if taps > 1 or step > 1 else 1 for size, taps, step in zip(value.shape, window, steps, strict=True))
+    shape = tuple(
+        size if taps > 1 or step > 1 else 1 for size, taps, step in zip(value.shape, window, steps, strict=True)
+    )
     return total / lax.reduce_window(wnp.ones(shape, value.dtype), zero, lax.add, window, steps, padding)
 
 

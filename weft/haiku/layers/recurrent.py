@@ -298,7 +298,9 @@ def static_unroll(core: Any, input_sequence: Any, initial_state: Any, time_major
 def _length(inputs: Any) -> int:
     lengths = {leaf.shape[0] for leaf in weft.tree.leaves(inputs)}
     if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(f"An unroll needs sequences of one length of 1 or more, got {sorted(lengths)} ({user_line()}).")
+        raise ValueError(
+            f"An unroll needs sequences of one length of 1 or more, got {sorted(lengths)} ({user_line()})."
+        )
     return int(lengths.pop())
 
 

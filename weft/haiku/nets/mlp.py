@@ -36,8 +36,7 @@ class MLP(Module):
         self.activation = activation
         self.activate_final = activate_final
         self.layers = tuple(
-            Linear(size, with_bias, w_init, b_init, name=f"linear_{number}")
-            for number, size in enumerate(output_sizes)
+            Linear(size, with_bias, w_init, b_init, name=f"linear_{number}") for number, size in enumerate(output_sizes)
         )
         self.output_size = self.layers[-1].output_size if self.layers else None
 
@@ -60,9 +59,7 @@ class MLP(Module):
     def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
         """A network with the sizes in reverse order, from outputs to inputs; it has parameters of its own."""
         if any(layer.input_size is None for layer in self.layers):
-            raise ValueError(
-                f"MLP {self.module_name!r} does not know its sizes until it is called (at {user_line()})."
-            )
+            raise ValueError(f"MLP {self.module_name!r} does not know its sizes until it is called (at {user_line()}).")
         return MLP(
             [layer.input_size for layer in reversed(self.layers)],  # type: ignore[misc]
             self.w_init,

@@ -31,9 +31,7 @@ class MobileNetV1Block(Module):
 
     def __call__(self, inputs: Any, is_training: bool) -> Any:
         one = ((1, 1), (1, 1))
-        depthwise = DepthwiseConv2D(
-            1, 3, self.stride, padding=one, with_bias=not self.use_bn, name="depthwise_conv"
-        )
+        depthwise = DepthwiseConv2D(1, 3, self.stride, padding=one, with_bias=not self.use_bn, name="depthwise_conv")
         pointwise = Conv2D(self.channels, 1, 1, padding="VALID", with_bias=not self.use_bn, name="pointwise_conv")
         made = depthwise(inputs)
         if self.use_bn:

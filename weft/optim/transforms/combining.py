@@ -30,6 +30,11 @@ def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
     def update(
         updates: Updates, state: tuple[Any, ...], params: Params | None = None, **extra_args: Any
     ) -> tuple[Updates, tuple[Any, ...]]:
+        if not isinstance(state, tuple | list):
+            raise TypeError(
+                f"the state of a chain is a tuple, and update got {type(state).__name__}: "
+                "the order is update(updates, state, params)"
+            )
         if len(state) != len(members):
             raise ValueError(
                 f"the state of a chain of {len(members)} transformations has {len(members)} parts, and this one has "
