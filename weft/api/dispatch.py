@@ -11,17 +11,20 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.api.flat import MISS, Dispatcher
 from weft.base.settings import config, generation
 from weft.base.source import user_location
-from weft.base.tree import PyTreeDef
+from weft.base.tree import PyTreeDef, flatten_one_level
 from weft.base.tree_def import LEAF
+from weft.base.tree_nodes import same_data
 from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.build import bytes_of
 from weft.compiler.program.ir import Call, Launch
 from weft.compiler.target.cpu import entry, pool
 from weft.ir.context import EVALUATION, context
-from weft.ir.types import ArrayType
+from weft.ir.types import ArrayType, array_type
 from weft.runtime import memory
 from weft.runtime.array import ConcreteArray
 from weft.runtime.executable import Executable
@@ -54,6 +57,28 @@ def dispatcher(
     return writer.function()
 
 
+def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
+    """A NumPy array or a Python number as an array of a type, for the time of a call; None if it may be another one.
+
+    NumPy's memory is read in place: no program keeps or changes the memory of arguments that are not donated.
+    """
+    kind = type(value)
+    if kind is np.ndarray or isinstance(value, np.generic):
+        if value.dtype == aval.dtype and value.shape == aval.shape and not aval.weak_type:
+            return ConcreteArray(np.asarray(value), aval)
+    elif kind is float:
+        if aval is _WEAK_FLOAT:
+            return ConcreteArray(np.asarray(value, np.float32), aval)
+    elif kind is int and aval is _WEAK_INT and -(1 << 31) <= value < 1 << 31:
+        return ConcreteArray(np.asarray(value, np.int32), aval)
+    return None
+
+
+# The types of Python's numbers while 64-bit types are off.
+_WEAK_FLOAT = array_type((), np.dtype(np.float32), True)
+_WEAK_INT = array_type((), np.dtype(np.int32), True)
+
+
 class _Writer:
     """Writes the source of one dispatcher. `names` are the objects that it refers to."""
 
@@ -69,6 +94,9 @@ class _Writer:
         self.count = 0
         self.names: dict[str, Any] = {
             "MISS": MISS,
+            "adopted": adopted,
+            "flatten_one_level": flatten_one_level,
+            "same_data": same_data,
             "Array": ConcreteArray,
             "config": config,
             "context": context,
@@ -113,7 +141,11 @@ class _Writer:
         if described is None:
             number = len(self.leaves)
             aval = self.constant(self.types[number])
-            self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
+            if self.donated[number]:
+                self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
+            else:
+                self.line(f"if type({name}) is not Array: {name} = adopted({name}, {aval})", 2)
+                self.line(f"if {name} is None or {name}.aval is not {aval}: return MISS", 2)
             self.leaves.append(name)
             return
         (kind, data), children = described, tree.children()
@@ -121,7 +153,14 @@ class _Writer:
             self.line(f"if {name} is not None: return MISS", 2)
             return
         if kind not in (tuple, list, dict) and not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-            raise NotImplementedError
+            # A registered node: its own function takes it apart.
+            self.line(f"if type({name}) is not {self.constant(kind)}: return MISS", 2)
+            self.count += 1
+            inside = f"v{self.count}"
+            self.line(f"{inside}, data = flatten_one_level({name})", 2)
+            self.line(f"if not same_data(data, {self.constant(data)}): return MISS", 2)
+            self.line(f"{inside} = tuple({inside})", 2)
+            name, kind = inside, tuple
         self.line(f"if type({name}) is not {self.constant(kind)} or len({name}) != {len(children)}: return MISS", 2)
         parts = []
         for position in range(len(children)):
