@@ -5,7 +5,8 @@ python benchmarks/newton_cg.py
 A fit is one jitted program: Newton's steps are a `while_loop`, conjugate gradients a `while_loop` inside, the product
 of the Hessian with a vector is a `jvp` of a `grad`, and the line search halves. Python's side is the same
 algorithm with derivatives written by hand. Numbers are float64. Each side runs in processes of its own, pinned to one
-core; rounds of processes are interleaved. All sides must find the same minimum, or there is an error.
+core; rounds of processes are interleaved. Seconds are those that the processor worked: on one core they are the time of
+a quiet machine, also when it is not quiet. All sides must find the same minimum, or there is an error.
 """
 
 from __future__ import annotations
@@ -148,9 +149,9 @@ def timed(side: str, number: int, small: bool, seconds: float) -> dict[str, Any]
     x, value, steps, turns = run()
     samples: list[float] = []
     while not samples or sum(samples) < seconds:
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        samples.append(time.perf_counter() - start)
+        samples.append(time.process_time() - start)
     return {
         "seconds": statistics.median(samples),
         "x": np.asarray(x).tolist(),

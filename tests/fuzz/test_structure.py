@@ -16,7 +16,7 @@ from weft.ir.jaxpr import Equation
 from weft.ir.parser import parse
 
 TOGETHER = 25
-GROUPS = 12
+GROUPS = 16
 ALL_GROUPS = 400
 # Every so many programs are run in all ways: threads, tiers, interpreters of programs and kernels, and by `jit`.
 THOROUGH = 5

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,9 @@ class Settings:
     """The values in force.
 
     `check_jax_usage` makes it an error when state or keys of a transformed function leak out of a bare `weft.jit`,
-    `weft.vmap`, ... inside of it (it runs under `weft.checking_leaks`); `module_auto_repr` shows a module as the call that made it; `restore_flatmap` makes
-    `to_immutable_dict` what old checkpoints restore to; `rng_reserve_size` is how many keys one split makes.
+    `weft.vmap`, ... inside of it (it runs under `weft.checking_leaks`). `module_auto_repr` shows a module as the call
+    that made it. `restore_flatmap` is for checkpoints of early Haiku; Weft has none, so it says nothing here.
+    `rng_reserve_size` is how many keys one split makes.
     """
 
     check_jax_usage: bool = False
@@ -35,7 +37,7 @@ def current() -> Settings:
     return _held.settings
 
 
-def set(  # noqa: A001 (the name that users call)
+def set(
     *,
     check_jax_usage: bool | None = None,
     module_auto_repr: bool | None = None,
@@ -45,7 +47,7 @@ def set(  # noqa: A001 (the name that users call)
     """Change those settings that are given."""
     if rng_reserve_size is not None and rng_reserve_size < 1:
         raise ValueError(f"rng_reserve_size is the number of keys of one split, at least 1; got {rng_reserve_size}.")
-    given = {
+    given: dict[str, Any] = {
         "check_jax_usage": check_jax_usage,
         "module_auto_repr": module_auto_repr,
         "restore_flatmap": restore_flatmap,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import weft
@@ -60,12 +60,12 @@ def _collect(items: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]
     return made
 
 
-def filter(predicate: Callable[[str, str, Any], bool], structure: Structure) -> Params:  # noqa: A001
+def filter(predicate: Callable[[str, str, Any], bool], structure: Structure) -> Params:
     """The values for which `predicate(path, name, value)` holds."""
     return _collect(item for item in traverse(structure) if predicate(*item))
 
 
-def map(fn: Callable[[str, str, Any], Any], structure: Structure) -> dict[str, dict[str, Any]]:  # noqa: A001
+def map(fn: Callable[[str, str, Any], Any], structure: Structure) -> dict[str, dict[str, Any]]:
     """`fn(path, name, value)` in place of each value."""
     return _collect((path, name, fn(path, name, value)) for path, name, value in traverse(structure))
 
@@ -87,7 +87,7 @@ def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int
     return parts
 
 
-def merge(*structures: Structure, check_duplicates: bool = False) -> MutableMapping[str, MutableMapping[str, Any]]:
+def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
     """All values of all structures; a later one wins, or with `check_duplicates` must be the same."""
     made: dict[str, dict[str, Any]] = {}
     for structure in structures:
@@ -122,7 +122,7 @@ def is_subset(*, subset: Structure, superset: Structure) -> bool:
     return all(name in superset.get(path, {}) for path, name, _ in traverse(subset))
 
 
-def to_haiku_dict(structure: Structure) -> MutableMapping[str, MutableMapping[str, Any]]:
+def to_haiku_dict(structure: Structure) -> dict[str, dict[str, Any]]:
     """A copy as plain dicts."""
     return {path: dict(values) for path, values in structure.items()}
 

@@ -52,7 +52,7 @@ class Names:
 
     __slots__ = ("counts", "taken")
 
-    def __init__(self, counts: Mapping[str, int] = {}, taken: Any = ()):  # noqa: B006 (copied at once)
+    def __init__(self, counts: Mapping[str, int] = {}, taken: Any = ()):
         self.counts: Counter[str] = Counter(counts)
         self.taken: set[str] = set(taken)
 

@@ -161,7 +161,7 @@ class Orthogonal:
 
 
 class Identity:
-    """gain · the identity of two dimensions; of more, a convolution that leaves its input as it is."""
+    """gain · the identity over the last two dimensions, the same along all others."""
 
     def __init__(self, gain: Any = 1.0):
         self.gain = gain
@@ -172,6 +172,5 @@ class Identity:
             raise ValueError(f"Identity needs a shape of two or more dimensions, got {sizes} (at {user_line()}).")
         eye = wnp.eye(sizes[-2], sizes[-1], dtype=dtype)
         if len(sizes) > 2:
-            centre = tuple((size - 1) // 2 for size in sizes[:-2])
-            eye = wnp.zeros(sizes, dtype).at[centre].set(eye)
+            eye = wnp.broadcast_to(eye, sizes)
         return wnp.asarray(self.gain).astype(dtype) * eye

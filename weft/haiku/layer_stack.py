@@ -12,7 +12,7 @@ from weft import numpy as wnp
 from weft.errors import ModuleDefinitionError, ParameterNotFoundError, user_line
 from weft.haiku.frames import current_frame
 from weft.haiku.lifting import _add, lift_with_state
-from weft.haiku.parameters import maybe_next_rng_key, next_rng_keys
+from weft.haiku.parameters import maybe_next_rng_key
 from weft.haiku.transform import transform_with_state
 
 
@@ -72,7 +72,8 @@ def layer_stack(
                 layer.init, one, num_layers, reverse, unroll, not with_per_layer_inputs and len(args) > 1
             )
             params, state, write = _kept(make, carry, inputs, num_layers, name, transparent, transparency_map)
-            keys = next_rng_keys(num_layers) if current_frame("layer_stack").sequence is not None else None
+            key = maybe_next_rng_key()
+            keys = None if key is None else weft.random.split(key, num_layers)
 
             def step(carry: Any, xs: Any) -> Any:
                 params, state, key, inputs = xs

@@ -120,7 +120,7 @@ def _check_done(frame: Frame, updater: LiftWithStateUpdater) -> None:
 def lift_with_state(
     init_fn: Callable[..., tuple[Any, Any]], *, allow_reuse: bool = False, name: str = "lifted"
 ) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
-    """Keep parameters and state of `init_fn` below `name`: a function that gives them, and one that takes state back."""
+    """Keep parameters and state of `init_fn` below `name`: a function that gives both, and one to take state back."""
     frame = current_frame("lift_with_state")
     updater = LiftWithStateUpdater(name)
     _check_done(frame, updater)

@@ -168,13 +168,11 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
             if key == "module_name" or (key.startswith("__") and key != "__call__"):
                 continue
             if isinstance(value, property):
-                members[key] = property(
-                    *(
-                        None if function is None else _wrapped(key, function, owner)
-                        for function in (value.fget, value.fset, value.fdel)
-                    ),
-                    doc=value.__doc__,
+                getter, setter, deleter = (
+                    None if function is None else _wrapped(key, function, owner)
+                    for function in (value.fget, value.fset, value.fdel)
                 )
+                members[key] = property(getter, setter, deleter, value.__doc__)
             elif inspect.isfunction(value):
                 members[key] = _wrapped(key, value, owner)
         members.setdefault("_is_protocol", False)
@@ -192,7 +190,7 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
             )
         module = cls.__new__(cls, *args, **kwargs)
         object.__setattr__(module, "_made_with", (args, kwargs))
-        _wrapped("__init__", cls.__init__, lambda: cls)(module, *args, **kwargs)
+        _wrapped("__init__", cls.__init__, lambda: cls)(module, *args, **kwargs)  # type: ignore[misc]
         if not hasattr(module, "module_name"):
             raise ModuleDefinitionError(
                 f"Module {cls.__name__} has no name: its __init__ does not call that of hk.Module.",
@@ -203,7 +201,7 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        signature = inspect.signature(cls.__init__)
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
         return signature.replace(parameters=tuple(signature.parameters.values())[1:])
 
 
@@ -297,7 +295,7 @@ class NameScope:
                 "leading slash.",
                 at=user_line(),
             )
-        parts = [name] if isinstance(name, ForcedName) else name.split("/")
+        parts: list[str] = [name] if isinstance(name, ForcedName) else name.split("/")
         self._module = self._made(parts)
 
     def _made(self, parts: list[str]) -> _NameScope:

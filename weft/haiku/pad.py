@@ -70,7 +70,7 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
     made = [tuple(pair) for pair in pairs]
     if len(made) != n or any(len(pair) != 2 for pair in made):
         raise ValueError(f"padding needs one pair (before, after), or {n} of them; got {padding!r} (at {user_line()}).")
-    return made  # type: ignore[return-value]
+    return made
 
 
 def create(

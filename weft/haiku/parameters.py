@@ -315,7 +315,7 @@ def next_rng_key() -> Any:
 
 def next_rng_keys(num: int) -> Any:
     """`num` new random keys as one array."""
-    return weft.random.split(next_rng_key(), num)
+    return wnp.stack(_sequence("next_rng_keys").take(num))
 
 
 def maybe_next_rng_key() -> Any:

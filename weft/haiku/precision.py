@@ -246,4 +246,5 @@ class DynamicLossScale:
     def tree_unflatten(cls, fixed: Any, children: Any) -> DynamicLossScale:
         """From data and fixed numbers."""
         loss_scale, counter, min_loss_scale = children
-        return cls(loss_scale, counter, *fixed, min_loss_scale)
+        period, factor = fixed
+        return cls(loss_scale, counter, period, factor, min_loss_scale)

@@ -332,7 +332,7 @@ def scan(
     return value, ys
 
 
-def map(f: Callable[[Any], Any], xs: Any) -> Any:  # noqa: A001
+def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """`weft.lax.map` for a function that uses modules."""
     return scan(lambda carry, x: (carry, f(x)), None, xs)[1]
 

@@ -179,7 +179,7 @@ def tabulate(
         "params_bytes",
     ),
     filters: Sequence[str] | None = ("has_output",),
-    tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},  # noqa: B006 (only read)
+    tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
 ) -> Callable[..., str]:
     """A table of the calls of methods that a function makes for given arguments."""
     for what, given, known in (("column", columns, _COLUMNS), ("filter", filters, _FILTERS)):

@@ -160,8 +160,8 @@ class Executable:
         for array, aval in zip(arrays, self.in_types, strict=True):
             if isinstance(aval, TapeType):
                 array = tapes.to_native(array, held)
-            elif not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)
+            elif type(array) is not np.ndarray or not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array).reshape(aval.shape)
             given.append(array)
             registers[position] = array.ctypes.data
             position += 1

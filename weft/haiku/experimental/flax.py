@@ -67,7 +67,7 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
 
 
 class Module(nn.Module):
-    """A transformed function as a linen module; its parameters keep their paths, its state is the collection `state`."""
+    """A transformed function as a linen module; parameters keep their paths, state is the collection `state`."""
 
     transformed: Any
 

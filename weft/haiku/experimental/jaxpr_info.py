@@ -69,7 +69,7 @@ def make_model_info(
 
     def run(*args: Any, **kwargs: Any) -> Module:
         program = weft.make_jaxpr(f)(*args, **kwargs)
-        top = Module(name or getattr(f, "__name__", "model"), 0)
+        top = Module(name or str(getattr(f, "__name__", "model")), 0)
         modules: dict[tuple[str, ...], Module] = {(): top}
         for equation in program.eqns:
             stack = tuple(str(one) for one in equation.stack or ()) if include_module_info else ()
@@ -143,7 +143,8 @@ def as_html(module: Module, min_flop: int = 1000, outvars: str = "", last: bool 
     count = f"{module.flops or 0:,} flops, {module.total_param_size:,} parameters"
     kind = "module last" if last else "module"
     inside = "".join(rows)
-    return f'<li class="{kind}"><details open><summary>{head} <span>{count}</span></summary><ul>{inside}</ul></details></li>'
+    summary = f"<summary>{head} <span>{count}</span></summary>"
+    return f'<li class="{kind}"><details open>{summary}<ul>{inside}</ul></details></li>'
 
 
 def as_html_page(module: Module, min_flop: int = 1000) -> str:

@@ -119,12 +119,12 @@ class _Tree(Module):
         self._ignore = ignore_regex
 
     @transparent
-    def _map(self, function: Callable[[str, Any], Any], tree: Any) -> Any:
+    def _map(self, function: Callable[[str, Any], Any], tree: Any, tilde: str) -> Any:
         def one(path: str, name: str, value: Any) -> Any:
             full = f"{path}/{name}"
             if self._ignore and re.match(self._ignore, full):
                 return value
-            return function(full.replace("/", "__").replace("~", "_tilde_"), value)
+            return function(full.replace("/", "__").replace("~", tilde), value)
 
         return map_values(one, tree)
 
@@ -144,9 +144,10 @@ class EMAParamsTree(_Tree):
         self._options = (decay, zero_debias, warmup_length)
 
     def __call__(self, tree: Any, update_stats: bool = True) -> Any:
-        return self._map(
-            lambda name, value: ExponentialMovingAverage(*self._options, name=name)(value, update_stats), tree
-        )
+        def average(name: str, value: Any) -> Any:
+            return ExponentialMovingAverage(*self._options, name=name)(value, update_stats)
+
+        return self._map(average, tree, "_tilde_")
 
 
 class SNParamsTree(_Tree):
@@ -157,4 +158,7 @@ class SNParamsTree(_Tree):
         self._options = (eps, n_steps)
 
     def __call__(self, tree: Any, update_stats: bool = True) -> Any:
-        return self._map(lambda name, value: SpectralNorm(*self._options, name=name)(value, update_stats), tree)
+        def divided(name: str, value: Any) -> Any:
+            return SpectralNorm(*self._options, name=name)(value, update_stats)
+
+        return self._map(divided, tree, "_tilde")

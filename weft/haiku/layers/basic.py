@@ -148,5 +148,5 @@ def one_hot(x: Any, num_classes: int, dtype: Any = wnp.float32) -> Any:
 
 def multinomial(rng: Any, logits: Any, num_samples: int) -> Any:
     """Samples of categorical distributions over the last axis of logits, along a new last axis."""
-    keys = (*logits.shape[:-1], num_samples)
-    return weft.random.categorical(rng, wnp.expand_dims(logits, -2), axis=-1, shape=keys)
+    drawn = weft.random.categorical(rng, logits, axis=-1, shape=(num_samples, *logits.shape[:-1]))
+    return wnp.moveaxis(drawn, 0, -1)

@@ -138,7 +138,7 @@ class Embed(Module):
             )
         if embedding_matrix is not None:
             matrix = wnp.asarray(embedding_matrix)
-            if vocab_size and vocab_size != matrix.shape[0] or embed_dim and embed_dim != matrix.shape[1]:
+            if (vocab_size and vocab_size != matrix.shape[0]) or (embed_dim and embed_dim != matrix.shape[1]):
                 raise ValueError(
                     f"Embed {self.module_name!r} got an embedding_matrix of shape {matrix.shape} with "
                     f"vocab_size={vocab_size}, embed_dim={embed_dim} (at {user_line()})."

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft
+from weft import numpy as wnp
 from weft.errors import user_line
-from weft.haiku.layers.basic import Flatten
 from weft.haiku.layers.convolution import Conv2D
 from weft.haiku.layers.depthwise import DepthwiseConv2D
 from weft.haiku.layers.linear import Linear
 from weft.haiku.layers.normalization import BatchNorm
-from weft.haiku.layers.pooling import avg_pool
 from weft.haiku.module import Module
 
 
@@ -43,7 +42,7 @@ class MobileNetV1Block(Module):
 
 
 class MobileNetV1(Module):
-    """A convolution, blocks of the given strides and channels, the mean of 7 x 7, and a linear layer."""
+    """A convolution, blocks of the given strides and channels, the mean over space, and a linear layer."""
 
     def __init__(
         self,
@@ -71,5 +70,4 @@ class MobileNetV1(Module):
         made = weft.nn.relu(made)
         for stride, channels in zip(self.strides, self.channels, strict=True):
             made = MobileNetV1Block(channels, stride, self.use_bn)(made, is_training)
-        made = avg_pool(made, (1, 7, 7, 1), (1, 1, 1, 1), "VALID")
-        return Linear(self.num_classes, name="logits")(Flatten()(made))
+        return Linear(self.num_classes, name="logits")(wnp.mean(made, axis=(1, 2)))
