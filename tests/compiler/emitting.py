@@ -45,7 +45,9 @@ def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tupl
 
 def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr, runner: Runner) -> list[np.ndarray]:
     """The results of a fusion by running its kernels one after the other."""
-    buffers = [np.ascontiguousarray(a).reshape(-1).view(storage(v)) for a, v in zip(operands, program.invars, strict=True)]
+    buffers = [
+        np.ascontiguousarray(a).reshape(-1).view(storage(v)) for a, v in zip(operands, program.invars, strict=True)
+    ]
     buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
     buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch]
     buffers += literal_arrays(program)

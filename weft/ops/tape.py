@@ -131,7 +131,7 @@ class tape_read(TapePrimitive):
 
 @primitive
 class tape_length(TapePrimitive):
-    """How many entries a tape has, as an int32. Only compiled programs measure tapes, after they were differentiated."""
+    """How many entries a tape has, as an int32. Only compiled programs measure tapes, after differentiation."""
 
     zero_derivative = True
 

@@ -122,9 +122,7 @@ class Fusion:
         self._launches.append(made)
         return made
 
-    def finish(
-        self, in_place: Sequence[tuple[int, int]] = (), updated: Sequence[tuple[int, int]] = ()
-    ) -> Emission:
+    def finish(self, in_place: Sequence[tuple[int, int]] = (), updated: Sequence[tuple[int, int]] = ()) -> Emission:
         """All kernels. Pairs are positions among the arguments and among the results."""
         dtypes_of_literals = list(self.literals)
         first = len(self.program.invars) + len(self.program.outvars) + len(self.scratch)

@@ -20,7 +20,9 @@ def run_on_scalars(k: KernelBuilder, program: Jaxpr, values: Sequence[Value]) ->
         known[v] = k.constant(number, v.aval.dtype)  # type: ignore[attr-defined]
 
     def value_of(atom: Any) -> Value:
-        return k.constant(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
+        if isinstance(atom, Literal):
+            return k.constant(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+        return known[atom]
 
     for equation in program.eqns:
         operands = [value_of(atom) for atom in equation.invars]
