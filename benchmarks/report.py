@@ -103,6 +103,14 @@ def plot(results: Sequence[Result]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def gain(seconds: Mapping[str, float], side: str) -> str:
+    """How many times quicker than Python a side is, in two digits."""
+    if side not in seconds or "numpy" not in seconds:
+        return ""
+    times = seconds["numpy"] / seconds[side]
+    return f"{times:.0f}x" if times >= 10 else f"{times:.1f}x"
+
+
 def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
     """The fits of newton_cg.py: seconds of each side, and how much quicker than Python Weft and JAX are."""
     lines = [] if not page else ["| | NumPy | JAX | Weft | JAX over Python | Weft over Python | the paper |"]
@@ -110,7 +118,7 @@ def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
     for row in rows:
         seconds = row["seconds"]
         times = [shown(seconds[side]) if side in seconds else "" for side in ("numpy", "jax", "weft")]
-        gains = [f"{seconds['numpy'] / seconds[side]:.0f}x" if side in seconds else "" for side in ("jax", "weft")]
+        gains = [gain(seconds, side) for side in ("jax", "weft")]
         values = [*times, *gains, f"{row['paper']}x"]
         if page:
             lines.append("| " + " | ".join([row["name"], *values]) + " |")

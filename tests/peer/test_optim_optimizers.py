@@ -183,7 +183,6 @@ o.conditionally_mask(o.adam(0.1), lambda step: step % 3 == 1)
 o.MultiSteps(o.adam(0.1), 3).gradient_transformation()
 o.MultiSteps(o.adam(0.1), 3, use_grad_mean=False).gradient_transformation()
 o.MultiSteps(o.sgd(0.1), lambda step: step + 1, should_skip_update_fn=o.skip_not_finite).gradient_transformation()
-o.inject_hyperparams(o.adamw)(learning_rate=s, weight_decay=0.1)
 o.inject_hyperparams(o.sgd)(0.1, momentum=s, nesterov=True)
 o.scale_by_schedule(o.cosine_decay_schedule(1.0, 8))
 o.snapshot("norm", o.tree.norm)
@@ -207,6 +206,18 @@ def test_ten_steps_are_those_of_optax(text: str, dtype: str) -> None:
         ours, theirs, rtol = ours[0][:2], theirs[0][:2], 0.1
     # These widen the updates in Optax, because a float32 in their state does.
     assert_close(ours, theirs, rtol, same_dtype="inject" not in text and "distance" not in text)
+
+
+def test_injected_numbers_keep_their_digits() -> None:
+    """Optax rounds them to the dtype of the updates, and 0.999 is 1 in bfloat16: its Adam gives NaN."""
+    make = lambda library: library.inject_hyperparams(library.adamw)(decreasing(library), weight_decay=0.1)
+    ours = run(optim, wnp.asarray, make(optim), np.float32)
+    assert_close(ours[:2], run(optax, jnp.asarray, make(optax), np.float32)[:2], 2e-5)
+    halves = run(optim, wnp.asarray, make(optim), ml_dtypes.bfloat16)
+    plain = run(optim, wnp.asarray, optim.adamw(decreasing(optim), weight_decay=0.1), ml_dtypes.bfloat16)
+    assert_close(halves[:2], plain[:2], 6e-2)
+    theirs = run(optax, jnp.asarray, make(optax), ml_dtypes.bfloat16)[0][0]
+    assert all(np.isnan(leaf.astype(np.float32)).all() for leaf in jax.tree.leaves(theirs))
 
 
 def test_adadelta_without_a_rate_goes_downhill() -> None:

@@ -26,8 +26,8 @@ class Pair(NamedTuple):
     """A linen module and a Haiku module that are equal.
 
     `linen` is a path such as "encoder/Dense_0", `haiku` one such as "mlp/~/linear_0". `kind` is one of `KINDS`; where
-    it is None the names of the parameters say it. `heads` is for attention, `rank` for batch normalization: the number of
-    dimensions of its input.
+    it is None the names of the parameters say it. `heads` is for attention, `rank` for batch normalization: how many
+    dimensions its input has.
     """
 
     linen: str
