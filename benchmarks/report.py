@@ -129,13 +129,13 @@ def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
     return "\n".join(lines)
 
 
-def last_release(current: str) -> dict[str, Any] | None:
-    """The JSON of the newest release in the history that is not this version."""
+def last_release() -> dict[str, Any] | None:
+    """The JSON of the newest release in the history."""
 
     def number(path: pathlib.Path) -> tuple[int, ...]:
         return tuple(int(part) for part in path.stem.split("."))
 
-    kept = sorted((path for path in HISTORY.glob("*.json") if path.stem != current), key=number)
+    kept = sorted(HISTORY.glob("*.json"), key=number)
     return json.loads(kept[-1].read_text()) if kept else None
 
 

@@ -144,8 +144,8 @@ def main() -> None:
     short = sum(result.falls_short for result in results)
     bounded = sum(result.at_most is not None and result.ratio() is not None for result in results)
     print(f"{short} of {bounded} lines with a bound fall short of it.")
-    before = last_release(versions(("weft",))["weft"])
-    for words in losses(results, before) if before else []:
+    before = last_release()
+    for words in losses(results, before) if before and not given.check else []:
         print(f"lost since {before['versions']['weft']}: {words}")
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)

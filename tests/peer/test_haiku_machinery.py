@@ -36,6 +36,15 @@ ROWS = [
     "hk.vmap(hk.Linear(2), split_rng=False)(seq)",
     "hk.vmap(lambda a: hk.Linear(2)(a), in_axes=1, out_axes=1, split_rng=False)(seq)",
     "hk.vmap(lambda a, b: hk.Linear(2)(a) + b, in_axes=(0, None), split_rng=False)(seq, 2.0)",
+    "hk.vmap(lambda d: hk.Linear(2)(d['a']) + d['b'], in_axes=({'a': 0, 'b': None},), split_rng=False)"
+    "({'a': seq, 'b': 2.0})",
+    "hk.vmap(lambda p, q: hk.Linear(2)(p[0]) + p[1] + q, in_axes=((0, None), None), axis_size=5, split_rng=False)"
+    "((seq, 1.0), 2.0)",
+    "hk.vmap(lambda a: (hk.Linear(2)(a), 1.0), out_axes=(1, None), axis_name='i', split_rng=False)(seq)",
+    "hk.remat(lambda a, flag: hk.Linear(2 if flag else 3)(a), static_argnums=1)(x, True)",
+    "hk.cond(x[0, 0] > 0, lambda a: a + 1, lambda a: a - 1, operand=x)",
+    "hk.cond(x[0, 0] > 0, x, lambda a: a + 1, 2 * x, lambda a: a - 1)",
+    "hk.switch(1, [lambda a, b: a, lambda a, b: a + b], x, v)",
     "(lambda m: m(hk.scan(lambda c, _: (m(c), None), x, None, length=2)[0]))(hk.BatchNorm(True, True, 0.9)"
     " and (lambda n: lambda a: n(a, True))(hk.BatchNorm(True, True, 0.5)))",
     "hk.cond(True, hk.Linear(3), hk.Linear(3), x) if not hk.running_init() else (hk.Linear(3)(x), hk.Linear(3)(x))[1]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -312,6 +313,88 @@ def test_interceptors_see_every_method() -> None:
     f = hk.transform(run)
     np.testing.assert_allclose(f.apply(f.init(None, X), None, X), np.full((2, 1), 6.0))
     assert seen == [("Linear", "__call__")] * 2
+
+
+# ------------------------------------------------------------------------------------------------------------ modules
+
+
+@dataclasses.dataclass
+class Sized(hk.Module):
+    size: int
+    name: str | None = None
+
+    def __call__(self, x: Any) -> Any:
+        return hk.Linear(self.size)(x)
+
+
+def test_modules_may_be_dataclasses() -> None:
+    def run(x: Any) -> Any:
+        x = Sized(size=4)(x)
+        x = Sized(3)(x)
+        return Sized(2, name="other")(x), repr(Sized(5))
+
+    f = hk.transform(run)
+    params = f.init(KEY, X)
+    assert {path: values["w"].shape for path, values in params.items()} == {
+        "sized/linear": (3, 4),
+        "sized_1/linear": (4, 3),
+        "other/linear": (3, 2),
+    }
+    assert f.apply(params, None, X)[1] == "Sized(size=5)"
+
+
+def test_params_and_state_of_a_module() -> None:
+    def run(x: Any) -> Any:
+        norm, network = hk.BatchNorm(True, False, 0.9), hk.nets.MLP([2])
+        network(norm(x, True))
+        return sorted(network.params_dict()), sorted(norm.params_dict()), sorted(norm.state_dict())
+
+    params, scale, state = hk.testing.transform_and_run(run)(X)
+    assert params == ["mlp/~/linear_0/b", "mlp/~/linear_0/w"] and scale == ["batch_norm/scale"]
+    assert state == [
+        f"batch_norm/~/{kind}_ema/{name}" for kind in ("mean", "var") for name in ("average", "counter", "hidden")
+    ]
+
+
+def test_a_failure_leaves_nothing_behind() -> None:
+    class Failing(hk.Module):
+        def __call__(self) -> None:
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        hk.transform(lambda: Failing()()).init(None)
+    with pytest.raises(UnboundModuleError):
+        hk.running_init()
+    assert list(hk.transform(lambda: hk.Linear(2)(X)).init(KEY)) == ["linear"]
+
+
+def test_transforms_may_be_nested() -> None:
+    inner = hk.transform(lambda x: hk.Linear(2)(x))
+
+    def outer(x: Any) -> Any:
+        own = hk.Linear(3)(x)
+        return inner.apply(inner.init(KEY, own), None, own), hk.running_init()
+
+    f = hk.transform(outer)
+    params = f.init(KEY, X)
+    assert list(params) == ["linear"]
+    made, initializing = f.apply(params, None, X)
+    assert made.shape == (2, 2) and initializing is False
+
+
+def test_lifted_transformations_do_not_leak() -> None:
+    def run(x: Any) -> Any:
+        x = hk.scan(lambda c, _: (c + count() * weft.random.uniform(hk.next_rng_key()), None), x, None, length=2)[0]
+        x = hk.remat(lambda x: hk.BatchNorm(True, True, 0.9)(x, True))(x)
+        x = hk.vmap(lambda row: hk.Linear(2)(row), split_rng=False)(x)
+        return hk.cond(wnp.sum(x) > 0, lambda x: x * count(), lambda x: x - 1, x)
+
+    f = hk.transform_with_state(run)
+    with hk.config.context(check_jax_usage=True):
+        params, state = weft.jit(f.init)(KEY, X)
+        weft.jit(f.apply)(params, state, KEY, X)
+        result, _ = f.apply(params, state, KEY, X)
+    assert result.shape == (2, 2)
 
 
 # ------------------------------------------------------------------------------------------------------------- errors

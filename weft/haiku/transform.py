@@ -101,11 +101,7 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
 
     def init(rng: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         with running(None, None, rng, "init(rng, ...)", has_state) as frame:
-            try:
-                f(*args, **kwargs)
-            except weft.errors.TracerBoolConversionError as error:
-                _explain_traced_flag(error)
-                raise
+            f(*args, **kwargs)
             return _collected(frame, "params"), _collected(frame, "initial")
 
     def apply(params: Any, state: Any, rng: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -118,12 +114,6 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
     for made in (init, apply):
         _sign(made, f)
     return init, apply
-
-
-def _explain_traced_flag(error: Exception) -> None:
-    """`is_training` and the like must not be traced; say so where it is the likely mistake."""
-    if hasattr(error, "add_note"):
-        error.add_note("In hk.transform, flags such as is_training are Python values: jit with static_argnames.")
 
 
 def _sign(made: Callable[..., Any], f: Callable[..., Any]) -> None:

@@ -64,7 +64,7 @@ class MobileNetV1(Module):
         self.use_bn = use_bn
 
     def __call__(self, inputs: Any, is_training: bool) -> Any:
-        made = Conv2D(32, 3, 2, padding=((1, 1), (1, 1)), with_bias=not self.use_bn)(inputs)
+        made = Conv2D(32, 3, 2, padding="VALID", with_bias=not self.use_bn)(inputs)
         if self.use_bn:
             made = _norm()(made, is_training)
         made = weft.nn.relu(made)
