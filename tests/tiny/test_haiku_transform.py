@@ -343,6 +343,23 @@ def test_modules_may_be_dataclasses() -> None:
     assert f.apply(params, None, X)[1] == "Sized(size=5)"
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("MLP", "mlp"),
+        ("ResNetV2", "res_net_v2"),
+        ("ConvNet2D", "conv_net2_d"),
+        ("HTTPServer", "http_server"),
+        ("GRU4Rec", "gru4_rec"),
+        ("_Foo", "__foo"),
+        ("foo_Bar", "foo__bar"),
+    ],
+)
+def test_default_names(name: str, path: str) -> None:
+    made = hk.testing.transform_and_run(lambda: type(hk.Module)(name, (hk.Module,), {})().module_name)
+    assert made() == path
+
+
 def test_params_and_state_of_a_module() -> None:
     def run(x: Any) -> Any:
         norm, network = hk.BatchNorm(True, False, 0.9), hk.nets.MLP([2])

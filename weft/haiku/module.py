@@ -17,7 +17,6 @@ from weft.haiku.parameters import below
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_CAPITALS = re.compile(r"((?<=[a-z0-9])[A-Z]|(?!^)[A-Z](?=[a-z]))")
 _NUMBERED = re.compile(r"(.*)_(\d+)")
 
 
@@ -31,8 +30,12 @@ def force_name(name: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """`BatchNorm` as `batch_norm`."""
-    return _CAPITALS.sub(r"_\1", name).lower()
+    """`BatchNorm` as `batch_norm`: a capital begins a word after a small letter or digit, or before a small letter."""
+    made = ""
+    for before, letter, after in zip(f" {name}", name, f"{name[1:]} ", strict=False):
+        begins = letter.isupper() and made and (before.islower() or before.isdigit() or after.islower())
+        made += f"_{letter}" if begins else letter
+    return made.lower()
 
 
 def _prefix(frame: Frame) -> str:
