@@ -17,7 +17,7 @@ from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.verifier import verify
 from weft.ir.interpreter import run
-from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.jaxpr import Equation, Jaxpr, Literal
 
 Runner = Callable[[Any, Sequence[np.ndarray]], list[np.ndarray]]
 
@@ -35,7 +35,7 @@ def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tupl
     values.update(zip(program.invars, map(np.asarray, weft.tree.leaves(args)), strict=True))
     found = []
     for equation in program.eqns:
-        operands = [np.asarray(values[a] if a in values else a.val) for a in equation.invars]  # type: ignore[union-attr]
+        operands = [np.asarray(a.val if isinstance(a, Literal) else values[a]) for a in equation.invars]
         if is_fusion(equation) and equation.params["kind"] != "alias":
             found.append((equation, operands))
         results = equation.primitive.eval(*operands, **equation.params)

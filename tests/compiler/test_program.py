@@ -128,7 +128,7 @@ def test_a_donated_argument_is_updated_in_place() -> None:
 
 
 def test_a_donated_argument_that_is_needed_later_is_not() -> None:
-    function = lambda x: (x[::-1] * 2.0, x + 1.0)  # noqa: E731
+    function = lambda x: (x[::-1] * 2.0, x + 1.0)
     compilation = compilation_of(function, whole(100), donated=(True,))
     verify(compilation.program)
     x = whole(100)
@@ -213,7 +213,8 @@ def test_equal_layers_share_their_kernels() -> None:
 
 def test_every_stage_can_be_read() -> None:
     compiled = weft.jit(lambda x: wnp.sum(wnp.exp(x) * 2.0)).lower(whole(64)).compile()
-    assert list(compiled.stages)[0] == "01_inline" and list(compiled.stages)[-1].endswith("_fuse")
+    first, *_, last = compiled.stages
+    assert first == "01_inline" and last.endswith("_fuse")
     assert "fusion 0" in compiled.fusions and "kernel 0" in compiled.program
     (name,) = compiled.kernels
     assert name in compiled.llvm and name in compiled.asm
