@@ -19,6 +19,12 @@ from weft.ir import interpreter
 from weft.runtime.execute import executable_of
 
 
+def test_weak_types_are_those_of_the_trace() -> None:
+    # The passes fold the conversion, whose result was weakly typed.
+    function = lambda: wnp.stack([1, 2.0])
+    assert weft.jit(function)().weak_type == function().weak_type is True
+
+
 def check(function: Any, *arrays: np.ndarray, donated: tuple[bool, ...] = ()) -> None:
     """Compiled = interpreted, to the bit."""
     jaxpr = make_jaxpr(function)(*arrays)

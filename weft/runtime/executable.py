@@ -112,8 +112,9 @@ class Executable:
         for register, block in assembly.pointers:
             self.template[register] = block.ctypes.data
         self.temporaries = memory.temporaries(program.temporary_bytes)
-        self.in_types: list[Any] = [v.aval for v in compilation.fused.invars]
-        self.out_types: list[Any] = [v.aval for v in compilation.fused.outvars]
+        # As they were traced: passes keep shapes and dtypes, but not who is weakly typed.
+        self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
+        self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(s, Call) and s.routine in tape.ROUTINES for s in program.all_steps()) or any(
             isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
         )
