@@ -47,4 +47,6 @@ def linker() -> Any:
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=text, opt=2, reloc="pic", codemodel="small", jit=True
     )
-    return llvm.create_lljit_compiler(machine, suppress_errors=True)
+    # JITLink puts all of an object into one piece of memory. The older linker asks for code and constants one by one; in
+    # a process whose address space is crowded these come to lie further apart than code can reach, and it aborts.
+    return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
