@@ -47,6 +47,6 @@ def linker() -> Any:
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=text, opt=2, reloc="pic", codemodel="small", jit=True
     )
-    # JITLink puts all of an object into one piece of memory. The older linker asks for code and constants one by one; in
-    # a process whose address space is crowded these come to lie further apart than code can reach, and it aborts.
+    # JITLink puts all of an object into one piece of memory. The older linker asks for code and constants one by one,
+    # which in a crowded address space come to lie further apart than code can reach; then it aborts.
     return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
