@@ -49,11 +49,8 @@ def dispatcher(
         return None
     writer = _Writer(executable, types, constants, donated)
     args, kwargs = in_tree.children()
-    try:
-        writer.arguments(args, kwargs)
-        writer.call(out_tree)
-    except NotImplementedError:
-        return None
+    writer.arguments(args, kwargs)
+    writer.call(out_tree)
     return writer.function()
 
 
@@ -228,8 +225,6 @@ class _Writer:
             name = self.constant(aval)
             size = -(-bytes_of(aval) // 64) * 64
             if alias is not None:
-                if alias not in given:
-                    raise NotImplementedError
                 addresses.append("0")  # the program writes to the argument's register
                 arrays.append(f"Array({given[alias]}.reshape({self.constant(aval.shape)}), {name})")
             elif size > memory.SMALL or total + size > memory.CHUNK // 2:

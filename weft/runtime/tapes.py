@@ -12,8 +12,6 @@ from weft.ir.types import TapeType
 from weft.ops.tape import Tape
 from weft.runtime import memory
 
-_WORDS = HEAD // 8
-
 
 def to_native(tape: Tape, held: list[Any]) -> np.ndarray:
     """The handle of a tape whose entries are in memory that `held` keeps. There is no room in it for more entries, so

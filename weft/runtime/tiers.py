@@ -4,11 +4,12 @@ of its own, and go on with that code when it is there. Both compute the same bit
 from __future__ import annotations
 
 import atexit
-import os
 import queue
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
+
+from weft.base.forks import in_child
 
 if TYPE_CHECKING:
     from weft.runtime.executable import Executable
@@ -67,12 +68,9 @@ def _stop() -> None:
         thread.join()
 
 
+@in_child
 def _after_fork() -> None:
     """Threads do not survive a fork."""
     global _thread, _pending, _waiting, _lock
     _thread, _pending, _waiting, _lock = None, 0, queue.SimpleQueue(), threading.Lock()
     _idle.set()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

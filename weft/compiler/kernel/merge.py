@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store, Variable
+from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store
+from weft.compiler.kernel.substitute import substituted
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
@@ -36,13 +37,15 @@ def _pair(outer: Loop) -> Loop | None:
     if not plain or outer.kind is Kind.LANES:
         return None
     if inner.stop == 1 and inner.kind is not Kind.LANES:
-        return replace(outer, body=_without(inner.body, inner.variable))
+        return replace(outer, body=substituted(inner.body, inner.variable, Index()))
     for index in _indices(inner.body):
         if index.coefficient(outer.variable) != index.coefficient(inner.variable) * inner.stop:
             return None
     # What was outside of the inner loop is gone from every index: the inner variable now runs over both.
     kind = Kind.LANES if inner.kind is Kind.LANES else outer.kind
-    return replace(inner, stop=outer.stop * inner.stop, kind=kind, body=_without(inner.body, outer.variable))
+    return replace(
+        inner, stop=outer.stop * inner.stop, kind=kind, body=substituted(inner.body, outer.variable, Index())
+    )
 
 
 def _indices(body: Sequence[Statement]) -> Iterator[Index]:
@@ -56,24 +59,3 @@ def _indices(body: Sequence[Statement]) -> Iterator[Index]:
                 yield from _indices(statement.body)
             case If():
                 yield from _indices(statement.body)
-
-
-def _without(body: Sequence[Statement], variable: Variable) -> tuple[Statement, ...]:
-    """The statements with a variable taken out of every index."""
-
-    def index(i: Index) -> Index:
-        return Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
-
-    made: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Load() | Store() | Position():
-                made.append(replace(statement, index=index(statement.index)))
-            case Loop():
-                limit = None if statement.limit is None else index(statement.limit)
-                made.append(replace(statement, body=_without(statement.body, variable), limit=limit))
-            case If():
-                made.append(If(statement.condition, _without(statement.body, variable)))
-            case _:
-                made.append(statement)
-    return tuple(made)

@@ -5,10 +5,10 @@ for lanes k in n: y[k] = x[k]    ->    for threads b in n / B: for lanes k in B:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store, Variable
+from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Loop, Store, Variable
+from weft.compiler.kernel.substitute import substituted
 
 # Elements in a block: a few microseconds of simple work, and short enough to share out.
 BLOCK = 8192
@@ -26,28 +26,6 @@ def split_for_threads(kernel: Kernel) -> Kernel:
     block = Variable("block")
     shift = Index.of(loop.variable) + block * BLOCK
     limit = None if loop.stop % BLOCK == 0 else Index(loop.stop) - block * BLOCK
-    inner = replace(loop, stop=BLOCK, body=_shifted(loop.body, loop.variable, shift), limit=limit)
+    inner = replace(loop, stop=BLOCK, body=substituted(loop.body, loop.variable, shift), limit=limit)
     outer = Loop(block, 0, -(-loop.stop // BLOCK), (inner,), Kind.THREADS)
     return replace(kernel, body=tuple(outer if s is loop else s for s in kernel.body))
-
-
-def _shifted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
-    """The statements with a variable replaced in every index."""
-
-    def index(i: Index) -> Index:
-        rest = Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
-        return rest + by * i.coefficient(variable)
-
-    made: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Load() | Store() | Position():
-                made.append(replace(statement, index=index(statement.index)))
-            case Loop():
-                limit = None if statement.limit is None else index(statement.limit)
-                made.append(replace(statement, body=_shifted(statement.body, variable, by), limit=limit))
-            case If():
-                made.append(replace(statement, body=_shifted(statement.body, variable, by)))
-            case _:
-                made.append(statement)
-    return tuple(made)

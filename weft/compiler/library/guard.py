@@ -8,8 +8,8 @@ last to leave puts back what was there: outside of our calls the library is as t
 from __future__ import annotations
 
 import functools
-import os
 
+from weft.base.forks import in_child
 from weft.compiler.library import capsules
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import link
@@ -79,8 +79,7 @@ def guard() -> link.Library:
     control = capsules.thread_control()
     symbols = {} if control is None else dict(zip((_GET, _SET), control, strict=True))
     made = link.compiled(guard_text(control is not None), tier=link.Tier.QUICK, symbols=symbols)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=made.function(RESET))
+    in_child(made.function(RESET))
     return made
 
 

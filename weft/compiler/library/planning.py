@@ -13,7 +13,9 @@ from weft.compiler.library.host import plan_evaluation, plan_fft
 from weft.compiler.library.products import plan_product
 from weft.compiler.library.routines import ZEROS
 from weft.ir.jaxpr import Equation
+from weft.ir.primitive import Primitive
 from weft.ops.contract import dot_general
+from weft.ops.custom import custom_lin
 from weft.ops.fft import fft
 from weft.ops.linalg_cholesky import cholesky
 from weft.ops.linalg_eigen import eig, eigh
@@ -31,6 +33,7 @@ def _plan_schur(equation: Equation) -> Call:
 
 PLANS: dict[Any, Callable[[Equation], Call]] = {
     cholesky: factors.plan_cholesky,
+    custom_lin: plan_evaluation,  # which is the user's error
     dot_general: plan_product,
     eig: spectra.plan_eig,
     eigh: spectra.plan_eigh,
@@ -49,6 +52,11 @@ PLANS: dict[Any, Callable[[Equation], Call]] = {
 }
 
 
+def _is_ours(card: Primitive) -> bool:
+    """Whether a primitive is one of Weft's; a user's may be known by its meaning alone."""
+    return type(card).__module__.startswith("weft.")
+
+
 def plan(equation: Equation) -> Call:
     """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
     if equation.primitive.higher_order:
@@ -59,6 +67,8 @@ def plan(equation: Equation) -> Call:
     if equation.primitive is dot_general and not all(x.size for x in operands):
         return Call(ZEROS, numbers=(len(operands), results[0].bytes))  # a sum of nothing
     found = PLANS.get(equation.primitive)
+    if found is None and _is_ours(equation.primitive):
+        raise InternalError(f"no kernel and no library computes `{equation.primitive.name}`.", stage="library")
     if found is None or not all(x.size for x in operands):
         return plan_evaluation(equation)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from weft.compiler.fuse.graph import IN_PLACE_KINDS
 from weft.compiler.program.ir import Slot
 from weft.ir.jaxpr import Jaxpr, Literal
 
@@ -68,7 +69,7 @@ class Block:
         """Pairs (operand, result) of a fusion that share memory by its nature."""
         if equation.params.get("kind") == "alias":
             return [(0, 0)] if len(equation.invars) == len(equation.outvars) == 1 else []
-        if equation.params.get("kind") not in ("dynamic_update_slice", "scatter"):
+        if equation.params.get("kind") not in IN_PLACE_KINDS:
             return []
         inner = equation.params["jaxpr"]
         hero = inner.eqns[equation.params["hero"]]

@@ -20,6 +20,7 @@ from weft.compiler.emit.key import fusion_key
 from weft.compiler.fuse.classify import HERO, classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
+from weft.compiler.library import Call as LibraryCall
 from weft.compiler.library import plan
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
@@ -235,25 +236,25 @@ class Builder:
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
         for number, v in enumerate(equation.outvars):
-            results.append(self.result_of_fusion(block, position, emission, arguments, results, number, v))
+            results.append(self.result(block, position, emission, arguments, results, number, v))
         scratch = [self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch]
         literals = [self.constant(a) for a in literal_arrays(program)]
         operands = [*arguments, *results, *scratch, *literals]
         self.launch(emission, operands, kind)
 
-    def result_of_fusion(
+    def result(
         self,
         block: Block,
         position: int,
-        emission: Emission,
+        computed: Emission | LibraryCall,
         arguments: Sequence[Slot],
         others: Sequence[Slot],
         number: int,
         v: Any,
     ) -> Slot:
-        """Memory for a result: that of an operand which dies here, where the kernel allows or demands it."""
+        """Memory for a result: that of an operand which dies here, where its kernel or library allows or demands it."""
         size = bytes_of(v.aval)
-        for argument, result in emission.updated:
+        for argument, result in computed.updated if isinstance(computed, Emission) else ():
             if result == number:
                 slot = arguments[argument]
                 once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
@@ -266,7 +267,7 @@ class Builder:
                 self.copy(made, slot)
                 return made
         target = block.targets.get(v)
-        allowed = [arguments[a] for a, r in emission.in_place if r == number]
+        allowed = [arguments[a] for a, r in computed.in_place if r == number]
         preferred = block.preferred.get(v)
         if preferred is not None:
             allowed = [s for s in allowed if s is preferred] + [s for s in allowed if s is not preferred]
@@ -289,7 +290,9 @@ class Builder:
         for number, permutation in enumerate(call.permutations):
             if permutation is not None:
                 operands[number] = self.transposed(equation.invars[number].aval, permutation, operands[number])
-        results = [self.place(block, v, position) for v in equation.outvars]
+        results: list[Slot] = []
+        for number, v in enumerate(equation.outvars):
+            results.append(self.result(block, position, call, operands, results, number, v))
         scratch = [self.temporary(size) for size in call.scratch]
         slots = (*operands, *results, *scratch)
         if call.routine == "host":

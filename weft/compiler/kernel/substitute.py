@@ -1,0 +1,30 @@
+"""Replace a loop variable by an index, wherever it stands: what merging and cutting of loops are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.compiler.kernel.ir import If, Index, Load, Loop, Position, Statement, Store, Variable
+
+
+def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
+    """The statements with `by` in the place of a variable, in every index and every limit of a loop."""
+
+    def index(i: Index) -> Index:
+        rest = Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
+        return rest + by * i.coefficient(variable)
+
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Load() | Store() | Position():
+                made.append(replace(statement, index=index(statement.index)))
+            case Loop():
+                limit = None if statement.limit is None else index(statement.limit)
+                made.append(replace(statement, body=substituted(statement.body, variable, by), limit=limit))
+            case If():
+                made.append(replace(statement, body=substituted(statement.body, variable, by)))
+            case _:
+                made.append(statement)
+    return tuple(made)
