@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from tests.compiler.running import GUARD, _surroundings, aligned
-from weft.compiler.library import Call, address, plan
+from weft.compiler.library.calls import Call
+from weft.compiler.library.planning import plan
+from weft.compiler.library.routines import address
 from weft.ir.jaxpr import Equation, Var
 from weft.ir.types import array_type
 

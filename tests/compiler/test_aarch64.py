@@ -14,8 +14,10 @@ from tests.compiler.emitting import close, fusions_with_operands, launched
 from tests.compiler.running import interpreted
 from weft import lax, nn
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.target.cpu import kernels, link
+from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.features import aarch64
+from weft.compiler.target.cpu.lower import module_text
 from weft.ir.interpreter import run
 
 
@@ -60,8 +62,8 @@ def test_kernels_for_arm(name: str) -> None:
         for got, want in zip(launched(emission, operands, program, interpreted), run(program, operands), strict=True):
             close(1e-5)(got, np.asarray(want))
         found += [launch.kernel for launch in emission.launches]
-    named = {kernels.name_of(kernel): kernel for kernel in found}
+    named = {symbol_of(kernel): kernel for kernel in found}
     assert named
-    made = link.make_object(kernels.module_text(named.items(), machine), machine)
+    made = link.make_object(module_text(named.items(), machine), machine)
     assert set(made.exports) == set(named) and made.code[:4] == b"\x7fELF"
     assert int.from_bytes(made.code[18:20], "little") == 183  # the number of AArch64 in ELF

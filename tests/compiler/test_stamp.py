@@ -157,7 +157,7 @@ def test_every_step_has_a_line_and_shares_add_up(name: str) -> None:
 def test_costs_of_steps_add_up_to_those_of_the_program(name: str) -> None:
     function, args = SAMPLES[name]
     executable = executable_of(function, args)
-    whole = executable.cost_analysis()
+    whole = executable.inside.cost_analysis()
     found = [c for s, c in costs(executable.program.all_steps()).items() if isinstance(s, (Launch, Call))]
     assert sum(c.flops for c in found) == pytest.approx(whole["flops"])
     assert sum(c.functions for c in found) == pytest.approx(whole["transcendentals"])

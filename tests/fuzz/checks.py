@@ -13,8 +13,10 @@ import weft
 from tests.fuzz.generator import Program
 from weft.api.inspect import make_jaxpr
 from weft.base import dtypes
+from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program import interpreter as program_interpreter
+from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.cpu import pool
@@ -218,7 +220,7 @@ def work_of(executable: Executable) -> int:
     total = 0
     for step in executable.program.all_steps():
         if isinstance(step, Launch):
-            total += sum(b.size for b in step.kernel.buffers)
+            total += sum(b.size for b in step.full.buffers)
         elif step.bodies:
             total *= 4
     return total
@@ -246,6 +248,11 @@ def check_case(case: Case, thorough: bool = True, expected: Expected | None = No
     for tier in (Tier.LIGHT, Tier.FULL):
         executable._link(tier)
         compare(run(executable, case), expected, f"compiled in tier {tier.name}")
+    content = stored.to_bytes(executable.program)
+    if content is not None:
+        again = stored.from_bytes(content, case.jaxpr.name)
+        kept = Executable(Compilation(case.jaxpr, case.donated, again, executable.compilation.features))
+        compare(run(kept, case), expected, "as it would come from disk")
     plain = all(isinstance(v.aval, ArrayType) for v in (*case.jaxpr.invars, *case.jaxpr.outvars))
     if plain and work_of(executable) <= MOST_INTERPRETED:
         stepped = program_interpreter.run(executable.program, [a.copy() for a in case.arrays])

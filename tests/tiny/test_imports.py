@@ -31,7 +31,13 @@ LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.
 LOADED_LATER = {
-    "weft/runtime/execute.py": ("weft.compiler.compile", "weft.runtime.executable"),
+    "weft/runtime/execute.py": ("weft.compiler.compilation", "weft.runtime.executable"),
+    # A program from disk runs without what would have made it.
+    "weft/compiler/compilation.py": ("weft.compiler.compile",),
+    "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
+    "weft/compiler/target/cpu/assemble.py": ("weft.compiler.library.routines",),
+    "weft/compiler/library/routines.py": ("weft.compiler.library.texts",),
+    "weft/runtime/executable.py": ("weft.runtime.inside", "weft.compiler.dump"),
     "weft/api/jit.py": ("weft.api.dispatch",),
 }
 IMPORT_SECONDS = 0.3

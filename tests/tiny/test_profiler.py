@@ -143,7 +143,7 @@ def test_kernels_are_counted() -> None:
             step(W, X)
     timed = executable.timed([np.asarray(W), np.asarray(X)])[1]
     assert sum(k.runs for k in profile.kernels) == 7 * sum(t.runs for t in timed.times)
-    flops = executable.cost_analysis()["flops"]
+    flops = executable.inside.cost_analysis()["flops"]
     assert sum(k.cost.flops for k in profile.kernels) == pytest.approx(7 * flops)
 
 

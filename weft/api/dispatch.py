@@ -20,8 +20,7 @@ from weft.base.tree import PyTreeDef, flatten_one_level
 from weft.base.tree_def import LEAF
 from weft.base.tree_nodes import same_data
 from weft.compiler.program.assign import CONSTANTS
-from weft.compiler.program.build import bytes_of
-from weft.compiler.program.ir import Call, Launch
+from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.compiler.target.cpu import entry, pool
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
@@ -203,7 +202,8 @@ class _Writer:
             self.line(f"status = enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})")
         if program.temporary_bytes:
             self.line("temporaries.append(scratch)")
-        self.line("if status: executable.raise_(status)")
+        # One whose checks found something runs again by the general way, which has the arrays to tell what it was.
+        self.line("if status: return MISS" if executable.again else "if status: executable.raise_(status)")
         if given:
             self.line("where = user_location()")
             for number, donated in enumerate(self.donated):

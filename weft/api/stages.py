@@ -104,27 +104,27 @@ class Compiled:
     @property
     def fusions(self) -> str:
         """The fused program, with what each fusion costs and why it was made, and what was not fused and why."""
-        return self._executable.fusions()
+        return self._executable.inside.fusions()
 
     @property
     def program(self) -> str:
         """The steps that run, and where their memory is."""
-        return self._executable.program_text()
+        return self._executable.inside.program()
 
     @property
     def kernels(self) -> dict[str, str]:
         """Each distinct kernel by its name, in the kernel language."""
-        return self._executable.kernel_texts()
+        return self._executable.inside.kernels()
 
     @property
     def llvm(self) -> str:
         """The kernels in LLVM's language."""
-        return self._executable.llvm()
+        return self._executable.inside.llvm()
 
     @property
     def asm(self) -> str:
         """The kernels as assembly."""
-        return self._executable.assembly()
+        return self._executable.inside.assembly()
 
     def as_text(self) -> str:
         """The program as it runs: its steps and its kernels."""
@@ -133,11 +133,11 @@ class Compiled:
 
     def memory_analysis(self) -> Any:
         """Bytes of arguments, results, temporaries and code."""
-        return self._executable.memory_analysis()
+        return self._executable.inside.memory_analysis()
 
     def cost_analysis(self) -> dict[str, float]:
         """Operations and bytes of one run."""
-        return self._executable.cost_analysis()
+        return self._executable.inside.cost_analysis()
 
     def runtime_executable(self) -> Any:
         """What runs."""

@@ -89,6 +89,14 @@ class Config(threading.local):
         stamped, _, key = self._stamped
         return key if stamped == generation[0] else self._make_keys()[2]
 
+    @contextlib.contextmanager
+    def as_of(self, key: tuple[Any, ...]) -> Iterator[None]:
+        """A block in which this thread sees the settings that gave a `key()`."""
+        with contextlib.ExitStack() as stack:
+            for name, value in zip(_in_key, key, strict=True):
+                stack.enter_context(Scope(states[name], value))
+            yield
+
     def _make_keys(self) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
         # The generation is read before the values: if they change meanwhile, the stamp is already old.
         now = generation[0]

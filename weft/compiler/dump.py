@@ -11,6 +11,7 @@ from weft.compiler.program import printer
 from weft.compiler.program.ir import Launch, Program
 from weft.compiler.target.cpu import kernels, link
 from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.cpu.lower import module_text
 
 # The passes have the numbers below.
 FIRST = 20
@@ -20,8 +21,8 @@ def write_program(folder: pathlib.Path, program: Program, seconds: Mapping[str, 
     """The steps, and every distinct kernel in the kernel language."""
     taken = f"emitted in {_milliseconds(seconds, 'emit')}, memory planned in {_milliseconds(seconds, 'memory')}"
     _write(folder / f"{FIRST}_program.txt", "#", taken, printer.to_text(program))
-    launched = dict.fromkeys(step.kernel for step in program.all_steps() if isinstance(step, Launch))
-    texts = {kernels.name_of(kernel): kernel_printer.to_text(kernel) for kernel in launched}
+    launched = dict.fromkeys(step.full for step in program.all_steps() if isinstance(step, Launch))
+    texts = {kernel_printer.symbol_of(kernel): kernel_printer.to_text(kernel) for kernel in launched}
     body = "\n\n".join(f"# {name}\n{text}" for name, text in texts.items())
     _write(folder / f"{FIRST + 1}_kernels.txt", "#", f"{len(texts)} kernels, {taken}", body)
 
@@ -33,7 +34,7 @@ def write_code(
     same."""
     sources = f"{making.compiled} compiled, {making.from_disk} from disk, {making.reused} in the process already"
     parts = ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in making.seconds.items())
-    text = kernels.module_text(launched.items(), features)
+    text = module_text(launched.items(), features)
     _write(folder / f"{FIRST + 2}_llvm.ll", ";", f"{sources}; {parts}", text)
     tier = making.tier.name.lower()
     code = link.assembly(text, features, making.tier)

@@ -116,9 +116,9 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
         if calls:
             moving = computing = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
         else:
-            moving = {step: work(step.kernel) for step in launches}
+            moving = {step: work(step.full) for step in launches}
             # Kernels that only move have no flops, unless all of them do.
-            computing = {step: moving[step] * _computes(step.kernel.body) for step in launches}
+            computing = {step: moving[step] * _computes(step.full.body) for step in launches}
         moved, computed = _shares(moving), _shares(computing if any(computing.values()) else moving)
         for step in group:
             few, many = computed[step], moved[step]

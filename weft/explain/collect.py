@@ -15,11 +15,12 @@ from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.report import carried
 from weft.compiler.kernel import printer as kernel_printer
+from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import Lifetimes
 from weft.compiler.program.ir import Launch, Slot, Step
 from weft.compiler.program.printer import named_lines
 from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines
-from weft.compiler.target.cpu import kernels, link
+from weft.compiler.target.cpu import link, lower
 from weft.explain.measure import Measurement
 from weft.explain.origins import fusions_of_equations
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
@@ -223,12 +224,12 @@ class Collector:
     def _kernel(self, step: Step) -> str | None:
         if not isinstance(step, Launch):
             return None
-        return self.kernel_ids.setdefault(kernels.name_of(step.kernel), f"k{len(self.kernel_ids)}")
+        return self.kernel_ids.setdefault(symbol_of(step.kernel), f"k{len(self.kernel_ids)}")
 
     def _kernels(self) -> list[dict[str, Any]]:
         features = self.compilation.features
-        distinct = {kernels.name_of(s.kernel): s.kernel for s in self.steps if isinstance(s, Launch)}
-        text = kernels.module_text(distinct.items(), features) if distinct else ""
+        distinct = {symbol_of(s.kernel): s.full for s in self.steps if isinstance(s, Launch)}
+        text = lower.module_text(distinct.items(), features) if distinct else ""
         assembly = link.assembly(text, features, self.executable.tier) if distinct else ""
         found = []
         for name, kernel in distinct.items():
@@ -271,7 +272,7 @@ class Collector:
             changes[first] += slot.size
             changes[last + 1] -= slot.size
         live = list(itertools.accumulate(changes))[1 : end + 1]
-        analysis = self.executable.memory_analysis()
+        analysis = self.executable.inside.memory_analysis()
         return {
             "arguments": analysis.argument_size_in_bytes,
             "results": analysis.output_size_in_bytes,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from weft.base.source import Location
 from weft.base.spans import Key, Recorder, Steps
+from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.ir import Call, Launch, Step
 from weft.compiler.provenance import Line, StepCost, costs, scopes_of, step_lines
-from weft.compiler.target.cpu.kernels import name_of
 
 # What is going on, in words. Spans of other categories are the user's own.
 PHASES = {
@@ -163,7 +163,7 @@ def step_name(step: Step) -> str:
     """The name of what a step runs."""
     match step:
         case Launch():
-            return name_of(step.kernel)
+            return symbol_of(step.kernel)
         case Call():
             return step.label if step.routine == "host" else step.routine
         case _:

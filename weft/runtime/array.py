@@ -12,7 +12,7 @@ from weft.base.errors import DonatedArrayError, ImmutableArrayError, message
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.device import CPU, Device, SingleDeviceSharding
-from weft.runtime.memory import Chunk
+from weft.runtime.memory import SMALL, Chunk, pool
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
 
@@ -272,9 +272,17 @@ def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> Concre
     """An array from NumPy or Python numbers, in canonical dtype. The numbers are copied, since NumPy arrays can
     change."""
     converted = dtypes.canonical_array(value)
-    if copy and converted is value:
-        converted = converted.copy()
-    return ConcreteArray(converted, array_type(converted.shape, converted.dtype, weak_type))
+    aval = array_type(converted.shape, converted.dtype, weak_type)
+    return _copied(converted, aval) if copy and converted is value else ConcreteArray(converted, aval)
+
+
+def _copied(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
+    """An array over a copy of its own, in memory as that of results is: vectors do not straddle cache lines in it."""
+    if value.nbytes <= SMALL:
+        return ConcreteArray(value.copy(), aval)
+    block = pool.take(value.nbytes)
+    block.view(block.address, value.shape, value.dtype)[...] = value
+    return ConcreteArray(None, aval, block, block.address)
 
 
 def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
@@ -285,5 +293,5 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     assert isinstance(found, ArrayType)
     converted = dtypes.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
-        converted = converted.copy()
+        return _copied(converted, found)
     return ConcreteArray(converted, found)

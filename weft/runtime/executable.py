@@ -6,32 +6,31 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.base import spans
-from weft.base.errors import InternalError
+from weft.base.errors import InternalError, NonFiniteValueError
 from weft.base.forks import in_child
 from weft.base.settings import config
-from weft.compiler import analysis, dump
-from weft.compiler.compile import Compilation
-from weft.compiler.fuse import report
-from weft.compiler.kernel import printer as kernel_printer
-from weft.compiler.kernel.ir import Kernel
-from weft.compiler.program import printer
+from weft.compiler.compilation import Compilation
+from weft.compiler.kernel.ir import Kernel, NamedKernel
+from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
-from weft.compiler.program.build import bytes_of
-from weft.compiler.program.cost import estimate
-from weft.compiler.program.ir import Call, Launch, Loop, While
-from weft.compiler.target.cpu import entry, kernels, link, machine, stamp, tape
+from weft.compiler.program.ir import Call, Launch, Loop, While, bytes_of
+from weft.compiler.target.cpu import entry, kernels, machine, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
+from weft.ops.check import Found
 from weft.runtime import memory, tapes, tiers
 from weft.runtime.array import ConcreteArray
+
+if TYPE_CHECKING:
+    from weft.runtime.inside import Inside
 
 # Calls of Python by number; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
@@ -84,11 +83,12 @@ _HOST_ADDRESS = ctypes.cast(_call_host, ctypes.c_void_p).value or 0
 class Executable:
     """A program in memory. Calling it takes arrays in storage dtype, one an argument, and gives arrays."""
 
-    def __init__(self, compilation: Compilation) -> None:
+    def __init__(self, compilation: Compilation, again: Callable[[], Executable] | None = None) -> None:
         global _next_host
         self.compilation = compilation
+        # Of a program with one flag for all its checks: the one with traps, which tells what was found.
+        self.again = again
         program = self.program = compilation.program
-        self._launched = dict.fromkeys(step.kernel for step in program.all_steps() if isinstance(step, Launch))
         hosts = [step for step in program.all_steps() if isinstance(step, Call) and step.routine == "host"]
         with _lock:
             self._first_host = _next_host
@@ -101,7 +101,7 @@ class Executable:
         self.makings: list[kernels.Making] = []  # what the code of each tier took
         self._timed: _Timed | None = None
         self._calls = 0
-        assembly = self._link(Tier.LIGHT if estimate(program) > WORTH_MORE else Tier.QUICK)
+        assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
@@ -121,22 +121,31 @@ class Executable:
 
     def _link(self, tier: Tier) -> Assembly:
         """Compile the kernels and write the words of the machine, which the next run takes."""
-        self.tier = tier
         making = kernels.Making(tier)
         features = self.compilation.features
-        self.kernels = kernels.compiled(self._launched, features, tier, making)
+        try:
+            self.kernels = kernels.compiled(self._launched(), features, tier, making)
+        except kernels.CodeIsGone:  # the program is on disk, but no longer its code
+            self.compilation.complete()
+            self.kernels = kernels.compiled(self._launched(), features, tier, making)
+        self.tier = making.tier
         with spans.measured(making.seconds, "compile", "assemble"):
             assembly = Assembly(self.program, self._address, _HOST_ADDRESS, self._first_host)
             self._codes.append(assembly.words())  # a run may still be at the older ones
         self._held.append(self.kernels)
         self.makings.append(making)
         if self.compilation.folder is not None:
-            dump.write_code(self.compilation.folder, self._distinct(), features, making)
+            from weft.compiler.dump import write_code
+
+            write_code(self.compilation.folder, self.inside.distinct_kernels(), features, making)
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
 
-    def _address(self, kernel: Kernel) -> int:
-        return self.kernels[kernel].address
+    def _launched(self) -> dict[Kernel | NamedKernel, None]:
+        return dict.fromkeys(step.kernel for step in self.program.all_steps() if isinstance(step, Launch))
+
+    def _address(self, kernel: Kernel | NamedKernel) -> int:
+        return self.kernels[symbol_of(kernel)].address
 
     def optimise(self) -> None:
         """Replace the code by better code for the same bits. Runs that are under way end with the old one."""
@@ -186,7 +195,7 @@ class Executable:
         try:
             status = machine.run(code, registers.ctypes.data)
             if status:
-                self.raise_(status)
+                self.raise_(status, given)
             return [
                 tapes.from_native(r, t) if isinstance(t, TapeType) else r
                 for r, t in zip(results, self.out_types, strict=True)
@@ -220,6 +229,7 @@ class Executable:
             return entry.function()(timed.address, words, count + 1, count + 1)
 
     def _timed_code(self) -> _Timed:
+        self.compilation.complete()  # who times steps asks for their lines
         timed = self._timed
         if timed is None or timed.code_address != self.code_address:
             timed = self._timed = _Timed(self)
@@ -240,46 +250,43 @@ class Executable:
 
     # -- looking inside --------------------------------------------------------------------------------------------
 
-    def fusions(self) -> str:
-        """The fused program, with the reasons."""
-        return report.explain(self.compilation.stages[-2].program)
+    @property
+    def inside(self) -> Inside:
+        """What became of the program on its way: texts, and what it costs."""
+        from weft.runtime.inside import Inside
 
-    def program_text(self) -> str:
-        """The steps as text."""
-        return printer.to_text(self.program)
+        return Inside(self)
 
-    def kernel_texts(self) -> dict[str, str]:
-        """Each distinct kernel as text, by name."""
-        return {made.name: kernel_printer.to_text(kernel) for kernel, made in self.kernels.items()}
+    def code_bytes(self) -> int:
+        """How large its code is."""
+        return self._codes[-1].nbytes + sum(made.library.size for made in self.kernels.values())
 
-    def _distinct(self) -> dict[str, Kernel]:
-        return {made.name: kernel for kernel, made in self.kernels.items()}
-
-    def llvm(self) -> str:
-        """The kernels as one LLVM module."""
-        return kernels.module_text(self._distinct().items(), self.compilation.features)
-
-    def assembly(self) -> str:
-        """The kernels as assembly."""
-        return link.assembly(self.llvm(), self.compilation.features, Tier.LIGHT)
-
-    def memory_analysis(self) -> analysis.MemoryAnalysis:
-        """Bytes that a run takes."""
-        code = self._codes[-1].nbytes + sum(made.library.size for made in self.kernels.values())
-        return analysis.memory_analysis(self.program, code)
-
-    def cost_analysis(self) -> dict[str, float]:
-        """Operations and bytes of a run."""
-        return analysis.cost_analysis(self.compilation.fused)
-
-    def raise_(self, status: int) -> None:
+    def raise_(self, status: int, arrays: Sequence[Any] = ()) -> None:
+        """The error of a run on these arrays."""
         error = getattr(_raised, "error", None)
         if error is not None:
             _raised.error = None
+            if isinstance(error, Found):
+                self._tell(arrays)
             raise error
         if status == 2:
-            raise MemoryError("There is no memory left for what a loop writes for its derivative.")
+            raise MemoryError(
+                f"There is no memory left for what a loop of {self.program.name or 'the program'} keeps of each turn "
+                "for its derivative. Make fewer turns, or wrap the body in `weft.checkpoint`, which keeps only its "
+                "arguments."
+            )
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
+
+
+    def _tell(self, arrays: Sequence[Any]) -> None:
+        """Raise what the flag of the program was set for."""
+        assert self.again is not None
+        with config.as_of(self.compilation.settings):
+            self.again()(arrays)
+        raise NonFiniteValueError(
+            "A check found something, and nothing when the program ran once more to tell what it was.",
+            received=f"the program {self.program.name}",
+        )
 
 
 class _Timed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit
+from weft.ops.check import can_flag, writes_in_place
 from weft.ops.cond import cond
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
@@ -77,12 +78,25 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
 
 
 def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
+    """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
+    found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
+    if not can_flag(jaxpr) or (any(donated) and writes_in_place(jaxpr)):
+        return compiled(jaxpr, donated)
+
+    def with_traps() -> Executable:
+        with _lock:
+            return jaxpr.cached(("with traps", config.key()), lambda: compiled(jaxpr, ()))
+
+    return compiled(jaxpr, (), with_traps)
+
+
+def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None) -> Executable:
     with span("compile", jaxpr.name):
-        # The compiler is loaded when the first program is compiled.
-        from weft.compiler.compile import compile_program
+        # What runs programs is loaded with the first one.
+        from weft.compiler.compilation import compilation_of
         from weft.runtime.executable import Executable
 
-        made = Executable(compile_program(jaxpr, donated))
+        made = Executable(compilation_of(jaxpr, donated, again is not None), again)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:

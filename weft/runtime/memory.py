@@ -7,7 +7,9 @@ back into the pool when its array dies, unless NumPy views of it are still about
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
+import mmap
 import sys
 import threading
 from typing import Any
@@ -20,6 +22,12 @@ ALIGNMENT = 64
 CHUNK = 1 << 16
 # Results up to this size share chunks.
 SMALL = 1 << 12
+# Memory of at least this size is asked of the system in large pages: with small ones, looking up where a page is takes
+# as long again as reading it. What the allocator of the C library has used before is in small pages and stays so.
+LARGE = 1 << 22
+LARGE_PAGE = 1 << 21
+# Large pieces begin at different places in their pages: what all begin alike is in one set of a cache, and in its way.
+STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
 # Blocks are pooled up to so many bytes in all; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
 
@@ -30,10 +38,13 @@ class Chunk:
     __slots__ = ("address", "array")
 
     def __init__(self, size: int) -> None:
-        whole = np.empty(size + ALIGNMENT, np.uint8)
+        if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+            whole, alignment, first = np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
+        else:
+            whole, alignment, first = _large(size), LARGE_PAGE, next(_turns) % STAGGERS * STAGGER
         address = whole.__array_interface__["data"][0]
         self.array = whole
-        self.address: int = address + -address % ALIGNMENT
+        self.address: int = address + -address % alignment + first
 
     def view(self, pointer: int, shape: Any, dtype: Any) -> np.ndarray:
         """A part of the memory as an array."""
@@ -42,6 +53,17 @@ class Chunk:
             return np.empty(shape, dtype)
         start = pointer - self.array.__array_interface__["data"][0]
         return self.array[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+_turns = itertools.count()
+
+
+def _large(size: int) -> np.ndarray:
+    """So many bytes in large pages, with room to begin at one of them and to stagger."""
+    whole = size + LARGE_PAGE + STAGGER * STAGGERS
+    pages = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
 
 
 class Block(Chunk):

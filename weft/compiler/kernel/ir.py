@@ -238,3 +238,17 @@ class Kernel:
     def parallel(self) -> Loop | None:
         """The loop over threads, which stands outermost; what stands beside it only computes."""
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is Kind.THREADS), None)
+
+    @property
+    def count(self) -> int:
+        """The iterations of that loop, or 1."""
+        loop = self.parallel
+        return 1 if loop is None else loop.count
+
+
+@dataclass(frozen=True, eq=False)
+class NamedKernel:
+    """A kernel of which only the name of its code is known, and how many iterations its loop over threads has."""
+
+    symbol: str
+    count: int

@@ -11,6 +11,8 @@ Equal kernels have equal text, whatever they and their buffers are called.
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections.abc import Iterable
 from typing import Any, assert_never
 
@@ -29,6 +31,7 @@ from weft.compiler.kernel.ir import (
     Last,
     Load,
     Loop,
+    NamedKernel,
     Position,
     Shift,
     Shuffle,
@@ -38,6 +41,20 @@ from weft.compiler.kernel.ir import (
     Variable,
 )
 from weft.ir.printer import variable_names
+
+# Kernels are made once and named often.
+_symbols: weakref.WeakKeyDictionary[Kernel, str] = weakref.WeakKeyDictionary()
+
+
+def symbol_of(kernel: Kernel | NamedKernel) -> str:
+    """The name of a kernel's function in machine code: what kind it is and a digest of its text."""
+    if isinstance(kernel, NamedKernel):
+        return kernel.symbol
+    found = _symbols.get(kernel)
+    if found is None:
+        digest = hashlib.blake2b(to_text(kernel).encode(), digest_size=10).hexdigest()
+        found = _symbols[kernel] = f"{kernel.name}_{digest}"
+    return found
 
 
 def to_text(kernel: Kernel) -> str:

@@ -20,16 +20,15 @@ from weft.compiler.emit.key import fusion_key
 from weft.compiler.fuse.classify import HERO, classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
-from weft.compiler.library import Call as LibraryCall
-from weft.compiler.library import plan
+from weft.compiler.library.calls import Call as LibraryCall
+from weft.compiler.library.planning import plan
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import Turning, build_trap
-from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, walk
+from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
-from weft.ir.types import TapeType
 from weft.ops.callback import Callback
 from weft.ops.check import trap
 from weft.ops.cond import cond
@@ -39,17 +38,8 @@ from weft.ops.scan import scan
 from weft.ops.tape import TapePrimitive
 from weft.ops.while_loop import while_
 
-# A handle of a tape: the address of its entries and how many of them it has.
-TAPE_BYTES = 16
 _emissions: dict[Any, Emission] = {}
 MOST_EMISSIONS = 4096
-
-
-def bytes_of(aval: Any) -> int:
-    """How much memory a value takes."""
-    if isinstance(aval, TapeType):
-        return TAPE_BYTES
-    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
 
 
 def build(jaxpr: Jaxpr, donated: Sequence[bool], vector_bytes: int) -> Program:

@@ -22,8 +22,8 @@ def _steps(steps: Sequence[Step]) -> float:
     total = 0.0
     for step in steps:
         match step:
-            case Launch(kernel):
-                total += 10.0 + work(kernel)
+            case Launch():
+                total += 10.0 + work(step.full)
             case Call():
                 total += LIBRARY
             case Copy():

@@ -12,8 +12,8 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from weft.compiler import library
 from weft.compiler.kernel import interpreter as kernel_interpreter
+from weft.compiler.library.routines import address
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES, place_of
 from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
 from weft.compiler.target.cpu import tape
@@ -70,7 +70,8 @@ class _Runner:
 
     def step(self, step: Any) -> None:
         match step:
-            case Launch(kernel, slots):
+            case Launch(slots=slots):
+                kernel = step.full
                 views = [self.view(s, b.dtype, b.size) for s, b in zip(slots, kernel.buffers, strict=True)]
                 kernel_interpreter.run(kernel, views)
             case Call():
@@ -122,10 +123,10 @@ class _Runner:
         addresses = [self.address(s) for s in step.slots]
         if step.tiles:
             table = np.array([*addresses, numbers.ctypes.data], np.int64)
-            _TILES(library.address(step.routine))(table.ctypes.data, 0, step.tiles)
+            _TILES(address(step.routine))(table.ctypes.data, 0, step.tiles)
             return
         table = np.array([*addresses, 0], np.int64)
-        found = tape.address(step.routine) if step.routine in tape.ROUTINES else library.address(step.routine)
+        found = tape.address(step.routine) if step.routine in tape.ROUTINES else address(step.routine)
         status = _ROUTINE(found)(table.ctypes.data, numbers.ctypes.data, self.registers.ctypes.data)
         if status:
             raise RuntimeError(f"{step.routine} ended with status {status}")

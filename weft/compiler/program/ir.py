@@ -14,11 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.source import Location
-from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.ir.jaxpr import Equation
+from weft.ir.types import TapeType
 
 ALIGNMENT = 64
+# A handle of a tape: the address of its entries and how many of them it has.
+TAPE_BYTES = 16
+
+
+def bytes_of(aval: Any) -> int:
+    """How much memory a value takes."""
+    if isinstance(aval, TapeType):
+        return TAPE_BYTES
+    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
 
 
 class Kind(Enum):
@@ -86,7 +97,7 @@ class Step:
 class Launch(Step):
     """Run a kernel over slots, one for each of its buffers. `grain` > 0: over threads, so many iterations at a time."""
 
-    kernel: Kernel
+    kernel: Kernel | NamedKernel
     slots: tuple[Slot, ...]
     grain: int = 0
     label: str = ""
@@ -97,7 +108,13 @@ class Launch(Step):
 
     @property
     def writes(self) -> Sequence[Slot]:
-        return [s for s, b in zip(self.slots, self.kernel.buffers, strict=True) if b.written]
+        return [s for s, b in zip(self.slots, self.full.buffers, strict=True) if b.written]
+
+    @property
+    def full(self) -> Kernel:
+        """The kernel itself, which a program from disk has only after it was completed."""
+        assert isinstance(self.kernel, Kernel), f"{self.kernel.symbol} is known by name only"
+        return self.kernel
 
 
 @dataclass(eq=False)
@@ -258,6 +275,7 @@ class Program:
     temporary_bytes: int = 0
     constant_bytes: int = 0
     registers: int = 0
+    nanoseconds: float = 0.0  # of one run on one thread, roughly
 
     def all_steps(self) -> Iterator[Step]:
         """Every step, also those in loops and branches."""

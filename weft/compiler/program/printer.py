@@ -81,7 +81,8 @@ class _Printer:
 
     def step(self, step: Any, depth: int) -> None:
         match step:
-            case Launch(kernel, slots, grain):
+            case Launch(slots=slots, grain=grain):
+                kernel = step.full
                 number = self.kernels.setdefault(kernel, len(self.kernels))
                 writes = step.writes
                 reads = [s for s, b in zip(slots, kernel.buffers, strict=True) if not b.written]

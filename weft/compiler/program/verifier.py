@@ -42,8 +42,8 @@ class _Checker:
             if not isinstance(step, Point):
                 self.read(step, written)
             match step:
-                case Launch(kernel, slots):
-                    for slot, buffer in zip(slots, kernel.buffers, strict=True):
+                case Launch(slots=slots):
+                    for slot, buffer in zip(slots, step.full.buffers, strict=True):
                         if buffer.size * buffer.dtype.itemsize > slot.size:
                             self.fail(f"A kernel has a buffer of {buffer.size} elements for {slot}.")
                 case Point(target, base):

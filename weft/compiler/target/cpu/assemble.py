@@ -7,8 +7,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from weft.compiler import library
-from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.assign import place_of
 from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
 from weft.compiler.target.cpu import tape
@@ -19,7 +18,9 @@ class Assembly:
     """Writes one program. `addresses` are those of its kernels, `host` that of what calls Python with the number of the
     call, from `first_host` on; `blocks` collects parameters of tiled calls, which must live as long as the words."""
 
-    def __init__(self, program: Program, addresses: Callable[[Kernel], int], host: int, first_host: int) -> None:
+    def __init__(
+        self, program: Program, addresses: Callable[[Kernel | NamedKernel], int], host: int, first_host: int
+    ) -> None:
         self.program = program
         self.addresses = addresses
         self.host = host
@@ -47,12 +48,10 @@ class Assembly:
         m = self.machine
         match step:
             case Launch(kernel, slots, grain):
-                loop = kernel.parallel
-                count = 1 if loop is None else loop.count
                 if grain:
-                    m.parallel(self.addresses(kernel), count, grain, self.places(slots))
+                    m.parallel(self.addresses(kernel), kernel.count, grain, self.places(slots))
                 else:
-                    m.launch(self.addresses(kernel), count, self.places(slots))
+                    m.launch(self.addresses(kernel), kernel.count, self.places(slots))
             case Call():
                 self.call(step)
             case Copy(target, source, size):
@@ -84,11 +83,11 @@ class Assembly:
             # The block of numbers is at an address of its own, which a register has from the start.
             register = self.program.registers + len(self.pointers)
             self.pointers.append((register, block))
-            m.parallel(library.address(step.routine), step.tiles, 1, [*places, Place(register)])
+            m.parallel(_routine(step.routine), step.tiles, 1, [*places, Place(register)])
         elif step.routine in tape.ROUTINES:
             m.call(tape.address(step.routine), places, step.numbers)
         else:
-            m.call(library.address(step.routine), places, step.numbers)
+            m.call(_routine(step.routine), places, step.numbers)
 
     def loop(self, step: Loop) -> None:
         m, counter, bound = self.machine, step.counter.number, step.bound.number
@@ -143,3 +142,10 @@ class Assembly:
             self.steps(steps)
             m.jump(end)
         m.here(end)
+
+
+def _routine(name: str) -> int:
+    # Libraries are loaded for programs that call them.
+    from weft.compiler.library.routines import address
+
+    return address(name)

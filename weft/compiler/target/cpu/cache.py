@@ -32,6 +32,9 @@ from weft.compiler.target.cpu.link import Object, Tier
 
 MAGIC = b"weft object 1\n"
 NOTE_MAGIC = b"weft note 1\n"
+PROGRAM_MAGIC = b"weft program 1\n"
+# The folders of Weft whose code has a part in what a traced program becomes.
+BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "ops", "transforms", "compiler", "runtime")
 MOST_BYTES = 1 << 29
 # The folder is measured after so many new files.
 MEASURE_AFTER = 64
@@ -157,6 +160,36 @@ def store_kernels(made: Object, features: Features, tier: Tier) -> None:
     store(key, made)
     for name in made.exports:
         _write(key_of(name, features, tier) + ".k", NOTE_MAGIC, key.encode())
+
+
+# ------------------------------------------------------------------------------------------------------------ programs
+
+
+@functools.cache
+def state_of_weft() -> str:
+    """A digest that changes with everything between a traced program and its steps."""
+    root = pathlib.Path(weft.compiler.__file__).parents[1]
+    made = hashlib.blake2b(state_of_compiler().encode(), digest_size=16)
+    for part in BELOW_PROGRAMS:
+        for path in sorted((root / part).rglob("*.py")):
+            found = path.stat()
+            made.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return made.hexdigest()
+
+
+def program_key(meaning: str, features: Features) -> str:
+    """The name of what a traced program becomes."""
+    return key_of(f"{state_of_weft()} {meaning}", features, Tier.LIGHT)
+
+
+def load_program(key: str) -> bytes | None:
+    """The steps kept under a name, if they are there and whole."""
+    return _read(key + ".p", PROGRAM_MAGIC)
+
+
+def store_program(key: str, content: bytes) -> None:
+    """Keep steps."""
+    _write(key + ".p", PROGRAM_MAGIC, content)
 
 
 # --------------------------------------------------------------------------------------------------------------- files

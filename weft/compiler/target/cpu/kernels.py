@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import weakref
 from collections import deque
@@ -11,22 +10,20 @@ from dataclasses import dataclass, field
 
 from weft.base.forks import in_child
 from weft.base.spans import measured
-from weft.compiler.kernel.ir import Kernel
-from weft.compiler.kernel.printer import to_text
-from weft.compiler.target import llvm
+from weft.compiler.kernel.ir import Kernel, NamedKernel
+from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.target.cpu import cache, link
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.link import Library, Object, Tier
-from weft.compiler.target.cpu.lower import lower_into
 
 
 class CompiledKernel:
     """A kernel in memory. `library` keeps it there."""
 
-    __slots__ = ("__weakref__", "address", "library", "name")
+    __slots__ = ("__weakref__", "address", "library", "name", "tier")
 
-    def __init__(self, name: str, address: int, library: Library) -> None:
-        self.name, self.address, self.library = name, address, library
+    def __init__(self, name: str, address: int, library: Library, tier: Tier) -> None:
+        self.name, self.address, self.library, self.tier = name, address, library, tier
 
 
 @dataclass
@@ -58,58 +55,63 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-def name_of(kernel: Kernel) -> str:
-    """The name of a kernel's function: what kind it is and a digest of its text."""
-    return f"{kernel.name}_{hashlib.blake2b(to_text(kernel).encode(), digest_size=10).hexdigest()}"
-
-
-def module_text(kernels: Iterable[tuple[str, Kernel]], features: Features) -> str:
-    """One module with a function for each kernel."""
-    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
-    for name, kernel in kernels:
-        lower_into(module, kernel, features, name)
-    return module.text()
+class CodeIsGone(Exception):
+    """There is no code on disk for a kernel of which only the name is known."""
 
 
 def compiled(
-    kernels: Iterable[Kernel], features: Features, tier: Tier = Tier.LIGHT, making: Making | None = None
-) -> dict[Kernel, CompiledKernel]:
-    """Every kernel as machine code of at least the given tier; those that are new are compiled together.
+    kernels: Iterable[Kernel | NamedKernel],
+    features: Features,
+    tier: Tier = Tier.LIGHT,
+    making: Making | None = None,
+) -> dict[str, CompiledKernel]:
+    """Every kernel as machine code of at least the given tier, by symbol; those that are new are compiled together.
 
-    The bits that a kernel computes are the same in every tier. `making` is filled with what it took.
+    The bits that a kernel computes are the same in every tier. `making` is filled with what it took. Raises
+    `CodeIsGone` if a kernel would have to be compiled but only its name is known.
     """
     making = making or Making(tier)
     seconds = making.seconds
     with measured(seconds, "compile", "kernel names"):
-        names = {kernel: name_of(kernel) for kernel in kernels}
+        distinct = {symbol_of(kernel): kernel for kernel in kernels}
     with _lock:
-        distinct = {name: kernel for kernel, name in names.items()}
         # Held from here on: code that only other programs keep goes when they do.
         held = {name: found for name in distinct if (found := _best(features, tier, name)) is not None}
         missing = {name: kernel for name, kernel in distinct.items() if name not in held}
         making.reused = len(distinct) - len(missing)
         with measured(seconds, "compile", "code from disk"):
-            for made, stored in cache.load_kernels(list(missing), features, tier):
-                held.update(_keep(made, stored, features, tier))
-                for name in stored:
-                    del missing[name]
+            # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
+            for found_tier in (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
+                objects = list(cache.load_kernels(list(missing), features, found_tier))
+                if found_tier is not tier and sum(len(names) for _, names in objects) < len(missing):
+                    continue
+                for made, stored in objects:
+                    held.update(_keep(made, stored, features, found_tier))
+                    for name in stored:
+                        del missing[name]
         making.from_disk = len(distinct) - len(missing) - making.reused
         making.compiled = len(missing)
         if missing:
+            full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
+            if len(full) < len(missing):
+                raise CodeIsGone(next(name for name in missing if name not in full))
+            from weft.compiler.target.cpu.lower import module_text
+
             with measured(seconds, "compile", "llvm text"):
-                text = module_text(missing.items(), features)
+                text = module_text(full.items(), features)
             with measured(seconds, "compile", "machine code"):
                 made = link.make_object(text, features, tier)
             with measured(seconds, "compile", "link"):
                 held.update(_keep(made, missing, features, tier))
                 cache.store_kernels(made, features, tier)
-        return {kernel: held[name] for kernel, name in names.items()}
+        making.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
+        return held
 
 
 def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> dict[str, CompiledKernel]:
     """Put an object into memory, for the kernels that are wanted of it."""
     library = link.load(made)
-    kept = {name: CompiledKernel(name, library.addresses[name], library) for name in names}
+    kept = {name: CompiledKernel(name, library.addresses[name], library, tier) for name in names}
     for name, kernel in kept.items():
         _compiled[features, tier, name] = kernel
         _latest.append(kernel)

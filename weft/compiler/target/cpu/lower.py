@@ -50,6 +50,14 @@ def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
     return module.text()
 
 
+def module_text(kernels: Iterable[tuple[str, Kernel]], features: Features) -> str:
+    """One module with a function for each kernel."""
+    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    for name, kernel in kernels:
+        lower_into(module, kernel, features, name)
+    return module.text()
+
+
 def lower_into(module: llvm.Module, kernel: Kernel, features: Features, name: str) -> None:
     """Add a kernel to a module, as a function of the given name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
 from weft.compiler.target.cpu import cache, link
 from weft.compiler.target.cpu.assemble import Assembly
@@ -88,7 +88,9 @@ def library() -> link.Library:
 class TimedAssembly(Assembly):
     """Writes a program with a stamp before and after each of its steps that takes time; those are in `timed`."""
 
-    def __init__(self, program: Program, addresses: Callable[[Kernel], int], host: int, first_host: int) -> None:
+    def __init__(
+        self, program: Program, addresses: Callable[[Kernel | NamedKernel], int], host: int, first_host: int
+    ) -> None:
         super().__init__(program, addresses, host, first_host)
         self.timed: list[Any] = [step for step in program.all_steps() if isinstance(step, TIMED)]
         self._numbers = {step: number for number, step in enumerate(self.timed)}

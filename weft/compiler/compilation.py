@@ -1,0 +1,110 @@
+"""A program on its way to code: compiled now, or found on disk as an earlier process left it.
+
+From disk come the steps and the names of kernels, which is all that running takes, and nothing of the compiler is
+loaded. Whoever looks inside (stages, fusions, profiles by line) asks for the rest, and then the program is compiled
+after all: by the same rules from the same traced program, so to the same steps.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.base.settings import config
+from weft.base.spans import measured
+from weft.compiler.fingerprint import fingerprint, written
+from weft.compiler.program import stored
+from weft.compiler.program.ir import Program
+from weft.compiler.target.cpu import cache
+from weft.compiler.target.cpu.features import Features, host
+from weft.ir.jaxpr import Jaxpr
+
+if TYPE_CHECKING:
+    from weft.compiler.pipeline import Stage
+
+
+@dataclass
+class Details:
+    """What the compiler had in hand between the traced program and the steps."""
+
+    fused: Jaxpr
+    stages: list[Stage]
+
+
+@dataclass
+class Compilation:
+    """What became of a program, and how long each part took; where it is dumped, if it is."""
+
+    traced: Jaxpr
+    donated: tuple[bool, ...]
+    program: Program
+    features: Features
+    details: Details | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    folder: pathlib.Path | None = None
+    flagged: bool = False
+    settings: tuple[Any, ...] = field(default_factory=config.key)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def fused(self) -> Jaxpr:
+        """The program in the form of which steps are made."""
+        return self.complete().fused
+
+    @property
+    def stages(self) -> list[Stage]:
+        """What each pass left behind."""
+        return self.complete().stages
+
+    def complete(self) -> Details:
+        """Compile what came from disk, and give its steps their kernels, lines and equations."""
+        with self._lock:
+            if self.details is None:
+                from weft.compiler.compile import compile_program
+
+                with config.as_of(self.settings):
+                    made = compile_program(self.traced, self.donated, self.features, self.flagged)
+                stored.complete(self.program, made.program)
+                self.seconds.update(made.seconds)
+                self.details = made.details
+            assert self.details is not None
+            return self.details
+
+
+def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = False) -> Compilation:
+    """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each."""
+    donated, features = tuple(donated), host()
+    seconds: dict[str, float] = {}
+    key = None
+    if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
+        with measured(seconds, "compile", "fingerprint"):
+            key = _key(jaxpr, donated, features, flagged)
+    if key is not None:
+        with measured(seconds, "compile", "program from disk"):
+            content = cache.load_program(key)
+        if content is not None:
+            program = stored.from_bytes(content, jaxpr.name)
+            return Compilation(jaxpr, donated, program, features, None, seconds, flagged=flagged)
+    # The compiler is loaded when the first program is compiled.
+    from weft.compiler.compile import compile_program
+
+    made = compile_program(jaxpr, donated, features, flagged)
+    made.seconds = seconds | made.seconds
+    if key is not None:
+        with measured(made.seconds, "compile", "program to disk"):
+            kept = stored.to_bytes(made.program)
+            if kept is not None:
+                cache.store_program(key, kept)
+    return made
+
+
+def _key(jaxpr: Jaxpr, donated: tuple[bool, ...], features: Features, flagged: bool) -> str | None:
+    """The name of the program on disk, or None if it cannot have one."""
+    meaning, settings = fingerprint(jaxpr), written(config.key())
+    if meaning is None or settings is None:
+        return None
+    return cache.program_key(f"{meaning} {donated} {settings} {flagged}", features)

@@ -1,0 +1,164 @@
+"""The fingerprint of a program: equal for programs that mean the same to the compiler, in every process.
+
+It covers types, operations, parameters and the values of literals, in the order of the program; not names, lines of
+the user, or rules of differentiation, none of which changes the code. A program that carries something which only this
+process knows, such as a Python function, has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import ExtendedDtype
+from weft.compiler.passes.inline import CALLS
+from weft.ir.jaxpr import Equation, Jaxpr, Literal
+from weft.ir.primitive import Primitive
+from weft.ir.types import ArrayType, TapeType, Type
+
+
+class _NoFingerprint(Exception):
+    """Something in the program cannot be told from something else by writing it down."""
+
+
+def fingerprint(jaxpr: Jaxpr) -> str | None:
+    """A digest of the program, or None if it has no fingerprint."""
+    # Remembered with the program: carried ones are shared, and asked for again and again.
+    found: list[str | None] = jaxpr.cached("fingerprint", lambda: [_digest(jaxpr)])
+    return found[0]
+
+
+def written(value: Any) -> str | None:
+    """A value as text that no other value has, or None if there is no such text."""
+    try:
+        return _value(value)
+    except _NoFingerprint:
+        return None
+
+
+def _digest(jaxpr: Jaxpr) -> str | None:
+    try:
+        text = "\n".join(_lines(jaxpr))
+    except _NoFingerprint:
+        return None
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _lines(jaxpr: Jaxpr) -> list[str]:
+    numbers: dict[Any, int] = {}
+    types: dict[int, str] = {}  # by identity: few objects stand for all types of a program
+
+    def type_of(aval: Type) -> str:
+        found = types.get(id(aval))
+        if found is None:
+            found = types[id(aval)] = _value(aval)
+        return found
+
+    def define(variables: Any) -> str:
+        texts = []
+        for v in variables:
+            numbers[v] = len(numbers)
+            texts.append(type_of(v.aval))
+        return ",".join(texts)
+
+    def read(atom: Any) -> str:
+        if type(atom) is Literal:
+            return f"{_value(atom.val)}:{type_of(atom.aval)}"
+        return str(numbers[atom])
+
+    lines = [define(jaxpr.constvars), define(jaxpr.invars)]
+    lines += [_value(constant) for constant in jaxpr.consts]
+    for equation in jaxpr.eqns:
+        operands = ",".join([read(a) for a in equation.invars])
+        lines.append(f"{_operation(equation)}({operands})->{define(equation.outvars)}")
+    lines.append(",".join([read(a) for a in jaxpr.outvars]))
+    return lines
+
+
+def _operation(equation: Equation) -> str:
+    card, params = equation.primitive, equation.params
+    called = CALLS.get(card)
+    if called is not None:
+        return f"call {_value(params[called])}"
+    return f"{_card(card)} " + ";".join([f"{name}={_value(params[name])}" for name in sorted(params)])
+
+
+def _card(card: Primitive) -> str:
+    if not type(card).__module__.startswith("weft."):
+        raise _NoFingerprint  # what it means may change without Weft
+    return card.name
+
+
+def _value(value: Any) -> str:
+    """A value of a parameter as text that no other value has."""
+    write = _WRITERS.get(type(value))
+    if write is not None:
+        return write(value)
+    kind = type(value)
+    if isinstance(value, np.dtype):
+        return f"dtype {value.name}"
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise _NoFingerprint
+        return f"array {array.dtype.name} {array.shape} {array.tobytes().hex()}"
+    if isinstance(value, Primitive):
+        return _card(value)
+    if isinstance(value, ExtendedDtype):
+        return f"{_class(kind)} {value.name}"
+    if isinstance(value, enum.Enum):
+        return f"{_class(kind)}.{value.name}"
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return f"{_class(kind)}{_sequence(value)}"
+    if isinstance(value, type):
+        return f"class {_class(value)}"
+    if dataclasses.is_dataclass(value):
+        fields = [f"{f.name}={_value(getattr(value, f.name))}" for f in dataclasses.fields(value) if f.compare]
+        return f"{_class(kind)}[{';'.join(fields)}]"
+    raise _NoFingerprint
+
+
+def _class(kind: type) -> str:
+    """The name of a class that stays what it is as long as Weft and NumPy do."""
+    if kind.__module__.partition(".")[0] not in ("weft", "numpy", "ml_dtypes", "builtins"):
+        raise _NoFingerprint
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _sequence(values: Any) -> str:
+    return f"({','.join([_value(v) for v in values])})"
+
+
+def _mapping(values: dict[Any, Any]) -> str:
+    return f"{{{','.join(sorted([f'{_value(k)}:{_value(v)}' for k, v in values.items()]))}}}"
+
+
+def _program(jaxpr: Jaxpr) -> str:
+    found = fingerprint(jaxpr)
+    if found is None:
+        raise _NoFingerprint
+    return f"program {found}"
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    type(None): repr,
+    bool: repr,
+    int: repr,
+    float: float.hex,
+    complex: lambda value: f"{value.real.hex()}+{value.imag.hex()}j",
+    str: repr,
+    bytes: bytes.hex,
+    tuple: _sequence,
+    list: lambda values: f"list{_sequence(values)}",
+    dict: _mapping,
+    frozenset: lambda values: f"set({','.join(sorted([_value(v) for v in values]))})",
+    slice: lambda value: f"slice{_sequence((value.start, value.stop, value.step))}",
+    Jaxpr: _program,
+    ArrayType: lambda t: _sequence((t.shape, t.dtype, t.weak_type, t.sharding, t.varying, t.memory_space)),
+    TapeType: lambda t: f"tape {_value(t.element)}",
+}

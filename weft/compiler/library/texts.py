@@ -1,0 +1,40 @@
+"""The LLVM text of each routine."""
+
+from __future__ import annotations
+
+from weft.base.errors import InternalError
+from weft.compiler.library import blas, factors, moves, singular, solves, spectra
+from weft.compiler.library.routines import ZEROS
+from weft.compiler.library.writer import FAMILIES, NUMBERS, TILES, write_family
+from weft.compiler.target import llvm
+from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
+
+# Importing a module of families is what registers them.
+FAMILY_MODULES = (factors, singular, solves, spectra)
+
+
+def text(routine: str, features: Features | None = None) -> str:
+    """The module that has a routine, or a function that routines call."""
+    machine = features or host()
+    if routine == ZEROS:
+        return _zeros(machine)
+    if moves.is_move(routine):
+        return moves.write(routine, machine)
+    name, _, letter = routine.removesuffix(TILES).removeprefix("weft_").rpartition("_")
+    if letter in NUMBERS:
+        if name in blas.PRODUCTS:
+            return blas.write(name, letter, machine)
+        if name in FAMILIES:
+            return write_family(FAMILIES[name], letter, machine)
+    raise InternalError(f"There is no routine {routine}.", stage="library")
+
+
+def _zeros(features: Features) -> str:
+    module = llvm.Module(triple=features.triple)
+    f = module.function(ZEROS, i64, [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)])
+    table, numbers, _ = f.arguments
+    place, size = (f.load(i64, f.offset(numbers, i64, n), 8) for n in range(2))
+    f.fill(f.load(ptr, f.offset(table, ptr, place), 8), constant(0, i8), size)
+    f.ret(zero(i64))
+    return module.text()

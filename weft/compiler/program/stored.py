@@ -1,0 +1,216 @@
+"""Programs as bytes, for the next process: steps with their places, and kernels by name.
+
+What is kept is what it takes to run: no lines of the user, no equations, no text of kernels. Whoever wants to look
+inside compiles the program again and gives the steps their details back. A program that calls Python is not kept,
+because the function it calls belongs to this process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import numpy as np
+
+from weft.base.errors import InternalError
+from weft.compiler.kernel.ir import NamedKernel
+from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.program.ir import (
+    Branch,
+    Call,
+    Copy,
+    Count,
+    Fill,
+    Kind,
+    Launch,
+    Loop,
+    Point,
+    Program,
+    Register,
+    Slot,
+    Step,
+    While,
+)
+
+
+def to_bytes(program: Program) -> bytes | None:
+    """The program to be kept, or None if it cannot be."""
+    if any(isinstance(step, Call) and step.host is not None for step in program.all_steps()):
+        return None
+    writer = _Writer()
+    steps = writer.steps(program.steps)
+    head = {
+        "steps": steps,
+        "arguments": writer.slots(program.arguments),
+        "results": writer.slots(program.results),
+        "constants": writer.slots(program.constant_slots),
+        "slots": writer.table,
+        "kernels": [[symbol, count] for symbol, count in writer.kernels],
+        "aliases": program.aliases,
+        "temporary_bytes": program.temporary_bytes,
+        "constant_bytes": program.constant_bytes,
+        "registers": program.registers,
+        "nanoseconds": program.nanoseconds,
+    }
+    values = b"".join(np.ascontiguousarray(array).tobytes() for array in program.constants)
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + values
+
+
+def from_bytes(content: bytes, name: str) -> Program:
+    """The program that was kept, under the name that it has in this process."""
+    text, _, values = content.partition(b"\n")
+    head = json.loads(text)
+    reader = _Reader(head)
+    constants: list[np.ndarray] = []
+    constant_slots = reader.slots(head["constants"])
+    offset = 0
+    for slot in constant_slots:
+        constants.append(np.frombuffer(values, np.uint8, slot.size, offset))
+        offset += slot.size
+    return Program(
+        name,
+        reader.steps(head["steps"]),
+        reader.slots(head["arguments"]),
+        reader.slots(head["results"]),
+        head["aliases"],
+        constants,
+        constant_slots,
+        head["temporary_bytes"],
+        head["constant_bytes"],
+        head["registers"],
+        head["nanoseconds"],
+    )
+
+
+def complete(program: Program, compiled: Program) -> None:
+    """Give a program from disk the steps that it has now that it was compiled: the same, with all their details."""
+    if to_bytes(program) != to_bytes(compiled):
+        raise InternalError("A program from disk is not what compiling it gives.", stage="program")
+    vars(program).update(vars(compiled))
+
+
+class _Writer:
+    """Numbers slots and kernels as steps mention them."""
+
+    def __init__(self) -> None:
+        self.table: list[list[Any]] = []
+        self.kernels: list[tuple[str, int]] = []
+        self._slots: dict[Slot, int] = {}
+        self._kernels: dict[str, int] = {}
+
+    def slot(self, slot: Slot) -> int:
+        number = self._slots.get(slot)
+        if number is None:
+            number = self._slots[slot] = len(self.table)
+            register = -1 if slot.register is None else slot.register.number
+            self.table.append([slot.kind.value, slot.size, slot.number, slot.offset, register, int(slot.donated)])
+        return number
+
+    def slots(self, slots: Sequence[Slot]) -> list[int]:
+        return [self.slot(s) for s in slots]
+
+    def kernel(self, kernel: Any) -> int:
+        symbol = symbol_of(kernel)
+        number = self._kernels.get(symbol)
+        if number is None:
+            number = self._kernels[symbol] = len(self.kernels)
+            self.kernels.append((symbol, kernel.count))
+        return number
+
+    def steps(self, steps: Sequence[Step]) -> list[Any]:
+        return [self.step(s) for s in steps]
+
+    def step(self, step: Any) -> list[Any]:
+        match step:
+            case Launch():
+                return ["launch", step.label, self.kernel(step.kernel), self.slots(step.slots), step.grain]
+            case Call():
+                written = self.slots(step.written)
+                return ["call", step.label, step.routine, self.slots(step.slots), written, step.numbers, step.tiles]
+            case Copy():
+                return ["copy", step.label, self.slot(step.target), self.slot(step.source), step.size]
+            case Fill():
+                return ["fill", step.label, self.slot(step.target)]
+            case Point():
+                return ["point", step.label, *self.slots((step.target, step.base)), step.counter.number, step.stride]
+            case Count():
+                return ["count", step.label, self.slot(step.target), step.counter.number]
+            case Loop():
+                count = ["slot", self.slot(step.count)] if isinstance(step.count, Slot) else ["number", step.count]
+                registers = (step.counter.number, step.bound.number)
+                return ["loop", step.label, *registers, count, int(step.reverse), self.steps(step.body)]
+            case While():
+                counter = -1 if step.counter is None else step.counter.number
+                parts = (self.steps(step.condition), self.slot(step.predicate), step.test.number)
+                return ["repeat", step.label, *parts, self.steps(step.body), counter]
+            case Branch():
+                branches = [self.steps(branch) for branch in step.branches]
+                return ["branch", step.label, self.slot(step.index), step.dtype.str, step.choice.number, branches]
+            case _:
+                assert_never(step)
+
+
+class _Reader:
+    """Makes slots, registers and kernels once each."""
+
+    def __init__(self, head: dict[str, Any]) -> None:
+        self._registers: dict[int, Register] = {}
+        self.table = [self._slot(*row) for row in head["slots"]]
+        self.kernels = [NamedKernel(symbol, count) for symbol, count in head["kernels"]]
+
+    def _slot(self, kind: str, size: int, number: int, offset: int, register: int, donated: int) -> Slot:
+        made = Slot(Kind(kind), size, number, register=self.register(register), donated=bool(donated))
+        made.offset = offset
+        return made
+
+    def register(self, number: int) -> Any:
+        """The register of that number; None for -1."""
+        if number < 0:
+            return None
+        found = self._registers.get(number)
+        if found is None:
+            found = self._registers[number] = Register("stored", number)
+        return found
+
+    def slots(self, numbers: Sequence[int]) -> list[Slot]:
+        return [self.table[n] for n in numbers]
+
+    def steps(self, rows: Sequence[Any]) -> list[Step]:
+        return [self.step(*row) for row in rows]
+
+    def step(self, kind: str, label: str, *parts: Any) -> Step:
+        made = getattr(self, kind)(*parts)
+        made.label = label
+        return made
+
+    def launch(self, kernel: int, slots: Sequence[int], grain: int) -> Step:
+        return Launch(self.kernels[kernel], tuple(self.slots(slots)), grain)
+
+    def call(
+        self, routine: str, slots: Sequence[int], written: Sequence[int], numbers: Sequence[int], tiles: int
+    ) -> Step:
+        return Call(routine, tuple(self.slots(slots)), tuple(self.slots(written)), tuple(numbers), tiles)
+
+    def copy(self, target: int, source: int, size: int) -> Step:
+        return Copy(self.table[target], self.table[source], size)
+
+    def fill(self, target: int) -> Step:
+        return Fill(self.table[target])
+
+    def point(self, target: int, base: int, counter: int, stride: int) -> Step:
+        return Point(self.table[target], self.table[base], self.register(counter), stride)
+
+    def count(self, target: int, counter: int) -> Step:
+        return Count(self.table[target], self.register(counter))
+
+    def loop(self, counter: int, bound: int, count: Sequence[Any], reverse: int, body: Sequence[Any]) -> Step:
+        turns = self.table[count[1]] if count[0] == "slot" else count[1]
+        return Loop(self.register(counter), self.register(bound), turns, bool(reverse), self.steps(body), None)
+
+    def repeat(self, condition: Any, predicate: int, test: int, body: Any, counter: int) -> Step:
+        parts = (self.steps(condition), self.table[predicate], self.register(test), self.steps(body))
+        return While(*parts, None, self.register(counter))
+
+    def branch(self, index: int, dtype: str, choice: int, branches: Sequence[Any]) -> Step:
+        return Branch(self.table[index], np.dtype(dtype), self.register(choice), [self.steps(b) for b in branches])
