@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,8 +15,11 @@ from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.printer import to_text
+from weft.compiler.program import interpreter as program_interpreter
 from weft.compiler.program.ir import Launch
+from weft.compiler.target.cpu.link import Tier
 from weft.ir import interpreter
+from weft.runtime.executable import Executable
 from weft.runtime.execute import executable_of
 
 
@@ -104,3 +108,31 @@ def test_take_by_short_integers_from_a_long_axis(mode: str, dtype: Any) -> None:
     np.testing.assert_array_equal(np.asarray(wnp.take(x, places, mode=mode)), x[[0, 5, 127]])
     put = wnp.put(x, places, np.float32(7), mode=None if mode == "fill" else mode, inplace=False)
     np.testing.assert_array_equal(np.asarray(put)[[0, 5, 127]], [7, 7, 7])
+
+
+def test_a_sum_over_nothing_reads_nothing() -> None:
+    """What does not depend on the loop was read before it, from an array without elements."""
+
+    def function(x: Any) -> Any:
+        return wnp.sign(x[:, None]).astype(wnp.float16).astype(wnp.float32).sum()
+
+    empty = np.zeros(0, np.float32)
+    program = compile_program(make_jaxpr(function)(empty)).program
+    (result,) = program_interpreter.run(program, [empty])
+    assert result.view(np.float32) == 0.0
+    check(function, empty)
+
+
+@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.int8, np.int16])
+def test_the_last_lane_of_a_narrow_row_is_stored_alone(tier: Tier, dtype: Any) -> None:
+    """LLVM wrote 32 bits for the 16 of the fifth element, over the first of the next row, where it unrolled the loop."""
+    x, updates = np.full((8, 5), 3, dtype), np.zeros((4, 5), dtype)
+    rows = np.zeros(4, np.int32)
+    jaxpr = make_jaxpr(lambda x, i, u: x.at[i].min(u))(x, rows, updates)
+    made = Executable(compile_program(jaxpr))
+    made._link(tier)
+    (result,) = made([x, rows, updates])
+    expected = x.copy()
+    expected[0] = 0
+    assert np.asarray(result).tobytes() == expected.tobytes()

@@ -10,8 +10,8 @@
 
 An equal computation or load, in this block or in one around it, is made once, so emitters may simply ask again. What
 does not depend on a loop is written before it: a value stands in the innermost of the open blocks that its operands are
-from. Only loads that may not run (under a condition, or from buffers that the kernel writes) stay where they are asked
-for.
+from. Only loads that may not run (under a condition, from buffers that the kernel writes, or that have no elements) stay
+where they are asked for.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class KernelBuilder:
         depth = len(self._blocks) - 1
         if buffer.written:
             self._blocks[-1].loads.setdefault(buffer, []).append(key)
-        else:
+        elif buffer.size:  # of one without elements nothing is ever read
             lowest = max((n for n, block in enumerate(self._blocks) if block.conditional), default=0)
             depth = max(lowest, self._depth_of(index), *(self._depths[v] for v in (condition, otherwise) if v), 0)
         return self._make(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise), depth)
