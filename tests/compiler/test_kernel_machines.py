@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import pickle
 import re
 import threading
@@ -17,7 +18,7 @@ from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.features import Features, aarch64, host, host_avx2, host_scalar, of_flags
 from weft.compiler.target.cpu.link import Tier
-from weft.compiler.target.cpu.lower import lower
+from weft.compiler.target.cpu.lower import lower, module_text
 
 AVX512 = of_flags(
     "x86_64-unknown-linux-gnu", "skylake-avx512", dict.fromkeys(("avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
@@ -163,3 +164,13 @@ def test_threads_compile_at_once() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_make_the_same_code() -> None:
+    made = {f"reversed_{size}": kernels.reversed_copy(size) for size in (5, 17, 33, 64, 100)}
+    texts = [functools.partial(module_text, [item], host()) for item in made.items()]
+    for tier in Tier:
+        alone = [link.make_object(text(), host(), tier) for text in texts]
+        assert link.make_objects(texts, host(), tier) == alone
+    with pytest.raises(InternalError, match="does not accept"):
+        link.make_objects([*texts, lambda: "define void @f() { ret i32 0 }"], host(), Tier.LIGHT)

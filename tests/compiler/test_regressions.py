@@ -126,7 +126,7 @@ def test_a_sum_over_nothing_reads_nothing() -> None:
 @pytest.mark.parametrize("tier", Tier)
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.int8, np.int16])
 def test_the_last_lane_of_a_narrow_row_is_stored_alone(tier: Tier, dtype: Any) -> None:
-    """LLVM wrote 32 bits for the 16 of the fifth element, over the first of the next row, where it unrolled the loop."""
+    """Where LLVM unrolled the loop it wrote 32 bits for the 16 of the fifth element, over the first of the next row."""
     x, updates = np.full((8, 5), 3, dtype), np.zeros((4, 5), dtype)
     rows = np.zeros(4, np.int32)
     jaxpr = make_jaxpr(lambda x, i, u: x.at[i].min(u))(x, rows, updates)

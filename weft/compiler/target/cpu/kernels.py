@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import deque
@@ -46,6 +47,9 @@ class Making:
 MOST_KEPT = 512
 _compiled: weakref.WeakValueDictionary[tuple[Features, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
 _latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
+# Kernels that become one object: few, so that threads have something to share; not one, since each object takes a file
+# and is linked by itself.
+TOGETHER = 6
 _lock = threading.RLock()
 
 
@@ -97,15 +101,21 @@ def compiled(
                 raise CodeIsGone(next(name for name in missing if name not in full))
             from weft.compiler.target.cpu.lower import module_text
 
-            with measured(seconds, "compile", "llvm text"):
-                text = module_text(full.items(), features)
             with measured(seconds, "compile", "machine code"):
-                made = link.make_object(text, features, tier)
+                texts = [functools.partial(module_text, group, features) for group in _groups(full)]
+                new = link.make_objects(texts, features, tier)
             with measured(seconds, "compile", "link"):
-                held.update(_keep(made, missing, features, tier))
-                cache.store_kernels(made, features, tier)
+                for code in new:
+                    held.update(_keep(code, code.exports, features, tier))
+                    cache.store_kernels(code, features, tier)
         making.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
         return held
+
+
+def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
+    """The kernels in as many modules as threads can share evenly."""
+    items = list(kernels.items())
+    return [items[start : start + TOGETHER] for start in range(0, len(items), TOGETHER)]
 
 
 def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> dict[str, CompiledKernel]:

@@ -13,11 +13,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
+from weft.base.forks import in_child
 from weft.compiler.target.cpu import native
 from weft.compiler.target.cpu.features import Features, host
 
@@ -117,18 +119,42 @@ def _optimised(text: str, features: Features, tier: Tier) -> tuple[Any, Any]:
             manager.add_sroa_pass()
             manager.add_instruction_combine_pass()
             manager.add_simplify_cfg_pass()
-        manager.run(module, passes)
+        native.run_passes(manager, module, passes)
     return module, machine
 
 
 @_serialised
 def make_object(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> Object:
     """The machine code of a module."""
-    module, machine = _optimised(text, features or host(), tier)
+    return _object(text, features or host(), tier)
+
+
+@_serialised
+def make_objects(texts: Sequence[Callable[[], str]], features: Features, tier: Tier) -> list[Object]:
+    """The machine code of several modules. While threads of their own compile them, this one makes the next text."""
+    if len(texts) == 1:
+        return [_object(texts[0](), features, tier)]
+    threads = _threads()
+    made = [threads.submit(_object, text(), features, tier) for text in texts]
+    return [future.result() for future in made]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that compile, for as long as the process runs; each keeps its target machines."""
+    return ThreadPoolExecutor(max(1, os.cpu_count() or 1), "weft-code")
+
+
+# Threads do not survive a fork.
+in_child(_threads.cache_clear)
+
+
+def _object(text: str, features: Features, tier: Tier) -> Object:
+    module, machine = _optimised(text, features, tier)
     functions = list(module.functions)
     exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
     imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
-    return Object(machine.emit_object(module), exports, imports)
+    return Object(native.emit_object(machine, module), exports, imports)
 
 
 @_serialised

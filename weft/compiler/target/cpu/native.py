@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import threading
 from typing import Any
 
 
@@ -28,9 +30,53 @@ def _all_targets() -> None:
     binding().initialize_all_asmprinters()
 
 
-@functools.cache
+def _unlocked(name: str) -> Any:
+    """A function of LLVM that several threads may be in at a time. llvmlite lets one thread into LLVM, whatever it does
+    there; LLVM asks for less: contexts and target machines of their own. Should llvmlite hide its functions in another
+    way one day, theirs is taken, and threads wait for each other."""
+    function = getattr(binding().ffi.lib, name)
+    return getattr(function, "_cfn", function)
+
+
+def emit_object(machine: Any, module: Any) -> bytes:
+    """The machine code of a module. Other threads may do the same, with machines and contexts of their own."""
+    ffi = binding().ffi
+    with ffi.OutputString() as error:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def run_passes(manager: Any, module: Any, builder: Any) -> None:
+    """Run the passes of a module; other threads may too."""
+    _unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
+
+
+class _Machines(threading.local):
+    """The target machines of a thread."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, str, str, int], Any] = {}
+
+
+_machines = _Machines()
+
+
 def target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
-    """What makes machine code. `small` and `pic` put constants next to it, and make objects that can be kept."""
+    """What makes machine code in this thread. `small` and `pic` put constants next to it, and make objects that can be
+    kept."""
+    key = (triple, cpu, flags, level)
+    made = _machines.made.get(key)
+    if made is None:
+        made = _machines.made[key] = _target_machine(*key)
+    return made
+
+
+def _target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
     llvm = binding()
     if triple != llvm.get_process_triple():
         _all_targets()

@@ -76,6 +76,15 @@ class Module:
             )
         return Value(f"@{name}", ptr)
 
+    def numbers(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
+        """As `table`, but nothing says that they never change: so they are read where they are used, and not kept in
+        registers from before a loop on."""
+        known = name in self._globals
+        made = self.table(name, element, values, align)
+        if not known:
+            self._globals[name] = self._globals[name].replace("internal constant", "internal global", 1)
+        return made
+
     def variable(self, name: str, element: Type, count: int = 1, align: int = 64) -> Value:
         """An array that begins as zeros and lives as long as the module; asking again for a name gives the same one."""
         if name not in self._globals:

@@ -74,10 +74,10 @@ INVERSE_TAIL = (
 def erf(x: Term) -> Term:
     """The error function."""
     size = abs(x)
-    near = x.fma(polynomial(x * x, ERF[x.bits]), x)
+    near = x.fma(polynomial(x * x, ERF[x.bits], "erf_near"), x)
     if x.bits == 32:
         limited = size.at_most(3.95)
-        part = reduced(-polynomial(limited, ERF_TAIL_SINGLE))
+        part = reduced(-polynomial(limited, ERF_TAIL_SINGLE, "erf_tail"))
         power = power_of_two(part.n)
         far = 1 - (part.r + part.rest).fma(power, power)
     else:

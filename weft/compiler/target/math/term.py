@@ -217,19 +217,33 @@ class Term:
         return Term(self.function, self.function.fptosi(self.value, self.typed(element)))
 
 
-def polynomial(x: Term, coefficients: Sequence[float]) -> Term:
-    """c0 + c1*x + c2*x**2 + ...; longer ones in two interleaved chains, since one alone waits for itself."""
-    if len(coefficients) < 7:
-        return _horner(x, coefficients)
+def polynomial(x: Term, coefficients: Sequence[float], table: str = "") -> Term:
+    """c0 + c1*x + c2*x**2 + ...; longer ones in two interleaved chains, since one alone waits for itself.
+
+    With the name of a `table` coefficients are read from there: for functions that have more of them than there are
+    registers, which would be moved from one to another all the time.
+    """
+    given = _from_table(x, coefficients, table) if table else list(coefficients)
+    if len(given) < 7:
+        return _horner(x, given)
     square = x * x
-    return _horner(square, coefficients[1::2]).fma(x, _horner(square, coefficients[0::2]))
+    return _horner(square, given[1::2]).fma(x, _horner(square, given[0::2]))
 
 
-def _horner(x: Term, coefficients: Sequence[float]) -> Term:
-    total = x.of(coefficients[-1])
+def _horner(x: Term, coefficients: Sequence[Operand]) -> Term:
+    last = coefficients[-1]
+    total = last if isinstance(last, Term) else x.of(last)
     for c in coefficients[-2::-1]:
         total = total.fma(x, c)
     return total
+
+
+def _from_table(x: Term, coefficients: Sequence[float], table: str) -> list[Operand]:
+    f, element = x.function, x.type.element
+    numbers = f.module.numbers(f"{table}_{x.bits}", element, coefficients)
+    count, align = x.type.count, x.bits // 8
+    loaded = [f.load(element, f.offset(numbers, element, n), align) for n in range(len(coefficients))]
+    return [Term(f, f.splat(value, count) if x.type.is_vector else value) for value in loaded]
 
 
 def polynomial_pair(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
