@@ -182,14 +182,6 @@ def test_modules_have_attributes_tables_and_helpers_once() -> None:
         module.function("a", void, [])
 
 
-def test_external_helpers_are_only_declared() -> None:
-    module = Module(external_helpers=True)
-    f = module.function("f", void, [])
-    f.call(module.helper("shared", [Parameter("n", i32)], lambda g: pytest.fail("written")), void, constant(1, i32))
-    f.ret()
-    assert "declare void @shared(i32)" in verified(module)
-
-
 def test_memory_of_several_threads() -> None:
     module = Module()
     f = module.function("f", i32, [Parameter("p0", i32)])

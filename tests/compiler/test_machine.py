@@ -16,7 +16,7 @@ from weft.base.errors import InternalError
 from weft.base.settings import num_threads
 from weft.compiler.target.cpu import machine
 from weft.compiler.target.cpu.features import aarch64
-from weft.compiler.target.cpu.machine import Assembler, Label, Op, Place
+from weft.compiler.target.cpu.machine import COPY_PIECE, SHARED_COPY, Assembler, Label, Op, Place
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3)
 # Registers that hold the addresses of the arrays given to `run`, and the first free one.
@@ -145,6 +145,21 @@ def test_a_status_ends_the_program(status: int) -> None:
     assert (got, held[8]) == (status, 1)
 
 
+@pytest.mark.parametrize("size", [SHARED_COPY - 1, SHARED_COPY, SHARED_COPY + 1, 3 * COPY_PIECE * 4 + 77])
+def test_copy_by_several_threads(size: int) -> None:
+    source = np.random.default_rng(0).integers(0, 255, size + 64).astype(np.uint8)
+    target = np.zeros(size + 64, np.uint8)
+    moved = source.copy()
+    program = Assembler()
+    program.copy(Place(1, 8), Place(0, 5), size)
+    program.copy(Place(2, 9), Place(2), size)  # they overlap
+    program.end()
+    run(program, source, target, moved)
+    np.testing.assert_array_equal(target[8 : size + 8], source[5 : size + 5])
+    assert not target[:8].any() and not target[size + 8 :].any()
+    np.testing.assert_array_equal(moved[9 : size + 9], source[:size])
+
+
 def test_copy_and_fill() -> None:
     x, y = np.arange(1, 9, dtype=np.int32), np.zeros(8, np.int32)
     program = Assembler()
@@ -162,13 +177,10 @@ def test_registers() -> None:
     program = Assembler()
     program.set(8, -5)
     program.add(8, 1 << 40)
-    program.move(9, 8)
-    program.set(10, 3)
-    program.add(10, -10)
-    program.swap(8, 10)
-    program.swap(9, 9)
+    program.set(9, 3)
+    program.add(9, -10)
     program.end()
-    assert run(program)[8:11] == [-7, (1 << 40) - 5, (1 << 40) - 5]
+    assert run(program)[8:10] == [(1 << 40) - 5, -7]
 
 
 def test_point_is_an_address_that_a_counter_moves() -> None:
@@ -290,13 +302,14 @@ def test_a_loop_that_runs_while_memory_says_so() -> None:
     top, after = program.label(), program.label()
     program.set(8, 0)
     program.set(9, 1)
+    program.set(12, 0)
     program.here(top)
     program.call(judged.address, [], [1000])
     program.read(10, Place(0), 1)
     program.jump_zero(10, after)
     program.point(11, Place(8), 9, 1)  # the sum of two registers
-    program.move(8, 9)
-    program.move(9, 11)
+    program.point(8, Place(9), 12, 1)  # register 12 holds 0, so this is a move
+    program.point(9, Place(11), 12, 1)
     program.jump(top)
     program.here(after)
     program.write(Place(1), 9, 8)

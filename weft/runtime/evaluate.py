@@ -46,14 +46,35 @@ def wrap_result(value: Any, aval: Type) -> Any:
     return ConcreteArray(np.asarray(value), aval) if isinstance(aval, ArrayType) else value
 
 
+# The types of results, and whether the operation is compiled, by operation and types: the same few come again.
+_plans: dict[tuple[Any, ...], tuple[Any, bool]] = {}
+MOST_PLANS = 4096
+
+
+def _plan(primitive: Primitive, types: Sequence[Type]) -> tuple[Any, bool]:
+    key = (primitive, *types)
+    found = _plans.get(key)
+    if found is None:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        found = _plans[key] = primitive.type(*types), is_compiled(primitive, types)
+    return found
+
+
 def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Type, compute and wrap one operation."""
     types = []
     for a in args:
+        if type(a) is ConcreteArray:
+            types.append(a.aval)
+            continue
         if isinstance(a, Tracer):
             raise_stray(a)
         types.append(type_of(a))
-    made = primitive.type(*types, **params)
+    if params:
+        made, compiled = primitive.type(*types, **params), is_compiled(primitive, types)
+    else:
+        made, compiled = _plan(primitive, types)
     donated = params.get("donated")
     if donated:
         check_donated_once(args, donated)
@@ -62,7 +83,6 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
-    compiled = is_compiled(primitive, types)
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):

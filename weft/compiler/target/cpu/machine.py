@@ -43,23 +43,19 @@ class Op(IntEnum):
     """register, number: the register becomes the number."""
     ADD = 7
     """register, number: the number is added to the register."""
-    MOVE = 8
-    """register to, register from."""
-    SWAP = 9
-    """two registers exchange what they hold."""
-    POINT = 10
+    POINT = 8
     """register, place, counter, stride: the register becomes the address of the place + registers[counter] * stride."""
-    READ = 11
+    READ = 9
     """register, place, kind: an integer from memory, of `kind` bytes; a negative kind is a signed one."""
-    WRITE = 12
+    WRITE = 10
     """place, register, bytes: the low bytes of a register to memory."""
-    JUMP = 13
+    JUMP = 11
     """target, the position of a word in the program."""
-    JUMP_LESS = 14
+    JUMP_LESS = 12
     """register a, register b, target: jump if a < b, both signed."""
-    JUMP_ZERO = 15
+    JUMP_ZERO = 13
     """register, target: jump if it holds 0."""
-    SWITCH = 16
+    SWITCH = 14
     """register, n, n targets: jump to the target with that number; the nearest one, if there is none."""
 
 
@@ -67,6 +63,8 @@ class Op(IntEnum):
 NOT_AN_INSTRUCTION = -(1 << 62)
 READ_KINDS = (1, -1, 2, -2, 4, -4, 8)
 WRITE_SIZES = (1, 2, 4, 8)
+# Copies from this many bytes on are shared among threads, in pieces: one thread alone does not fill the memory's way.
+SHARED_COPY, COPY_PIECE = 1 << 20, 1 << 18
 # No control reaches the word after these.
 _LEAVING = (Op.END, Op.JUMP, Op.SWITCH)
 
@@ -152,12 +150,6 @@ class Assembler:
     def add(self, register: int, number: int) -> None:
         self._put(Op.ADD, self._register(register), number)
 
-    def move(self, target: int, source: int) -> None:
-        self._put(Op.MOVE, self._register(target), self._register(source))
-
-    def swap(self, one: int, other: int) -> None:
-        self._put(Op.SWAP, self._register(one), self._register(other))
-
     def point(self, register: int, place: Place, counter: int, stride: int) -> None:
         self._put(Op.POINT, self._register(register), *self._places(place), self._register(counter), stride)
 
@@ -228,6 +220,7 @@ class _Text:
 
     def __init__(self, features: Features) -> None:
         self.module = Module(features.triple, vector_bits=features.vector_bits or 128)
+        self.write_pieces()
         f = self.f = self.module.function("weft_machine", i64, [Parameter("code", ptr), Parameter("registers", ptr)])
         self.code, self.registers = f.arguments
         # The next instruction, and how the program ended. Both become registers of the processor.
@@ -255,6 +248,18 @@ class _Text:
         f.start(self.leave)
         float_mode.restore(f, mode)
         f.ret(f.load(i64, self.status, 8))
+
+    def write_pieces(self) -> None:
+        """pieces: a kernel that copies, with a table of target, source and the number of bytes."""
+        parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
+        f = self.module.function("pieces", void, parameters, linkage="internal")
+        table, begin, end = f.arguments
+        target, source = (f.load(ptr, f.offset(table, ptr, n), 8) for n in range(2))
+        size, piece = f.load(i64, f.offset(table, i64, 2), 8), constant(COPY_PIECE, i64)
+        first = f.mul(begin, piece)
+        last = f.smin(f.mul(end, piece), size)
+        f.copy(f.offset(target, i8, first), f.offset(source, i8, first), f.sub(last, first))
+        f.ret()
 
     # -- words, registers and places -------------------------------------------------------------------------------
 
@@ -329,7 +334,22 @@ class _Text:
         self.go(f.add(numbers, self.word(3)))
 
     def write_copy(self) -> None:
-        self.f.copy(self.place(1), self.place(3), self.word(5))
+        f, target, source, size = self.f, self.place(1), self.place(3), self.word(5)
+        shared, alone = f.label("shared"), f.label("alone")
+        # Pieces of places that overlap would be overwritten before they are read.
+        apart = f.sub(f.ptrtoint(target, i64), f.ptrtoint(source, i64))
+        distance = f.smax(apart, f.sub(constant(0, i64), apart))
+        large = f.and_(f.icmp("sge", size, constant(SHARED_COPY, i64)), f.icmp("sge", distance, size))
+        f.branch_if(large, shared, alone, unlikely=True)
+        f.start(shared)
+        table = f.alloca(i64, 3, 8)
+        for number, value in enumerate((target, source, size)):
+            f.store(value, f.offset(table, i64, number), 8)
+        count = f.sdiv(f.add(size, constant(COPY_PIECE - 1, i64)), constant(COPY_PIECE, i64))
+        f.call("weft_parallel", void, self.module.address("pieces"), table, count, constant(1, i64))
+        self.go(6)
+        f.start(alone)
+        f.copy(target, source, size)
         self.go(6)
 
     def write_fill(self) -> None:
@@ -342,16 +362,6 @@ class _Text:
 
     def write_add(self) -> None:
         self.f.store(self.f.add(self.held(1), self.word(2)), self.register(1), 8)
-        self.go(3)
-
-    def write_move(self) -> None:
-        self.f.store(self.held(2), self.register(1), 8)
-        self.go(3)
-
-    def write_swap(self) -> None:
-        one, other = self.held(1), self.held(2)
-        self.f.store(other, self.register(1), 8)
-        self.f.store(one, self.register(2), 8)
         self.go(3)
 
     def write_point(self) -> None:

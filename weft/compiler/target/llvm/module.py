@@ -27,14 +27,10 @@ class Parameter:
 class Module:
     """Collects functions and what they need; `text` puts it together."""
 
-    def __init__(
-        self, triple: str = "", layout: str = "", vector_bits: int = 512, external_helpers: bool = False
-    ) -> None:
+    def __init__(self, triple: str = "", layout: str = "", vector_bits: int = 512) -> None:
         self.triple = triple
         self.layout = layout
         self.vector_bits = vector_bits
-        # Helpers are only declared, to be linked from a module that has them once for all.
-        self.external_helpers = external_helpers
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Type, tuple[Type, ...], str]] = {}
         self._globals: dict[str, str] = {}
@@ -49,9 +45,7 @@ class Module:
 
     def helper(self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None]) -> str:
         """A function that several others call, written when it is first asked for; it returns nothing."""
-        if self.external_helpers:
-            self.declare(name, void, [p.type for p in parameters])
-        elif name not in self.functions:
+        if name not in self.functions:
             write(self.function(name, void, parameters, linkage="internal"))
         return name
 

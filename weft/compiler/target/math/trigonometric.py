@@ -11,7 +11,7 @@ import itertools
 import math
 from typing import NamedTuple
 
-from weft.compiler.target.llvm import Function, Module, Parameter, constant, double, i32, i64, ptr, void
+from weft.compiler.target.llvm import Function, Parameter, constant, double, i32, i64, ptr, void
 from weft.compiler.target.math.term import SHIFTER, Term, polynomial, quick_two_sum, two_sum
 
 # sin(r) = r + r*z*P(z) and cos(r) = 1 - z/2 + z*z*P(z) with z = r*r.
@@ -68,11 +68,6 @@ def turned(x: Term) -> Turned:
 
 QUARTER_TURNS = "weft.quarter_turns"
 _PARAMETERS = (*(Parameter(name, ptr) for name in ("x", "quarters", "rs", "lows")), Parameter("count", i32))
-
-
-def add_helpers(module: Module) -> None:
-    """Write what modules with external helpers call."""
-    write_quarter_turns(module.function(QUARTER_TURNS, void, _PARAMETERS))
 
 
 def _from_far(x: Term) -> Turned:
