@@ -33,10 +33,10 @@ define install
 	@touch $(1)/.installed
 endef
 
-$(STAMP): pyproject.toml
-	$(call install,$(VENV),test)
+$(STAMP): pyproject.toml Makefile
+	$(call install,$(VENV),test$(comma)examples)
 
-$(PEER_STAMP): pyproject.toml
+$(PEER_STAMP): pyproject.toml Makefile
 	$(call install,$(PEER_VENV),test$(comma)peer)
 
 comma := ,

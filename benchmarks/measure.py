@@ -96,15 +96,31 @@ def seconds(function: Callable[[], object]) -> tuple[float, float]:
     return (time.perf_counter() - start) / count, (time.process_time() - worked) / count
 
 
+# How long a rest is at a time, which part of it may be work, and how many there are at most.
+REST, AT_WORK, MOST_RESTS = 2e-3, 0.2, 50
+
+
+def rest() -> None:
+    """Wait until no thread of this process is at work. Threads of a side that has just run look for more of it, those
+    of NumPy's library for tens of milliseconds, and would take a core from the side that runs next."""
+    for _ in range(MOST_RESTS):
+        worked = time.process_time()
+        time.sleep(REST)
+        if time.process_time() - worked < REST * AT_WORK:
+            return
+
+
 def compare(line: Line, repeats: int | None = None) -> Result:
-    """Times over interleaved repeats, after one warm-up of each side. Each turn starts with another side, so that none
-    always runs after the same one, whose threads may still be awake."""
+    """Times over interleaved repeats, after one warm-up of each side. Before each sample all threads come to rest, and
+    then those of the side are woken by a call that is not counted. Each turn starts with another side."""
     for side in line.sides.values():
         side()
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in line.sides}
     order = list(line.sides)
     for _ in range(line.repeats if repeats is None else min(repeats, line.repeats)):
         for name in order:
+            rest()
+            line.sides[name]()
             samples[name].append(seconds(line.sides[name]))
         order.append(order.pop(0))
     times = {name: Times.of([t for t, _ in taken], [work for _, work in taken]) for name, taken in samples.items()}

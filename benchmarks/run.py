@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
@@ -26,7 +27,7 @@ import newton_cg
 import processes
 import programs
 from bench import Bench
-from faces import PEERS, TITLES, versions
+from faces import PEERS, TITLES, installed, versions
 from measure import Line, Result, compare
 from report import last_release, losses, newton_table, text_table
 
@@ -43,8 +44,8 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "routines": programs.routines,
     "steps": programs.steps,
 }
-# Groups measured in processes of their own.
-FRESH = ("imports", "first_calls", "second_processes", "newton_cg")
+# Groups measured in processes of their own, and those that need more than JAX to compare with.
+FRESH = ("imports", "first_calls", "second_processes", "optimizer_update", "linen_step", "newton_cg")
 
 
 def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) -> Iterator[Result]:
@@ -56,6 +57,12 @@ def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) 
         yield from processes.first_calls(sides, repeats, (1,) if small else (4, 8) if quick else (4, 12, 24))
     elif group == "second_processes":
         yield from processes.second_processes(sides, repeats)
+    elif small or "jax" not in sides:
+        return
+    elif group == "optimizer_update" and installed("optax"):
+        yield from importlib.import_module(group).results(quick)
+    elif group == "linen_step" and installed("optax") and installed("flax"):
+        yield from importlib.import_module(group).results(quick)
 
 
 def budgets(bench: Bench) -> list[str]:

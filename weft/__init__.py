@@ -26,6 +26,7 @@ _install()
 from weft import (
     ad_checkpoint,
     checkpoint_policies,
+    core,
     custom_derivatives,
     debug,
     dtypes,
@@ -123,6 +124,7 @@ __all__ = [
     "closure_convert",
     "config",
     "copy_to_host_async",
+    "core",
     "custom_derivatives",
     "custom_gradient",
     "custom_jvp",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.compiler.running import MACHINES, compiled, interpreted
+from tests.compiler.running import MACHINES, compiled, interpreted, numbers
 from weft.base import dtypes
 from weft.compiler import pipeline
 from weft.compiler.emit.dispatch import emit
@@ -20,6 +20,26 @@ from weft.ir.interpreter import run
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 
 Runner = Callable[[Any, Sequence[np.ndarray]], list[np.ndarray]]
+# Shapes and an axis to work along: short and long, first, inner and last, of length one, and beside an empty one.
+ALONG_AXES: list[tuple[tuple[int, ...], int]] = [
+    ((37,), 0),
+    ((5, 37), 0),
+    ((5, 37), 1),
+    ((3, 4, 29), 1),
+    ((40, 3), 1),
+    ((40, 3), 0),
+    ((1, 6, 1), 1),
+    ((1, 6, 1), 2),
+    ((7, 1), 1),
+    ((2, 130), 1),
+    ((0, 3), 1),
+]
+
+
+def array(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
+    """Numbers that are exact in a dtype, the same for the same seed."""
+    size = int(np.prod(shape))
+    return numbers(np.random.default_rng(seed), dtypes.as_dtype(dtype), size).reshape(shape)
 
 
 def fused_program(function: Callable[..., Any], *args: Any) -> Jaxpr:

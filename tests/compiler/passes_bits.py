@@ -9,10 +9,12 @@ import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
+from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.fold_constants import fold_constants
+from weft.compiler.passes.hoist import hoist
 from weft.compiler.passes.inline import inline
 from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.simplify import simplify
@@ -21,7 +23,18 @@ from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import ArrayType
 
 PASSES: dict[str, Callable[[Jaxpr], Jaxpr]] = {
-    p.__name__: p for p in (inline, decompose, canonicalize, fold_constants, simplify, merge_equal, drop_dead)
+    p.__name__: p
+    for p in (
+        inline,
+        decompose,
+        canonicalize,
+        fold_constants,
+        simplify,
+        merge_equal,
+        accumulate,
+        hoist,
+        drop_dead,
+    )
 }
 
 

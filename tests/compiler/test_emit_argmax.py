@@ -10,24 +10,11 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check
+from tests.compiler.emitting import ALONG_AXES, check
 from weft import lax
 
-SHAPES: list[tuple[tuple[int, ...], int]] = [
-    ((37,), 0),
-    ((5, 37), 0),
-    ((5, 37), 1),
-    ((3, 4, 29), 1),
-    ((40, 3), 1),
-    ((40, 3), 0),
-    ((1, 6, 1), 2),
-    ((7, 1), 1),
-    ((2, 130), 1),
-    ((0, 3), 1),
-]
 
-
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", ALONG_AXES)
 @pytest.mark.parametrize("search", [wnp.argmax, wnp.argmin])
 def test_shapes(search: Any, shape: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)  # many are equal

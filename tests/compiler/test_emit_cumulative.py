@@ -10,26 +10,13 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check, close
+from tests.compiler.emitting import ALONG_AXES, check, close
 from weft import lax
 
 FOLDS = [lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp]
-SHAPES: list[tuple[tuple[int, ...], int]] = [
-    ((37,), 0),
-    ((5, 37), 0),
-    ((5, 37), 1),
-    ((3, 4, 29), 1),
-    ((40, 3), 1),
-    ((40, 3), 0),
-    ((1, 6, 1), 1),
-    ((7, 1), 1),
-    ((2, 130), 1),
-    ((0, 3), 1),
-    ((3, 0), 1),
-]
 
 
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", [*ALONG_AXES, ((3, 0), 1)])
 @pytest.mark.parametrize("fold", FOLDS, ids=lambda f: f.__name__)
 def test_shapes(fold: Any, shape: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)

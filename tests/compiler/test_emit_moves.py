@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.emitting import check, fused_program, fusions_with_operands, launched
-from tests.compiler.running import assert_same, compiled, numbers
+from tests.compiler.emitting import array, check, fused_program, fusions_with_operands, launched
+from tests.compiler.running import assert_same, compiled
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
@@ -25,6 +25,7 @@ from weft.compiler.target.cpu.features import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 
+pytestmark = pytest.mark.usefixtures("sixty_four_bits")
 MOVES = (
     "transpose",
     "broadcast_in_dim",
@@ -58,17 +59,6 @@ DTYPES = (
     "complex64",
     "complex128",
 )
-
-
-@pytest.fixture(autouse=True)
-def sixty_four_bits() -> Iterator[None]:
-    with weft.enable_x64(True):
-        yield
-
-
-def array(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
-    size = int(np.prod(shape))
-    return numbers(np.random.default_rng(seed), dtypes.as_dtype(dtype), size).reshape(shape)
 
 
 def counting(*shape: int) -> np.ndarray:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
-from tests.compiler.emitting import check, close, fused_program, fusions_with_operands, launched
-from tests.compiler.running import assert_same, compiled, numbers
+from tests.compiler.emitting import array, check, close, fused_program, fusions_with_operands, launched
+from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
@@ -21,22 +21,12 @@ from weft.ir.primitive import lookup
 from weft.ops.gather import GatherScatterMode
 from weft.ops.scatter import ScatterDimensionNumbers, scatter_params
 
+pytestmark = pytest.mark.usefixtures("sixty_four_bits")
 FAMILY = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 MODES = (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS)
 DTYPES = ("bool", "int4", "uint8", "int32", "float8_e4m3fn", "bfloat16", "float16", "float32", "float64", "complex64")
 ROWS = ScatterDimensionNumbers((1,), (0,), (0,))
 SCALARS = ScatterDimensionNumbers((), (0,), (0,))
-
-
-@pytest.fixture(autouse=True)
-def sixty_four_bits() -> Iterator[None]:
-    with weft.enable_x64(True):
-        yield
-
-
-def array(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
-    size = int(np.prod(shape))
-    return numbers(np.random.default_rng(seed), dtypes.as_dtype(dtype), size).reshape(shape)
 
 
 def scattered(name: str, numbers: ScatterDimensionNumbers, mode: Any, unique: bool = False) -> Callable[..., Any]:

@@ -114,7 +114,7 @@ def test_a_fusion_is_not_transformed() -> None:
 
 
 def test_a_library_call_takes_an_epilogue_where_the_limits_say_so() -> None:
-    x = np.ones((400, 400), np.float32)
+    x = np.ones((400, 400), np.complex64)
     before = make_jaxpr(lambda a, b: weft.lax.tanh(a @ b + 1.0))(x, x)
     assert [e.primitive.name for e in fuse(before).eqns] == ["dot_general", "fusion"]
     (only,) = check_laws(before, [x, x], Limits(library_epilogue=True)).eqns

@@ -14,13 +14,20 @@ import pytest
 
 from tests.compiler.passes_bits import PASSES
 from weft.compiler import pipeline
+from weft.compiler.passes.defer import defer
+from weft.compiler.passes.orient import orient
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.parser import parse
 from weft.ir.printer import to_text
 from weft.ir.verifier import verify
 
 FOLDER = pathlib.Path(__file__).parents[1] / "text" / "passes"
-FUNCTIONS: dict[str, Callable[[Jaxpr], Jaxpr]] = {**PASSES, "pipeline": pipeline.run}
+FUNCTIONS: dict[str, Callable[[Jaxpr], Jaxpr]] = {
+    **PASSES,
+    "defer": defer,
+    "orient": orient,
+    "pipeline": pipeline.run,
+}
 
 
 class TextCase(NamedTuple):

@@ -19,6 +19,19 @@ from tests.peer.test_linen_layers import assert_same_gradients  # noqa: E402
 
 # Each program defines `Model`; `nn`, `np`, `lib` and `lax` are those of the library. The call is Model()(x).
 PROGRAMS = {
+    "methods with names of their own": """
+class Model(nn.Module):
+    def setup(self):
+        self.last = nn.Dense(2)
+    @nn.compact_name_scope
+    def up(self, x):
+        return nn.Dense(4)(nn.relu(nn.Dense(3)(x)))
+    @nn.compact_name_scope
+    def down(self, x):
+        return nn.Dense(4)(x) + self.up(x)
+    def __call__(self, x):
+        return self.last(self.up(x) + self.down(self.up(x)))
+""",
     "shared submodule": """
 class Model(nn.Module):
     @nn.compact
@@ -468,3 +481,31 @@ class Model(nn.Module):
     assert_same_gradients(ends["weft"][:2], ends["jax"][:2], 1e-4)
     onp.testing.assert_allclose(ends["weft"][2], ends["jax"][2], rtol=1e-4)
     assert ends["weft"][3] == ends["jax"][3] == 5
+
+
+TABULATED = {
+    "dense": ("nn.Dense(5)", (3, 2, 4)),
+    "layer norm": ("nn.LayerNorm()", (3, 2, 5)),
+    "batch norm": ("nn.BatchNorm(use_running_average=False)", (2, 8, 8, 4)),
+    "convolution": ("nn.Conv(8, (3, 3), padding='VALID')", (2, 8, 8, 3)),
+    "two layers": ("nn.Sequential([nn.Dense(16), nn.relu, nn.Dense(2)])", (8, 4)),
+}
+
+
+@pytest.mark.parametrize("name", TABULATED)
+def test_operations_are_counted_about_alike(name: str) -> None:
+    """XLA counts before it optimizes, we after; we count padding, as of gradients of windows, in full."""
+    text, shape = TABULATED[name]
+    x = onp.ones(shape, onp.float32)
+    ours = weft.linen.summary.table_of(
+        eval(text, {"nn": weft.linen}), weft.random.key(0), compute_flops=True, compute_vjp_flops=True
+    )(x)
+    theirs = eval(text, {"nn": flax_linen}).tabulate(
+        jax.random.key(0), x, compute_flops=True, compute_vjp_flops=True, console_kwargs={"width": 240}
+    )
+    lines = [[cell.strip() for cell in line.split("│")[1:]] for line in theirs.split("\n") if line.startswith("│")]
+    counted = [tuple(map(int, cells[4:6])) for cells in lines if cells[1] and cells[4].isdigit()]
+    assert len(counted) == len(ours)
+    for row, (flops, vjp_flops) in zip(ours, counted, strict=True):
+        assert row.flops == pytest.approx(flops, rel=0.1)
+        assert row.vjp_flops == pytest.approx(vjp_flops, rel=0.3)

@@ -57,6 +57,12 @@ c.muon(0.1, preconditioning="schatten", consistent_rms=0.2)
 c.muon(0.1, preconditioning="spectral", ns_coeffs="dion")
 c.muon(0.1, preconditioning="aol")
 c.sophia(0.1, hessian_diagonal_fn=o.stateless(lambda u, p: u), gamma=0.5, update_interval=3)
+c.mechanize(o.sgd(1.0))
+c.mechanize(o.adam(1.0), weight_decay=0.1, s_init=1e-3, num_betas=3)
+c.mechanize(o.sgd(s, momentum=0.9), s_init=0.1)
+c.galore(0.1, rank=2)
+c.galore(s, rank=1, update_proj_gap=3, scale=0.5, weight_decay=0.1, mask=kernels)
+c.galore(0.1, rank=64, base_optimizer=o.scale_by_lion())
 c.sam(o.sgd(0.1, momentum=0.9), o.chain(c.normalize(), o.sgd(0.05)))
 c.sam(o.adam(0.1), o.sgd(0.05, momentum=0.9), sync_period=3, reset_state=False)
 """
@@ -69,6 +75,27 @@ def test_ten_steps_are_those_of_optax(text: str) -> None:
     theirs = run(optax, jnp.asarray, eval(text, names(optax)), np.float32, extra="sam" not in text)
     # Differences of parameters have the rounding of parameters, not of what is left of them.
     assert_close(ours[:2], theirs[:2], 1e-4, floor=1e-2)
+
+
+def test_hutchinson_estimates() -> None:
+    """The same key, the same signs: the estimates and the steps that sophia makes of them."""
+    start = {"a": np.array([[0.5, -1.0], [2.0, 0.3]], np.float32), "b": np.array([1.0, -0.5, 0.25], np.float32)}
+    results = []
+    for lib, library, xnp in ((weft, optim, wnp), (jax, optax, jnp)):
+        loss = lambda p, xnp=xnp: xnp.sum(p["a"] ** 4) * xnp.sum(p["b"] ** 2) + xnp.sum(xnp.sin(p["a"][0]) * p["b"][:2])
+        estimator = library.contrib.hutchinson_estimator_diag_hessian(lib.random.PRNGKey(3))
+        params = lib.tree.map(xnp.asarray, start)
+        state, found = estimator.init(params), []
+        for _ in range(3):
+            estimate, state = estimator.update(params, state, params, obj_fn=loss)
+            found.append(lib.tree.map(np.asarray, estimate))
+        optimizer = library.contrib.sophia(0.1, hessian_diagonal_fn=estimator, update_interval=2)
+        state = optimizer.init(params)
+        for _ in range(4):
+            updates, state = optimizer.update(lib.grad(loss)(params), state, params, obj_fn=loss)
+            params = library.apply_updates(params, updates)
+        results.append((found, lib.tree.map(np.asarray, params)))
+    assert_close(*results, 1e-4)
 
 
 def test_schedule_free_average() -> None:

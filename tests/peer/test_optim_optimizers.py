@@ -220,6 +220,31 @@ def test_injected_numbers_keep_their_digits() -> None:
     assert all(np.isnan(leaf.astype(np.float32)).all() for leaf in jax.tree.leaves(theirs))
 
 
+def test_monitored_values() -> None:
+    """A measure of each kind: a function, a running average, and a transformation that sees parameters."""
+
+    def values(library: Any, asarray: Any) -> Any:
+        norm = library.tree.norm
+        optimizer = library.chain(
+            library.sgd(0.1, momentum=0.9),
+            library.monitor(
+                {
+                    "norm": norm,
+                    "average": library.measure_with_ema(norm, 0.8),
+                    "raw": library.measure_with_ema(norm, 0.8, debias=False),
+                    "large": library.measure_with_ema(lambda u: norm(u) > 1.0, 0.5),
+                    "with params": library.stateless(lambda u, p: norm(library.tree.add(u, p))),
+                }
+            ),
+            library.clip_by_global_norm(0.3),
+        )
+        history, params, state = run(library, asarray, optimizer, np.float32)
+        monitored = state[1].measurements
+        return history, params, {name: np.asarray(monitored[name]) for name in sorted(monitored)}
+
+    assert_close(values(optim, wnp.asarray), values(optax, jnp.asarray), 2e-5, same_dtype=False)
+
+
 def test_adadelta_without_a_rate_goes_downhill() -> None:
     """Optax's goes uphill: its `None` skips the change of sign too."""
     ours = run(optim, wnp.asarray, optim.adadelta(), np.float32)[0]

@@ -31,8 +31,6 @@ def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_learns(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path) -> None:
     example = loaded(name, monkeypatch)
-    if name.startswith("digits"):
-        pytest.importorskip("sklearn", reason="the digits come with scikit-learn, an optional extra")
     monkeypatch.setattr(loaded("picture", monkeypatch), "OUT", tmp_path)
     example.main(short=True)
     assert OUTCOME.search(capsys.readouterr().out), f"{name} does not say what it reached"

@@ -37,6 +37,9 @@ def test_data_structures() -> None:
     frozen = data.to_immutable_dict(TREE)
     with pytest.raises(TypeError):
         frozen["c"] = 1  # type: ignore[index]
+    with pytest.raises(TypeError):
+        frozen["b"]["w"] = 1  # type: ignore[index]
+    assert data.to_immutable_dict({"a": {"b": 1}}) == {"a": {"b": 1}} != data.to_immutable_dict({"a": {"b": 2}})
     doubled = weft.tree.map(lambda x: 2 * x, frozen)
     assert float(data.to_mutable_dict(doubled)["b"]["w"][0]) == 2
 
@@ -53,6 +56,10 @@ def test_settings_last_as_long_as_their_with() -> None:
         sequence = hk.PRNGSequence(0)
         next(sequence)
         assert len(sequence.internal_state[1]) == 2
+    for change in (hk.config.set, lambda **given: hk.config.context(**given).__enter__()):
+        with pytest.raises(ValueError, match=r"(?s)restore_flatmap=True.*to_immutable_dict"):
+            change(restore_flatmap=True)
+    hk.config.set(restore_flatmap=False)
 
 
 def test_leaks_are_found_on_request() -> None:

@@ -31,7 +31,7 @@ LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.
 LOADED_LATER = {
-    "weft/runtime/execute.py": ("weft.compiler.compilation", "weft.runtime.executable"),
+    "weft/runtime/execute.py": ("weft.compiler.compilation", "weft.runtime.executable", "weft.runtime.tuning"),
     # A program from disk runs without what would have made it.
     "weft/compiler/compilation.py": ("weft.compiler.compile",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),

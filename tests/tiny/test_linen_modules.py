@@ -22,6 +22,7 @@ from weft.errors import (
     ScopeLeakError,
     UnboundModuleError,
 )
+from weft.linen.summary import table_of
 
 KEY = weft.random.key(0)
 X = wnp.asarray(np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32))
@@ -211,6 +212,70 @@ def test_tabulate_counts_parameters_once() -> None:
     assert f"Total Parameters: {total} ({4 * total} B)" in table
     assert "Dense_0" not in Network().tabulate(KEY, X, depth=0).split("params")[0]
     assert sorted(Network().module_paths(KEY, X)) == ["", "BatchNorm_0", "Dense_0", "Dropout_0", "out"]
+
+
+class TwoWays(nn.Module):
+    """Two methods, each with submodules below its own name."""
+
+    @nn.compact_name_scope
+    def up(self, x: Any) -> Any:
+        return nn.Dense(3)(x)
+
+    @nn.compact_name_scope
+    def down(self, x: Any) -> Any:
+        return nn.Dense(4)(x)
+
+    def __call__(self, x: Any) -> Any:
+        return self.up(x), self.up(self.down(x))
+
+
+def test_methods_with_names_of_their_own() -> None:
+    variables = TwoWays().init(KEY, X)
+    assert shapes(variables["params"]) == {
+        "up": {"Dense_0": {"kernel": (4, 3), "bias": (3,)}},
+        "down": {"Dense_0": {"kernel": (4, 4), "bias": (4,)}},
+    }
+    first, second = TwoWays().apply(variables, X)
+    down = TwoWays().apply(variables, X, method="down")
+    up = variables["params"]["up"]["Dense_0"]
+    np.testing.assert_allclose(first, X @ up["kernel"] + up["bias"], rtol=1e-5)
+    np.testing.assert_allclose(second, down @ up["kernel"] + up["bias"], rtol=1e-5)
+    np.testing.assert_allclose(TwoWays().bind(variables).up(X), first, rtol=1e-6)
+    with pytest.raises(ParameterNotFoundError, match="Module /up/Dense_0 has no parameter"):
+        TwoWays().apply({}, X)
+    with pytest.raises(UnboundModuleError, match="'up' of module TwoWays"):
+        TwoWays().up(X)
+
+
+def test_tabulate_counts_operations() -> None:
+    from_sizes = 2 * 3 * 4 * 5 + 3 * 5  # a product and a sum for each weight and row, and the bias
+    model = nn.Dense(5)
+    table = model.tabulate(KEY, X, compute_flops=True, compute_vjp_flops=True)
+    header, row = [line for line in table.split("\n") if "flops" in line or "Dense " in line][-2:]
+    cells = dict(zip(*([cell.strip() for cell in line.split("│")] for line in (header, row)), strict=True))
+    assert int(cells["flops"]) == from_sizes
+    assert 2.5 * from_sizes < int(cells["vjp_flops"]) < 3.5 * from_sizes  # the value, and a product for each operand
+    assert "flops" not in model.tabulate(KEY, X)
+    assert "vjp_flops" not in model.tabulate(KEY, X, compute_flops=True)
+
+
+class Lookup(nn.Module):
+    """Arguments that are no arrays, keys of two streams, a collection besides parameters, no derivative."""
+
+    @nn.compact
+    def __call__(self, ids: Any, scale: int, train: bool = False) -> Any:
+        self.variable("counts", "calls", lambda: wnp.zeros((), wnp.int32))
+        noisy = nn.Dropout(0.5, deterministic=not train)(wnp.ones(ids.shape))
+        return wnp.where(noisy > 1, ids * scale, ids)
+
+
+def test_tabulate_counts_operations_of_any_call() -> None:
+    rngs = {"params": KEY, "dropout": weft.random.key(1)}
+    rows = table_of(Lookup(), rngs, compute_flops=True, compute_vjp_flops=True)(wnp.arange(6), 3, train=True)
+    assert [row.path for row in rows] == [(), ("Dropout_0",)]
+    assert rows[0].flops > rows[1].flops > 6 and rows[0].vjp_flops == 0 < rows[1].vjp_flops
+    plain = table_of(Lookup(), rngs)(wnp.arange(6), 3)
+    assert [(row.flops, row.vjp_flops) for row in plain] == [(-1, -1)] * 2
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

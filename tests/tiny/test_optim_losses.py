@@ -123,6 +123,29 @@ def test_schedule_in_a_compiled_step_counts() -> None:
 # -- errors
 
 
+def test_generalized_dice_weighs_rare_classes_more() -> None:
+    """The definition of Sudre et al., class by class, in NumPy."""
+    rng = np.random.default_rng(5)
+    labels = rng.choice(3, size=(2, 4, 4), p=[0.7, 0.2, 0.1])
+    hot = np.eye(4)[labels]  # the last class is nowhere
+    logits = rng.normal(size=hot.shape)
+    share = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    weights = 1 / (hot.sum((0, 1, 2)) ** 2 + 1e-7)
+    weights = weights / weights.mean()
+    for first in (0, 1):
+        losses = []
+        for image in range(2):
+            for kind in range(first, 4):
+                p, t = share[image, ..., kind], hot[image, ..., kind]
+                both = (p * t).sum()
+                dice = (both + 0.5) / (both + 0.5 * (p.sum() - both) + 0.5 * (t.sum() - both) + 0.5)
+                losses.append(weights[kind] * (1 - dice))
+        got = optim.losses.multiclass_generalized_dice_loss(
+            logits.astype(np.float32), hot.astype(np.float32), smooth=0.5, ignore_background=bool(first)
+        )
+        np.testing.assert_allclose(got, np.mean(losses), rtol=1e-4)
+
+
 def test_losses_do_not_broadcast() -> None:
     for loss in (optim.squared_error, optim.l2_loss, optim.huber_loss, optim.log_cosh):
         with pytest.raises(ShapeMismatchError, match="does not broadcast") as caught:

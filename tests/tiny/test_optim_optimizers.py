@@ -128,6 +128,136 @@ def test_every_optimizer_goes_downhill_and_keeps_types(name: str) -> None:
         assert all(leaf.dtype == dtype for leaf in weft.tree.leaves(final))
 
 
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS.split() if name != "noisy_sgd"])
+def test_half_precision_is_that_of_single_rounded(name: str) -> None:
+    """The first steps from values that both have: bfloat16 keeps 8 bits, and a step rounds a few times."""
+    if name in ("sign_sgd", "signum", "lion", "rprop"):
+        bits = 7  # signs are exact: only the rate is rounded
+    else:
+        bits = 5
+    rounded = lambda values: np.asarray(np.asarray(values, np.float32).astype(ml_dtypes.bfloat16))
+    start, slope = rounded([[1.0, -2.0], [0.5, 3.0]]), rounded([[0.25, 1.5], [-0.75, 0.125]])
+    updates = []
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        optimizer = getattr(optim, name)(0.0625)
+        params, gradient = ({"w": wnp.asarray(value.astype(dtype))} for value in (start, slope))
+        state, made = optimizer.init(params), []
+        for _ in range(2):
+            step, state = optimizer.update(gradient, state, params)
+            assert step["w"].dtype == dtype
+            made.append(np.asarray(step["w"]).astype(np.float32))
+        updates.append(made)
+    np.testing.assert_allclose(updates[1], updates[0], rtol=2.0**-bits, atol=2.0**-9 * np.abs(updates[0]).max())
+
+
+def test_monitor_keeps_what_it_measures() -> None:
+    """m_t = d m_{t-1} + (1 - d) x_t, divided by 1 - d^t; and the same numbers where steps are scanned."""
+    norm = lambda updates: wnp.sqrt(wnp.sum(updates["w"] ** 2))
+    large = lambda updates: norm(updates) > 2.0
+    watch = optim.monitor(
+        {
+            "norm": norm,
+            "mean": optim.measure_with_ema(norm, 0.75),
+            "large": optim.measure_with_ema(large, 0.5, debias=False),
+        }
+    )
+    rows = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
+    norms = np.sqrt((rows**2).sum(1))
+    mean = share = 0.0
+    state = watch.init({"w": wnp.zeros(5)})
+    first = state
+    assert weft.tree.leaves(state.measurements) == [0, 0, 0]
+    for number, row in enumerate(rows, 1):
+        updates, state = watch.update({"w": wnp.asarray(row)}, state)
+        np.testing.assert_array_equal(updates["w"], row)
+        mean, share = 0.75 * mean + 0.25 * norms[number - 1], 0.5 * share + 0.5 * (norms[number - 1] > 2)
+        want = {"norm": norms[number - 1], "mean": mean / (1 - 0.75**number), "large": share}
+        for name, value in want.items():
+            np.testing.assert_allclose(optim.tree.get(state, name), value, rtol=1e-5)
+    scanned = weft.lax.scan(lambda s, row: (watch.update({"w": row}, s)[1], None), first, wnp.asarray(rows))[0]
+    weft.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), scanned, state)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_hutchinson_estimates_have_the_diagonal_as_mean(dtype: Any) -> None:
+    """u * (H u) is h_ii + sum over j of u_i u_j h_ij: exact for a diagonal H, else right in the mean."""
+    hessian = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, -0.25], [0.0, -0.25, 4.0]], np.float32)
+    params = {"x": wnp.asarray(np.ones(3, dtype))}
+    for matrix in (np.diag(np.diag(hessian)), hessian):
+        exact = wnp.asarray(matrix.astype(dtype))
+        loss = lambda p, exact=exact: 0.5 * p["x"] @ exact @ p["x"]
+        estimator = optim.contrib.hutchinson_estimator_diag_hessian(5)
+
+        def step(state: Any, _: Any, estimator: Any = estimator, loss: Any = loss) -> Any:
+            estimate, state = estimator.update(params, state, params, obj_fn=loss)
+            return state, estimate["x"]
+
+        found = np.asarray(weft.lax.scan(step, estimator.init(params), None, 400)[1]).astype(np.float32)
+        off = np.abs(matrix - np.diag(np.diag(matrix))).sum(1)
+        assert (np.abs(found - np.diag(hessian)) <= off + 0.02).all()
+        assert (np.abs(found.mean(0) - np.diag(hessian)) <= 4 * off / 20 + 0.02).all()
+        assert (found.std(0) > 0).tolist() == (off > 0).tolist()
+
+
+def test_mechanize_finds_the_scale() -> None:
+    """From a millionth to the size of the problem, whatever that is; in bfloat16 types stay."""
+    for size in (0.01, 1.0, 100.0):
+        target = size * np.array([1.0, -2.0, 3.0], np.float32)
+        loss = lambda p, target=target: wnp.sum(wnp.abs(p["w"] - target))
+        optimizer = optim.contrib.mechanize(optim.adam(1.0))
+
+        def step(carry: Any, _: Any, optimizer: Any = optimizer, loss: Any = loss) -> Any:
+            params, state = carry
+            updates, state = optimizer.update(weft.grad(loss)(params), state, params)
+            return (optim.apply_updates(params, updates), state), None
+
+        params = {"w": wnp.zeros(3)}
+        (params, _), _ = weft.lax.scan(step, (params, optimizer.init(params)), None, 600)
+        assert loss(params) < 0.1 * loss({"w": wnp.zeros(3)})
+    half = {"w": wnp.ones(3, wnp.bfloat16)}
+    updates, state = optimizer.update(half, optimizer.init(half), half)
+    assert updates["w"].dtype == wnp.bfloat16 and state.s.dtype == wnp.float32
+    with pytest.raises(ValueError, match="num_betas=0"):
+        optim.contrib.mechanize(optim.sgd(1.0), num_betas=0)
+
+
+def test_galore_steps_stay_in_the_first_directions_of_the_gradient() -> None:
+    rng = np.random.default_rng(4)
+    params = {"w": wnp.zeros((6, 4)), "wide": wnp.zeros((3, 5)), "b": wnp.zeros(4), "k": wnp.zeros((2, 3, 4))}
+    slopes = {name: rng.normal(size=leaf.shape).astype(np.float32) for name, leaf in params.items()}
+    plain = optim.contrib.scale_by_galore(rank=2, base_optimizer=optim.identity())
+    state = plain.init(params)
+    assert weft.tree.map(lambda leaf: leaf.shape, state.projector) == {
+        "w": (6, 2),
+        "wide": (5, 2),
+        "b": (0, 0),
+        "k": (0, 0),
+    }
+    updates, state = plain.update(slopes, state)
+    for name in ("w", "wide"):
+        u, s, vt = np.linalg.svd(slopes[name], full_matrices=False)
+        np.testing.assert_allclose(updates[name], (u[:, :2] * s[:2]) @ vt[:2], atol=1e-5)
+    for name in ("b", "k"):
+        np.testing.assert_array_equal(updates[name], slopes[name])
+    # The directions are those of the first gradient, until they are due again.
+    later = {name: rng.normal(size=leaf.shape).astype(np.float32) for name, leaf in params.items()}
+    u = np.linalg.svd(slopes["w"], full_matrices=False)[0][:, :2]
+    np.testing.assert_allclose(plain.update(later, state)[0]["w"], u @ u.T @ later["w"], atol=1e-5)
+    # A weight of three axes as a matrix, and the state that Adam has for it.
+    numbers = {"w": None, "wide": None, "b": None, "k": optim.contrib.GaLoreDimensionNumbers((0, 2), 1)}
+    shaped = optim.contrib.galore(0.1, rank=2, weight_dimension_numbers=numbers)
+    state = shaped.init(params)
+    assert optim.tree.get(state, "mu")["k"].shape == (2, 3)
+    updates, _ = shaped.update(slopes, state, params)
+    flat = np.asarray(updates["k"]).transpose(0, 2, 1).reshape(8, 3)
+    assert np.linalg.matrix_rank(flat, tol=1e-4) == 2
+    for mistake in (optim.contrib.GaLoreDimensionNumbers(0, 0), optim.contrib.GaLoreDimensionNumbers(0, (1, 2))):
+        with pytest.raises(ValueError, match="does not fit an array of shape"):
+            optim.contrib.scale_by_galore(weight_dimension_numbers=mistake).init({"w": wnp.zeros((2, 3, 4, 5))})
+    with pytest.raises(ValueError, match="rank"):
+        optim.contrib.scale_by_galore(rank=0)
+
+
 def test_another_learning_rate_is_the_same_program() -> None:
     text = lambda rate: str(weft.make_jaxpr(optim.inject_hyperparams(optim.adam)(rate).update)(
         wnp.ones(3), optim.inject_hyperparams(optim.adam)(rate).init(wnp.ones(3))

@@ -217,7 +217,7 @@ class _Writer:
         """Expressions for the arrays of results, and for their addresses."""
         made: list[str] = []
         addresses: list[str] = []
-        total = 0
+        totals = [0]  # bytes of results that are cut from chunks, so many at a time that each fills half a chunk at most
         arrays: list[str] = []
         for number, (aval, alias) in enumerate(
             zip(self.executable.out_types, self.executable.program.aliases, strict=True)
@@ -227,16 +227,20 @@ class _Writer:
             if alias is not None:
                 addresses.append("0")  # the program writes to the argument's register
                 arrays.append(f"Array({given[alias]}.reshape({self.constant(aval.shape)}), {name})")
-            elif size > memory.SMALL or total + size > memory.CHUNK // 2:
+            elif size > memory.SMALL:
                 made.append(f"b{number} = take({size})")
                 addresses.append(f"b{number}.address")
                 arrays.append(f"Array(None, {name}, b{number}, b{number}.address)")
             else:
-                addresses.append(f"base + {total}" if total else "base")
-                arrays.append(f"Array(None, {name}, chunk, {addresses[-1]})")
-                total += size
+                if totals[-1] + size > memory.CHUNK // 2:
+                    totals.append(0)
+                piece, offset = len(totals) - 1, totals[-1]
+                addresses.append(f"base{piece} + {offset}" if offset else f"base{piece}")
+                arrays.append(f"Array(None, {name}, chunk{piece}, {addresses[-1]})")
+                totals[-1] += size
         if any(a.startswith("base") for a in addresses):
-            self.line(f"base, chunk = small({total})")
+            for piece, total in enumerate(totals):
+                self.line(f"base{piece}, chunk{piece} = small({total})")
         for text in made:
             self.line(text)
         return arrays, addresses

@@ -51,6 +51,7 @@ class Config(threading.local):
     default_device: Any
     disable_jit: bool
     no_tracing: bool
+    autotune_milliseconds: int
     num_threads: int
     checks: str
     enable_checks: bool
@@ -469,6 +470,15 @@ default_device = value_of_any_kind(
 )
 disable_jit = flag("disable_jit", False, "Run jitted functions as plain Python, equation by equation.", in_key=True)
 no_tracing = flag("no_tracing", False, "Raise where a function would be traced.", in_key=False)
+autotune_milliseconds = integer(
+    "autotune_milliseconds",
+    200,
+    "How long a program's first compilation may measure which schedules are quickest for its large products; what was "
+    "found is kept with the code on disk, and without such a place nothing is measured. 0: never. Results do not "
+    "depend on it, but for products that a library may compute: those stay as they were first compiled.",
+    least=0,
+    in_key=False,
+)
 num_threads = integer(
     "num_threads",
     0,

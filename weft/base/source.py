@@ -79,6 +79,11 @@ def _is_machinery(filename: str) -> bool:
     return filename.startswith(STANDARD_LIBRARY)
 
 
+def _is_generated(code: CodeType) -> bool:
+    """The methods that `dataclasses` writes; they share their file name with what `python -c` runs."""
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")
+
+
 def user_location() -> Location | None:
     """The innermost frame that is not Weft's own, or None when there is none."""
     frame = sys._getframe(1)
@@ -89,7 +94,7 @@ def user_location() -> Location | None:
         internal = known.get(name)
         if internal is None:
             internal = is_internal(name)
-        if not internal:
+        if not internal and not _is_generated(code):
             return Location(code, frame.f_lasti)
         frame = frame.f_back  # type: ignore[assignment]
     return None

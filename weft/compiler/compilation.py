@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pathlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,17 @@ from weft.base.spans import measured
 from weft.compiler.fingerprint import fingerprint, written
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Program
+from weft.compiler.schedules import pinned
 from weft.compiler.target.cpu import cache
 from weft.compiler.target.cpu.features import Features, host
 from weft.ir.jaxpr import Jaxpr
 
 if TYPE_CHECKING:
     from weft.compiler.pipeline import Stage
+
+
+# Measures the schedules of products that have none yet.
+Tuner = Callable[[Jaxpr, Features], None]
 
 
 @dataclass
@@ -67,7 +72,9 @@ class Compilation:
                 from weft.compiler.compile import compile_program
 
                 with config.as_of(self.settings):
-                    made = compile_program(self.traced, self.donated, self.features, self.flagged)
+                    made = compile_program(
+                        self.traced, self.donated, self.features, self.flagged, schedules=self.program.schedules
+                    )
                 stored.complete(self.program, made.program)
                 self.seconds.update(made.seconds)
                 self.details = made.details
@@ -75,24 +82,28 @@ class Compilation:
             return self.details
 
 
-def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = False) -> Compilation:
+def compilation_of(
+    jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = False, tune: Tuner | None = None
+) -> Compilation:
     """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each."""
     donated, features = tuple(donated), host()
     seconds: dict[str, float] = {}
     key = None
     if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
         with measured(seconds, "compile", "fingerprint"):
-            key = _key(jaxpr, donated, features, flagged)
+            # A program whose products were not measured is another one, until they are.
+            key = _key(jaxpr, features, donated, flagged, tune is not None)
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             content = cache.load_program(key)
-        if content is not None:
-            program = stored.from_bytes(content, jaxpr.name)
+            program = None if content is None else stored.from_bytes(content, jaxpr.name)
+        # Who has measured since then has chosen for this program too.
+        if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
             return Compilation(jaxpr, donated, program, features, None, seconds, flagged=flagged)
     # The compiler is loaded when the first program is compiled.
     from weft.compiler.compile import compile_program
 
-    made = compile_program(jaxpr, donated, features, flagged)
+    made = compile_program(jaxpr, donated, features, flagged, tune)
     made.seconds = seconds | made.seconds
     if key is not None:
         with measured(made.seconds, "compile", "program to disk"):
@@ -102,9 +113,9 @@ def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = F
     return made
 
 
-def _key(jaxpr: Jaxpr, donated: tuple[bool, ...], features: Features, flagged: bool) -> str | None:
+def _key(jaxpr: Jaxpr, features: Features, *options: Any) -> str | None:
     """The name of the program on disk, or None if it cannot have one."""
     meaning, settings = fingerprint(jaxpr), written(config.key())
     if meaning is None or settings is None:
         return None
-    return cache.program_key(f"{meaning} {donated} {settings} {flagged}", features)
+    return cache.program_key(f"{meaning} {settings} {options}", features)

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.base.spans import measured
 from weft.compiler import dump, pipeline
-from weft.compiler.compilation import Compilation, Details
+from weft.compiler.compilation import Compilation, Details, Tuner
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
+from weft.compiler.schedules import Schedules
 from weft.compiler.target.cpu.features import Features, host
 from weft.ir.jaxpr import Jaxpr
 
 
 def compile_program(
-    jaxpr: Jaxpr, donated: Sequence[bool] = (), features: Features | None = None, flagged: bool = False
+    jaxpr: Jaxpr,
+    donated: Sequence[bool] = (),
+    features: Features | None = None,
+    flagged: bool = False,
+    tune: Tuner | None = None,
+    schedules: Mapping[str, str] | None = None,
 ) -> Compilation:
     """Passes, fusion, kernels, steps and memory for a program whose constants are arguments. One that is `flagged` has
-    one flag for all its checks instead of a trap for each."""
+    one flag for all its checks instead of a trap for each. `tune` is called with the fused program before products get
+    their schedules, of which some may be given."""
     features = features or host()
     stages: list[pipeline.Stage] = []
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)
     with measured(seconds, "compile", "passes"):
-        fused = pipeline.run(jaxpr, pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS, log=stages, folder=folder)
+        fused = pipeline.run(
+            jaxpr, pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS, log=stages, folder=folder
+        )
+    if tune is not None:
+        with measured(seconds, "compile", "tuning"):
+            tune(fused, features)
     with measured(seconds, "compile", "emit"):
-        program = build(fused, donated, max(features.vector_bits // 8, 4))
+        program = build(fused, donated, features.vector_bytes, Schedules(features, schedules))
     with measured(seconds, "compile", "memory"):
         program = assign(program)
     program.nanoseconds = estimate(program)

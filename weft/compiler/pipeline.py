@@ -14,7 +14,7 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.base.errors import InternalError
 from weft.base.settings import config
@@ -22,13 +22,18 @@ from weft.base.spans import span
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.fuse.verify import verify_bare_or_fused
+from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
 from weft.compiler.passes.decompose import IDENTITIES, decompose, definition_of
+from weft.compiler.passes.defer import defer
 from weft.compiler.passes.drop_dead import drop_dead
+from weft.compiler.passes.flags import insert_flags
 from weft.compiler.passes.fold_constants import fold_constants
+from weft.compiler.passes.hoist import hoist
 from weft.compiler.passes.inline import CALLS, inline
 from weft.compiler.passes.merge_equal import merge_equal
+from weft.compiler.passes.orient import orient
 from weft.compiler.passes.simplify import simplify
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.printer import equation_text, to_text
@@ -141,10 +146,19 @@ STEPS = (
     Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
     Step(simplify, needs=CANONICAL, makes=CANONICAL),
     Step(merge_equal, needs=CANONICAL, makes=CANONICAL),
+    Step(accumulate, needs=CANONICAL, makes=CANONICAL),  # totals of loops, where they change
+    Step(hoist, needs=CANONICAL, makes=CANONICAL),  # what is the same in every turn, in front of loops
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
 )
 # What programs go through before code is made of them.
-ALL_STEPS = (*STEPS, Step(fuse, needs=CANONICAL, makes=FUSED))
+ALL_STEPS = (
+    *STEPS,
+    Step(defer, needs=CANONICAL, makes=CANONICAL),  # products that loops add up, after them; sums may round otherwise
+    Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
+    Step(fuse, needs=CANONICAL, makes=FUSED),
+)
+# The same with one flag for all checks.
+FLAGGED_STEPS = tuple([replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_STEPS])
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.errors import user_line
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -15,8 +17,8 @@ class Settings:
 
     `check_jax_usage` makes it an error when state or keys of a transformed function leak out of a bare `weft.jit`,
     `weft.vmap`, ... inside of it (it runs under `weft.checking_leaks`). `module_auto_repr` shows a module as the call
-    that made it. `restore_flatmap` is for checkpoints of early Haiku; Weft has none, so it says nothing here.
-    `rng_reserve_size` is how many keys one split makes.
+    that made it. `restore_flatmap` concerns pickles of early Haiku, which Weft cannot read: it is False, and True is an
+    error. `rng_reserve_size` is how many keys one split makes.
     """
 
     check_jax_usage: bool = False
@@ -45,6 +47,13 @@ def set(
     rng_reserve_size: int | None = None,
 ) -> None:
     """Change those settings that are given."""
+    if restore_flatmap:
+        raise ValueError(
+            f"restore_flatmap=True cannot be had (at {user_line()}): it says how pickles of early Haiku are read, and "
+            "Weft reads none.\n"
+            "  fix       load the checkpoint with Haiku and save it as plain dicts; "
+            "hk.data_structures.to_immutable_dict(params) makes dicts that cannot be written"
+        )
     if rng_reserve_size is not None and rng_reserve_size < 1:
         raise ValueError(f"rng_reserve_size is the number of keys of one split, at least 1; got {rng_reserve_size}.")
     given: dict[str, Any] = {

@@ -7,43 +7,10 @@ from typing import Any, TypeVar
 
 import weft
 from weft.haiku.typing import Params
+from weft.modules.frozen import FrozenDict
 
 Value = TypeVar("Value")
 Structure = Mapping[str, Mapping[str, Any]]
-
-
-@weft.tree_util.register_pytree_with_keys_class
-class FlatMap(Mapping[str, Any]):
-    """Nested mappings that cannot be written; a tree like a dict with the same keys."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Mapping[str, Any]):
-        self._items = {k: FlatMap(v) if isinstance(v, Mapping) else v for k, v in items.items()}
-
-    def __getitem__(self, key: str) -> Any:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __repr__(self) -> str:
-        return f"FlatMap({self._items!r})"
-
-    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
-        """Values with their keys, in the order of keys."""
-        keys = tuple(sorted(self._items))
-        return [(weft.tree_util.DictKey(key), self._items[key]) for key in keys], keys
-
-    @classmethod
-    def tree_unflatten(cls, keys: tuple[str, ...], values: Any) -> FlatMap:
-        """The map of those keys and values."""
-        made = cls.__new__(cls)
-        made._items = dict(zip(keys, values, strict=True))
-        return made
 
 
 def traverse(structure: Structure) -> Iterator[tuple[str, str, Any]]:
@@ -133,8 +100,8 @@ def to_mutable_dict(mapping: Any) -> Any:
 
 
 def to_immutable_dict(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy of nested mappings that cannot be written."""
-    return FlatMap(mapping)
+    """A copy of nested mappings that cannot be written; a tree like a dict with the same keys."""
+    return FrozenDict(to_mutable_dict(mapping))
 
 
 def tree_size(tree: Any) -> int:

@@ -3,7 +3,8 @@
 A frame stands on a `Call` of `weft.modules` with three collections, each {path: {name: array}}: "params", "state" and
 "initial", the value that each state had first, which is what `init` returns. Paths are whole ("mlp/~/linear_0"), so a
 module's scope is a child of the root. The frame adds what Haiku's rules need besides: the modules whose methods are
-running, the names given out in each of these methods, and the sequences of random keys.
+running, the names given out in each of these methods, and the sequences of random keys. Frames of functions that run
+under a transformation inside of it belong to the same `Run`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from weft.errors import UnboundModuleError, user_line
+import weft
+from weft.errors import NameInUseError, UnboundModuleError, user_line
 from weft.haiku.rng import PRNGSequence
 from weft.modules.scope import Call, Scope
 
@@ -61,19 +63,41 @@ class Names:
         return Names(self.counts, self.taken)
 
 
+class Run:
+    """The modules of one `init` or `apply`: paths of those made in it, and of those kept from one that is over."""
+
+    __slots__ = ("made", "over", "reused")
+
+    def __init__(self) -> None:
+        self.made: set[str] = set()
+        self.reused: set[str] = set()
+        self.over = False
+
+
+class Keys:
+    """A sequence of keys, and the traced function that its state belongs to: drawing from another one loses it."""
+
+    __slots__ = ("sequence", "trace")
+
+    def __init__(self, sequence: PRNGSequence | None):
+        self.sequence = sequence
+        self.trace = weft.core.get_opaque_trace_state()
+
+
 _numbers = itertools.count()
 
 
 class Frame:
-    """One run of a transformed function."""
+    """A transformed function that runs, or a function under a transformation inside of it."""
 
-    __slots__ = ("call", "has_state", "names", "number", "places", "root", "sequences")
+    __slots__ = ("call", "has_state", "keys", "names", "number", "places", "root", "run")
 
-    def __init__(self, call: Call, sequence: PRNGSequence | None, has_state: bool):
+    def __init__(self, call: Call, sequence: PRNGSequence | None, has_state: bool, run: Run | None = None):
         self.call = call
         self.root = Scope(call)
         self.has_state = has_state
-        self.sequences: list[PRNGSequence | None] = [sequence]
+        self.run = Run() if run is None else run
+        self.keys: list[Keys] = [Keys(sequence)]
         self.places: list[Place] = []
         self.names: list[Names] = [Names()]
         self.number = next(_numbers)
@@ -83,7 +107,7 @@ class Frame:
 
         With `own_names` names given out inside are free again outside.
         """
-        frame = Frame(call, sequence, self.has_state)
+        frame = Frame(call, sequence, self.has_state, self.run)
         frame.places = list(self.places)
         frame.names = [names.copy() for names in self.names] if own_names else self.names
         return frame
@@ -101,7 +125,7 @@ class Frame:
     @property
     def sequence(self) -> PRNGSequence | None:
         """The sequence that keys are drawn from."""
-        return self.sequences[-1]
+        return self.keys[-1].sequence
 
     @property
     def module(self) -> Any:
@@ -122,12 +146,34 @@ class Frame:
                 fix="super().__init__(name=name)   as the first line of __init__",
             )
         check_boundary(module)
+        if module._run is not self.run and module._run.over:
+            self.run.reused.add(name)
+            self.check_reuse(name)
         return name
+
+    def check_reuse(self, name: str) -> None:
+        """A module kept from an earlier run may be used, but not beside a module of this run that has its path."""
+        if name in self.run.made and name in self.run.reused:
+            raise NameInUseError(
+                f"Module {name!r} was made in an earlier run of a transformed function, and a module of this run has "
+                "the same path: they would share their parameters.",
+                at=user_line(),
+                fix=["make both modules inside of the function, in each run", "give one of them another name"],
+            )
 
     @property
     def scope(self) -> Scope:
         """The scope at the present path."""
         return self.root.child(self.path)
+
+    @contextmanager
+    def drawing_from(self, sequence: PRNGSequence) -> Iterator[None]:
+        """Draw keys from a sequence for the length of a `with`."""
+        self.keys.append(Keys(sequence))
+        try:
+            yield
+        finally:
+            self.keys.pop()
 
     @contextmanager
     def inside(self, module: Any, method: str) -> Iterator[None]:

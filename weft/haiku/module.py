@@ -264,6 +264,9 @@ class Module(metaclass=ModuleMetaclass):
             frame.places, frame.names = places, names
         self.name = self.module_name.rpartition("/")[2]
         self._frame_number = frame.number
+        self._run = frame.run
+        frame.run.made.add(self.module_name)
+        frame.check_reuse(self.module_name)
 
     def __post_init__(self) -> None:
         """Where a dataclass gets its name."""

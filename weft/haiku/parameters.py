@@ -13,12 +13,14 @@ from weft.errors import (
     MissingRngError,
     ParameterNotFoundError,
     ParameterShapeError,
+    ScopeLeakError,
     user_line,
 )
 from weft.haiku.data_structures import to_haiku_dict
 from weft.haiku.frames import Frame, ThreadStack, current_frame, frames
 from weft.haiku.rng import PRNGSequence, SequenceState
 from weft.haiku.typing import Initializer, Params, State
+from weft.modules.faces import HAIKU
 
 
 class DoNotStore:
@@ -305,7 +307,22 @@ def _sequence(what: str) -> PRNGSequence:
             received="rng=None",
             fix=f"{call}   with key = weft.random.key(0)",
         )
+    _check_drawing(frame)
     return sequence
+
+
+def _check_drawing(frame: Frame) -> None:
+    """Keys drawn in a loop would be the same in each turn; elsewhere the state of the sequence would not come out."""
+    now, began = weft.core.get_opaque_trace_state(), frame.keys[-1].trace
+    is_loop = now.is_repeated_since(began)
+    if is_loop or not now.is_same_program(began):
+        why = "it would be the same in each turn" if is_loop else "the next key could not be drawn outside"
+        raise ScopeLeakError(
+            f"Module {frame.path!r} draws a random key inside of a transformation that does not carry keys: {why}.",
+            at=user_line(),
+            received=now.describe(),
+            fix=[HAIKU.lifted, HAIKU.keys],
+        )
 
 
 def next_rng_key() -> Any:
@@ -320,8 +337,7 @@ def next_rng_keys(num: int) -> Any:
 
 def maybe_next_rng_key() -> Any:
     """A new random key, or None where `rng` was None."""
-    sequence = current_frame("maybe_next_rng_key").sequence
-    return None if sequence is None else next(sequence)
+    return None if current_frame("maybe_next_rng_key").sequence is None else next(_sequence("maybe_next_rng_key"))
 
 
 def reserve_rng_keys(num: int) -> None:
@@ -337,6 +353,8 @@ def maybe_get_rng_sequence_state() -> SequenceState | None:
 
 def replace_rng_sequence_state(state: SequenceState) -> None:
     """Go on from a state of the sequence of keys."""
+    frame = current_frame("replace_rng_sequence_state")
+    frame.keys[-1].trace = weft.core.get_opaque_trace_state()  # the state that is given belongs to here
     _sequence("replace_rng_sequence_state").replace_internal_state(state)
 
 
@@ -344,11 +362,8 @@ def replace_rng_sequence_state(state: SequenceState) -> None:
 def with_rng(key: Any) -> Iterator[None]:
     """Draw keys from another key for the length of a `with`."""
     frame = current_frame("with_rng")
-    frame.sequences.append(PRNGSequence(key))
-    try:
+    with frame.drawing_from(PRNGSequence(key)):
         yield
-    finally:
-        frame.sequences.pop()
 
 
 def below(tree: Mapping[str, Mapping[str, Any]], path: str) -> dict[str, Any]:

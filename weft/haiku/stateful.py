@@ -17,6 +17,7 @@ from weft import numpy as wnp
 from weft.errors import MissingRngError, user_line
 from weft.haiku.frames import Frame, current_frame, frames
 from weft.haiku.rng import PRNGSequence
+from weft.modules.faces import HAIKU
 from weft.modules.scope import Call
 
 _OUT = ("params", "state", "initial")
@@ -38,7 +39,7 @@ def _own(frame: Frame, state: Any, rng: Any, may_make: bool, own_names: bool) ->
     collections = dict(frame.call.collections)
     collections["state"] = state
     mutable: Any = _OUT if may_make and frame.can_make_params else ("state", "initial")
-    call = Call(collections, {}, mutable, frame.call.flags)
+    call = Call(collections, {}, mutable, frame.call.flags, HAIKU)
     sequence = None if rng is None else PRNGSequence(rng)
     return frame.within(call, sequence, own_names)
 

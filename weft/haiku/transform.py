@@ -12,6 +12,7 @@ from weft.errors import ParameterNotFoundError, user_line
 from weft.haiku import config
 from weft.haiku.frames import Frame, frames
 from weft.haiku.rng import as_sequence
+from weft.modules.faces import HAIKU
 from weft.modules.scope import Call
 
 
@@ -53,11 +54,14 @@ def running(params: Any, state: Any, rng: Any, what: str, has_state: bool = True
     """A frame for one run: of `init` where `params` is None, else of `apply`."""
     variables: dict[str, Any] = {} if params is None else {"params": params, "state": state, "initial": state}
     mutable = True if params is None else ("state", "initial")
-    call = Call(variables, {}, mutable, {"initializing": params is None, "checks": []})
+    call = Call(variables, {}, mutable, {"initializing": params is None, "checks": []}, HAIKU)
     frame = Frame(call, as_sequence(rng, what), has_state)
     checked = weft.checking_leaks() if config.current().check_jax_usage else nullcontext()
     with checked, frames.pushed(frame):
-        yield frame
+        try:
+            yield frame
+        finally:
+            frame.run.over = True
         for check in call.flags["checks"]:
             check()
 

@@ -37,7 +37,7 @@ _MISSING = object()
 
 
 def staged(
-    function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str
+    function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str, repeats: bool = False
 ) -> tuple[Jaxpr, list[Any], Any, Any]:
     """The program of a function with its constants as leading arguments, those constants, its result tree and
     result."""
@@ -59,7 +59,7 @@ def staged(
         kept.append(out_tree)
         return results
 
-    program, constants = stage(flat, types, where=f"{what} {name}, at {user_line()}", name=name)
+    program, constants = stage(flat, types, where=f"{what} {name}, at {user_line()}", name=name, repeats=repeats)
     return constants_to_arguments(program), constants, kept[0], name
 
 
@@ -317,13 +317,13 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     tupled = tree.treedef_tuple([in_tree])
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, _ = staged(body_fun, tupled, types, f"the body of {loop.caller},")
+        body, consts, out_tree, _ = staged(body_fun, tupled, types, f"the body of {loop.caller},", True)
         check_carry_tree(loop, in_tree, out_tree)
         return body, consts, out_tree
 
     (body, body_consts, _), init = settle_carry(stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree))
     types = [type_of(x) for x in init]
-    condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, types, f"the condition of {loop.caller},")
+    condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, types, f"the condition of {loop.caller},", True)
     result = condition.outvars[0].aval if len(condition.outvars) == 1 else None
     if not isinstance(result, ArrayType) or result.shape or result.dtype != np.bool_:
         received = result.short() if result is not None else str(cond_tree)
@@ -410,7 +410,7 @@ def run_scan(
     slices = [type_of(x).with_shape(type_of(x).shape[1:]) for x in xs_leaves]  # type: ignore[attr-defined]
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], f"the body of {loop.caller},")
+        body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], f"the body of {loop.caller},", True)
         parts = tree.treedef_children(out_tree)
         if len(parts) != 2 or not isinstance(tree.unflatten(out_tree, range(out_tree.num_leaves)), (tuple, list)):
             what = f"The body of {loop.caller}, {loop.body}, must return a pair (carry, y)."

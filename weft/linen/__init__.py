@@ -50,9 +50,8 @@ from weft.linen.attention import (
     make_attention_mask,
     make_causal_mask,
 )
-from weft.linen.combinators import BatchApply, Sequential
+from weft.linen.combinators import BatchApply, Sequential, compact_name_scope
 from weft.linen.convolution import Conv, ConvLocal, ConvTranspose
-from weft.linen.frozen import FrozenDict, freeze, unfreeze
 from weft.linen.initializers import ones, ones_init, zeros, zeros_init
 from weft.linen.linear import Dense, DenseGeneral, Einsum, Embed
 from weft.linen.module import Module, apply, compact, init, init_with_output, merge_param, nowrap, share_scope
@@ -109,6 +108,7 @@ from weft.linen.transforms import (
     while_loop,
 )
 from weft.modules.filters import DenyList
+from weft.modules.frozen import FrozenDict, freeze, unfreeze
 from weft.modules.metadata import unbox
 from weft.modules.partitions import (
     PARTITION_NAME,
@@ -170,6 +170,7 @@ __all__ = [
     "checkpoint",
     "combine_masks",
     "compact",
+    "compact_name_scope",
     "cond",
     "custom_vjp",
     "disable_named_call",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import weft
 import weft.numpy as wnp
-from weft.linen.module import Module
+from weft.linen.module import Module, compact
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Sequential(Module):
@@ -49,3 +52,29 @@ class BatchApply:
             raise ValueError("BatchApply needs an array among its arguments.")
         result = self.f(*flat[0], **flat[1])
         return weft.tree.map(lambda x: wnp.reshape(x, (*shapes[0], *x.shape[1:])), result)
+
+
+class CompactNameScope(Module):
+    """The place of a method that makes submodules of its own; it runs the method of the module that owns it."""
+
+    fn: Callable[..., Any]
+
+    @compact
+    def __call__(self, owner: Module, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(owner, *args, **kwargs)
+
+
+def compact_name_scope(fun: Method) -> Method:
+    """Mark a method that makes submodules where it uses them, below the method's own name.
+
+    A module may have several, beside one that is compact. Called twice, the method uses the same submodules.
+    """
+
+    @functools.wraps(fun)
+    def method(self: Module, *args: Any, **kwargs: Any) -> Any:
+        name = fun.__name__
+        scope = self._bound_scope(f"Method {name!r}")
+        place = CompactNameScope(fun, parent=scope.child(name))
+        return place(self, *args, **kwargs)
+
+    return cast(Method, method)

@@ -10,9 +10,9 @@ from typing import Any, TypeVar, dataclass_transform
 
 import weft
 from weft.errors import ModuleDefinitionError, UnboundModuleError, user_line
-from weft.linen.frozen import FrozenDict
 from weft.linen.state import CONTEXT, State, calling, intercepted
 from weft.modules.filters import DenyList, Filter, union
+from weft.modules.frozen import FrozenDict
 from weft.modules.scope import Scope, Variable, bind, open_scope
 
 Method = TypeVar("Method", bound=Callable[..., Any])

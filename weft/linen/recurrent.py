@@ -14,10 +14,10 @@ from weft.errors import user_line
 from weft.linen import initializers, transforms
 from weft.linen.convolution import Conv, Padding
 from weft.linen.dtypes import promote_dtype
-from weft.linen.frozen import FrozenDict
 from weft.linen.linear import Dense, default_kernel_init
 from weft.linen.module import Module, compact, nowrap
 from weft.modules.filters import Filter
+from weft.modules.frozen import FrozenDict
 
 
 class RNNCellBase(Module):

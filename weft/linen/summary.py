@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import weft
 import weft.numpy as wnp
@@ -16,7 +16,8 @@ from weft.modules.metadata import unbox
 
 @dataclass
 class Row:
-    """One call of a module. `counted_variables` are those that no earlier row has counted."""
+    """One call of a module. `counted_variables` are those that no earlier row has counted; `flops` and `vjp_flops` are
+    -1 where they were not asked for."""
 
     path: tuple[str, ...]
     module_copy: Module
@@ -25,8 +26,8 @@ class Row:
     outputs: Any
     module_variables: dict[str, dict[str, Any]]
     counted_variables: dict[str, dict[str, Any]]
-    flops: int = 0
-    vjp_flops: int = 0
+    flops: int = -1
+    vjp_flops: int = -1
 
     def size_and_bytes(self, collections: Iterable[str]) -> dict[str, tuple[int, int]]:
         """For each collection, how many numbers this row counts, and in how many bytes."""
@@ -36,10 +37,11 @@ class Row:
 class Table(list[Row]):
     """The rows of a module, in the order of the calls."""
 
-    def __init__(self, module: Module, collections: list[str], rows: Iterable[Row]):
+    def __init__(self, module: Module, collections: list[str], rows: Iterable[Row], counts: Sequence[str] = ()):
         super().__init__(rows)
         self.module = module
         self.collections = collections
+        self.counts = tuple(counts)  # those of `flops` and `vjp_flops` that were asked for
 
 
 def _size_and_bytes(tree: Any) -> tuple[int, int]:
@@ -69,12 +71,16 @@ def tabulate(
 
     `depth` limits how deep submodules have rows of their own, `show_repeated` shows a module for each of its calls.
     `console_kwargs={'width': n}` cuts lines at n characters.
+
+    `compute_flops` adds a column with the operations of each call, `compute_vjp_flops` one with those of its value and
+    its gradient together (0 where there is none). They are what `weft.jit(f).lower(...).cost_analysis()` says of the
+    compiled program of the call alone: a product and a sum are two operations, windows over padding count in full, sin,
+    exp and the like do not count, nor does what the compiler saves. The programs are compiled, not run.
     """
-    if compute_flops or compute_vjp_flops:
-        raise NotImplementedError("tabulate does not count operations; weft.jit(f).lower(...).cost_analysis() does.")
 
     def written(*args: Any, **call_kwargs: Any) -> str:
-        table = table_of(module, rngs, depth, show_repeated, mutable)(*args, **{**kwargs, **call_kwargs})
+        rows = table_of(module, rngs, depth, show_repeated, mutable, compute_flops, compute_vjp_flops)
+        table = rows(*args, **{**kwargs, **call_kwargs})
         text = _render(table)
         width = (console_kwargs or {}).get("width")
         return "\n".join(line[:width] for line in text.split("\n")) if width else text
@@ -82,21 +88,37 @@ def tabulate(
     return written
 
 
+class _Call(NamedTuple):
+    """What is noted of a call while the module is traced: types in place of arrays."""
+
+    path: tuple[str, ...]
+    module: Module
+    method: str
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    result: Any
+
+
 def table_of(
-    module: Module, rngs: Any, depth: int | None = None, show_repeated: bool = False, mutable: Filter = True
+    module: Module,
+    rngs: Any,
+    depth: int | None = None,
+    show_repeated: bool = False,
+    mutable: Filter = True,
+    compute_flops: bool = False,
+    compute_vjp_flops: bool = False,
 ) -> Callable[..., Table]:
     """A function of the module's arguments that returns the rows."""
 
     def made(*args: Any, **kwargs: Any) -> Table:
-        calls: list[tuple[tuple[str, ...], Module, str, Any, Any]] = []
+        calls: list[_Call | None] = []
 
         def note(proceed: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
             place = len(calls)
-            calls.append(((), context.module, "", None, None))
+            calls.append(None)  # the row of a module stands before those of its submodules
             result = proceed(*call_args, **call_kwargs)
-            shown = (*call_args, call_kwargs) if call_kwargs else call_args
-            types = weft.tree.map(_type, (shown, result))
-            calls[place] = (context.module.path, context.module.clone(), context.method_name, *types)
+            types = weft.tree.map(_struct, ((call_args, call_kwargs), result))
+            copy = context.module.clone(_deep_clone=True)
+            calls[place] = _Call(context.module.path, copy, context.method_name, *types)
             return result
 
         def run(rngs: Any) -> Any:
@@ -104,20 +126,91 @@ def table_of(
 
         with intercept_methods(note):
             variables = weft.eval_shape(run, rngs)
-        keep = [call for call in calls if depth is None or len(call[0]) <= depth]
-        paths = [call[0] for call in keep]
+        keep = [call for call in calls if call is not None and (depth is None or len(call.path) <= depth)]
+        paths = [call.path for call in keep]
         rows, seen = [], set()
-        for path, copy, method, inputs, outputs in keep:
+        for call in keep:
+            path = call.path
             if path in seen and not show_repeated:
                 continue
             own = {name: _own(variables[name], path, paths) for name in variables}
             own = {name: tree for name, tree in own.items() if tree}
-            shown = inputs[0] if isinstance(inputs, tuple) and len(inputs) == 1 else inputs
-            rows.append(Row(path, copy, method, shown, outputs, own, {} if path in seen else own))
+            call_args, call_kwargs = weft.tree.map(_type, call.arguments)
+            shown = (*call_args, call_kwargs) if call_kwargs else call_args
+            inputs = shown[0] if len(shown) == 1 else shown
+            outputs = weft.tree.map(_type, call.result)
+            row = Row(path, call.module, call.method, inputs, outputs, own, {} if path in seen else own)
+            if compute_flops:
+                row.flops = _flops(call, rngs, mutable, gradient=False)
+            if compute_vjp_flops:
+                row.vjp_flops = _flops(call, rngs, mutable, gradient=True)
+            rows.append(row)
             seen.add(path)
-        return Table(module, sorted(variables), rows)
+        counts = [name for name, asked in (("flops", compute_flops), ("vjp_flops", compute_vjp_flops)) if asked]
+        return Table(module, sorted(variables), rows, counts)
 
     return made
+
+
+def _struct(leaf: Any) -> Any:
+    """The type of an array; other values as they are."""
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return weft.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return leaf
+
+
+def _is_struct(leaf: Any) -> bool:
+    return isinstance(leaf, weft.ShapeDtypeStruct)
+
+
+def _has_derivative(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and weft.dtypes.issubdtype(leaf.dtype, wnp.inexact)
+
+
+def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
+    """Operations of one call, as a program of its own on variables and arguments of the types it met."""
+    leaves, structure = weft.tree.flatten(call.arguments)
+    arrays = [leaf for leaf in leaves if _is_struct(leaf)]
+
+    def arguments(arrays: Sequence[Any]) -> Any:
+        given = iter(arrays)
+        return weft.tree.unflatten(structure, [next(given) if _is_struct(leaf) else leaf for leaf in leaves])
+
+    def init(rngs: Any, arrays: Sequence[Any]) -> Any:
+        args, kwargs = arguments(arrays)
+        return call.module.init(rngs, *args, method=call.method, mutable=mutable, **kwargs)
+
+    def apply(variables: Any, rngs: Any, arrays: Sequence[Any]) -> Any:
+        args, kwargs = arguments(arrays)
+        streams = rngs if isinstance(rngs, Mapping) else {"params": rngs}
+        return call.module.apply(variables, *args, rngs=streams, method=call.method, mutable=mutable, **kwargs)
+
+    variables = weft.eval_shape(init, rngs, arrays)
+    if not gradient:
+        return _counted(apply, variables, rngs, arrays)
+    given, tree = weft.tree.flatten((variables, arrays))
+    moving = [leaf for leaf in given if _has_derivative(leaf)]
+    fixed = [leaf for leaf in given if not _has_derivative(leaf)]
+    results = weft.tree.leaves(weft.eval_shape(apply, variables, rngs, arrays))
+    if not moving or not any(_has_derivative(leaf) for leaf in results):
+        return 0
+
+    def value_and_gradient(moving: Sequence[Any], fixed: Sequence[Any], rngs: Any) -> Any:
+        def value(*moving: Any) -> list[Any]:
+            still, changing = iter(fixed), iter(moving)
+            variables, arrays = weft.tree.unflatten(
+                tree, [next(changing) if _has_derivative(leaf) else next(still) for leaf in given]
+            )
+            return [leaf for leaf in weft.tree.leaves(apply(variables, rngs, arrays)) if _has_derivative(leaf)]
+
+        result, pullback = weft.vjp(value, *moving)
+        return result, pullback(result)
+
+    return _counted(value_and_gradient, moving, fixed, rngs)
+
+
+def _counted(function: Callable[..., Any], *args: Any) -> int:
+    return int(weft.jit(function).lower(*args).cost_analysis()["flops"])
 
 
 def _own(tree: Any, path: tuple[str, ...], others: list[tuple[str, ...]]) -> Any:
@@ -177,11 +270,12 @@ def _amount(size: int, memory: int) -> str:
 
 def _render(table: Table) -> str:
     """The table as text, in a box of lines."""
-    header = ["path", "module", "inputs", "outputs", *table.collections]
+    header = ["path", "module", "inputs", "outputs", *table.counts, *table.collections]
     body: list[list[list[str]]] = []
     for row in table:
         name = type(row.module_copy).__name__ + ("" if row.method == "__call__" else f".{row.method}")
         cells = [["/".join(row.path)], [name], _lines(row.inputs), _lines(row.outputs)]
+        cells += [[str(getattr(row, count))] for count in table.counts]
         for collection in table.collections:
             shown = weft.tree.map(_type, unbox(row.module_variables.get(collection, {})))
             lines = _lines(shown)
@@ -189,7 +283,8 @@ def _render(table: Table) -> str:
             cells.append([*lines, "", _amount(*size)] if size[0] else lines)
         body.append(cells)
     totals = [_total(table, name) for name in table.collections]
-    body.append([[""], [""], [""], ["Total"], *([_amount(*total)] for total in totals)])
+    blank = [[""]] * (len(header) - len(totals) - 1)
+    body.append([*blank, ["Total"], *([_amount(*total)] for total in totals)])
     columns = [[[name], *(row[number] for row in body)] for number, name in enumerate(header)]
     widths = [max(len(line) for cell in column for line in cell or [""]) for column in columns]
 

@@ -17,6 +17,7 @@ from weft.errors import (
     ScopeLeakError,
     user_line,
 )
+from weft.modules.faces import LINEN, Face
 from weft.modules.filters import DenyList, Filter, matches
 from weft.modules.metadata import replace_boxed, unbox
 
@@ -28,10 +29,12 @@ class Call:
     """What all scopes of one init or apply share.
 
     `collections` maps the name of a collection to a nested dict. Those that `mutable` means are ours to write; others
-    belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream).
+    belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream). `trace` is the
+    traced function that the call began in: what is written inside of another one would not be valid there. `face` has
+    the words for errors.
     """
 
-    __slots__ = ("collections", "counters", "flags", "lifting", "memo", "mutable", "over", "rngs")
+    __slots__ = ("collections", "counters", "face", "flags", "lifting", "memo", "mutable", "over", "rngs", "trace")
 
     def __init__(
         self,
@@ -39,8 +42,10 @@ class Call:
         rngs: Mapping[str, Any],
         mutable: Filter = False,
         flags: Mapping[str, Any] | None = None,
+        face: Face = LINEN,
     ):
         self.mutable = mutable
+        self.face = face
         self.collections: dict[str, Any] = {
             name: copied(tree) if matches(mutable, name) else tree for name, tree in variables.items()
         }
@@ -49,6 +54,7 @@ class Call:
         self.flags = dict(flags or {})
         self.memo: dict[Any, Any] = {}  # what a face remembers of this call alone; lifted functions have their own
         self.over = False  # its scopes are not to be used any more
+        self.trace = weft.core.get_opaque_trace_state()
         self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
 
     def written(self) -> dict[str, Any]:
@@ -93,7 +99,7 @@ class Scope:
     @property
     def path_text(self) -> str:
         """The path as errors write it."""
-        return "/" + "/".join(self.path)
+        return self.call.face.where(self.path)
 
     @property
     def root(self) -> Scope:
@@ -150,7 +156,7 @@ class Scope:
             raise ScopeLeakError(
                 f"Module {self.path_text} cannot use its variables here: the call that it belonged to is over.",
                 at=user_line(),
-                fix="module.bind(variables)   to use a module outside of apply",
+                fix=self.call.face.outlived,
             )
         if change and self.call.lifting:
             raise ScopeLeakError(
@@ -158,6 +164,19 @@ class Scope:
                 "not see it.",
                 at=user_line(),
                 fix=f"pass the module to the function under {self.call.lifting}, as an argument or attribute",
+            )
+
+    def _check_program(self, collection: str, name: str) -> None:
+        """What is written inside of a loop body, a branch or a jitted function has no value outside of it."""
+        now = weft.core.get_opaque_trace_state()
+        if not now.is_same_program(self.call.trace):
+            face = self.call.face
+            raise ScopeLeakError(
+                f"Module {self.path_text} writes {face.variable(collection, name)} inside of a transformation that "
+                "does not carry it out: a traced value would leak.",
+                at=user_line(),
+                received=now.describe(),
+                fix=face.lifted,
             )
 
     def _node(self, collection: str) -> Mapping[str, Any] | None:
@@ -201,21 +220,18 @@ class Scope:
         self.check_usable(change=True)
         call = self.call
         if not matches(call.mutable, collection):
-            what = f"variable {name!r}" if name else "variables"
+            what = call.face.variable(collection, name)
             raise ImmutableCollectionError(
-                f"Module {self.path_text} writes {what} of collection {collection!r}, which this call may not write.",
+                f"Module {self.path_text} writes {what}, which this call may not write.",
                 at=user_line(),
                 received=f"mutable={call.mutable!r}",
-                fix=f"y, changed = model.apply(variables, ..., mutable=[{collection!r}])",
+                fix=call.face.immutable(collection),
             )
+        self._check_program(collection, name)
         node = call.collections.setdefault(collection, {})
         for part in self.path:
             node = node.setdefault(part, {})
         return node
-
-    def delete_variable(self, collection: str, name: str) -> None:
-        """Take a variable away."""
-        self.mutable_node(collection, name).pop(name, None)
 
     def variable(
         self,
@@ -270,10 +286,7 @@ class Scope:
             f"Parameter {name!r} of module {self.path_text} needs shape {words}.",
             at=user_line(),
             received=f"stored: {', '.join(map(str, shapes)) if tree == stored_tree else str(stored_tree)}",
-            fix=[
-                "give the module inputs of the sizes it was initialized with",
-                "model.init(key, ...)   for new parameters",
-            ],
+            fix=self.call.face.shape,
         )
 
     def is_collection_empty(self, collection: str) -> bool:
@@ -284,14 +297,11 @@ class Scope:
         what = f"parameter {name!r}" if collection == "params" else f"variable {name!r} in collection {collection!r}"
         here = ", ".join(repr(key) for key in self.collection(collection)) or "nothing"
         tops = ", ".join(repr(key) for key in self.call.collections) or "none"
-        fixes = [f"pass what init returned: model.apply(variables, ...) with variables[{collection!r}]"]
-        if collection != "params":
-            fixes.append(f"mutable=[{collection!r}]   to let the module make it")
         return ParameterNotFoundError(
             f"Module {self.path_text} has no {what}{', ' + why if why else ''}.",
             at=user_line(),
             received=f"in {collection!r} at {self.path_text}: {here}\ncollections: {tops}",
-            fix=fixes,
+            fix=self.call.face.missing(collection),
         )
 
     # --------------------------------------------------------------------------------------------------- random keys
@@ -311,7 +321,16 @@ class Scope:
                 f"Module {self.path_text} needs a random key of stream {stream!r}, and none was given.",
                 at=user_line(),
                 received=f"streams: {there}",
-                fix=f"model.apply(variables, ..., rngs={{{stream!r}: weft.random.key(0)}})",
+                fix=call.face.stream(stream),
+            )
+        now = weft.core.get_opaque_trace_state()
+        if now.is_repeated_since(call.trace):
+            raise ScopeLeakError(
+                f"Module {self.path_text} draws a random key of stream {stream!r} inside of a loop that does not carry "
+                "keys: it would be the same in each turn.",
+                at=user_line(),
+                received=now.describe(),
+                fix=[call.face.lifted, call.face.keys],
             )
         count = call.counters.get((self.path, source), 0)
         call.counters[self.path, source] = count + 1

@@ -16,7 +16,8 @@ from weft.base.errors import IntegerDivisionError, NonFiniteValueError, OutOfBou
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context, current_source
-from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
+from weft.ir.nans import watches_numbers
 from weft.ir.primitive import NO_EFFECTS, Axis, Params, Primitive, lookup, primitive
 from weft.ir.types import ArrayType, Type, array_type, type_of
 from weft.ops.shape import batched_at_front
@@ -37,6 +38,11 @@ class Made(NamedTuple):
     number: int
     source: Location | None
     lanes: tuple[str, ...]
+
+
+class Found(Exception):
+    """A program with one flag for all its checks has it set. Nobody but who runs it sees this: the program with traps
+    tells what it was."""
 
 
 class Flags(NamedTuple):
@@ -117,6 +123,27 @@ def _bind(value: Any, params: Params) -> None:
         check(value, **params)
 
 
+def can_flag(jaxpr: Jaxpr) -> bool:
+    """Whether a program is to run with one flag for all its checks: it is looked at, and can run a second time to tell
+    what was found, because nobody sees it run. Infinities do not show in what is computed of them, so that they are
+    looked for one by one."""
+    if config.debug_infs or not jaxpr.effects <= _EFFECTS:
+        return False
+    return watches_numbers() or CHECK in jaxpr.effects
+
+
+def writes_in_place(jaxpr: Jaxpr) -> bool:
+    """Whether a program has updates of parts of arrays: then it matters whose memory it may write to."""
+    return jaxpr.cached("writes in place", lambda: [_updates(jaxpr)])[0]
+
+
+def _updates(jaxpr: Jaxpr) -> bool:
+    names = (e.primitive.name for e in jaxpr.eqns)
+    if any(name == "dynamic_update_slice" or name.startswith("scatter") for name in names):
+        return True
+    return any(writes_in_place(inner) for e in jaxpr.eqns for inner in subjaxprs(e.params))
+
+
 # ----------------------------------------------------------------------------------------------------------- the cards
 
 
@@ -177,7 +204,8 @@ class trap(Check):
     """End the program if the flag, a bool or an integer, is greater than 0.
 
     Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none:
-    the flag says, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf.
+    the flag says, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf. Of
+    the kind "any" it is one flag for all checks of a program.
     """
 
     def type(self, flag: ArrayType, *operands: ArrayType, **params: Any) -> list[Type]:
@@ -193,10 +221,12 @@ class trap(Check):
 # ---------------------------------------------------------------------------------------------------------- the errors
 
 
-def reason(flag: Any, *operands: Any, turns: Sequence[Turn], **params: Any) -> WeftError | None:
+def reason(flag: Any, *operands: Any, turns: Sequence[Turn], **params: Any) -> Exception | None:
     """Why a trap ends the program, or None if it does not."""
     if not flag:
         return None
+    if params["kind"] == "any":
+        return Found()
     if params["kind"] == "number":
         return not_finite(int(flag), params["shape"], params["flags"], params["made"], turns)
     values = params.pop("recipe")(*operands)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.ir.interpreter import replay, run
-from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, type_of
@@ -148,6 +148,12 @@ class scan(HigherOrder):
         ]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        return self.split(unknown, params)
+
+    def split(
+        self, unknown: Sequence[bool], params: Params, saveable: Callable[[Equation], bool] | None = None
+    ) -> Split:
+        """The loop as two. What `saveable` refuses is computed in both, and not stacked by the first."""
         jaxpr: Jaxpr = params["jaxpr"]
         num_consts, num_carry = params["num_consts"], params["num_carry"]
         rest = {n: params[n] for n in ("length", "reverse", "unroll")}
@@ -155,7 +161,7 @@ class scan(HigherOrder):
 
         def split_body(mask: Any) -> Any:
             force = [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
-            split = partial_eval(jaxpr, [*const_unknown, *mask, *xs_unknown], instantiate=force)
+            split = partial_eval(jaxpr, [*const_unknown, *mask, *xs_unknown], instantiate=force, saveable=saveable)
             return split, split.unknown_out[:num_carry]
 
         split, carry_mask = fixpoint(split_body, carry_unknown)

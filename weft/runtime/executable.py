@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import spans
-from weft.base.errors import InternalError, NonFiniteValueError
+from weft.base.errors import InternalError
 from weft.base.forks import in_child
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation
@@ -195,7 +195,9 @@ class Executable:
         try:
             status = machine.run(code, registers.ctypes.data)
             if status:
-                self.raise_(status, given)
+                if not isinstance(getattr(_raised, "error", None), Found):
+                    self.raise_(status)
+                return self._run_with_traps(given)
             return [
                 tapes.from_native(r, t) if isinstance(t, TapeType) else r
                 for r, t in zip(results, self.out_types, strict=True)
@@ -261,13 +263,17 @@ class Executable:
         """How large its code is."""
         return self._codes[-1].nbytes + sum(made.library.size for made in self.kernels.values())
 
-    def raise_(self, status: int, arrays: Sequence[Any] = ()) -> None:
-        """The error of a run on these arrays."""
+    def _run_with_traps(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run again and tell what the flag was set for. Where nothing is wrong then, the results are as good."""
+        assert self.again is not None
+        _raised.error = None
+        with config.as_of(self.compilation.settings):
+            return self.again()(arrays)
+
+    def raise_(self, status: int) -> None:
         error = getattr(_raised, "error", None)
         if error is not None:
             _raised.error = None
-            if isinstance(error, Found):
-                self._tell(arrays)
             raise error
         if status == 2:
             raise MemoryError(
@@ -276,17 +282,6 @@ class Executable:
                 "arguments."
             )
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
-
-
-    def _tell(self, arrays: Sequence[Any]) -> None:
-        """Raise what the flag of the program was set for."""
-        assert self.again is not None
-        with config.as_of(self.compilation.settings):
-            self.again()(arrays)
-        raise NonFiniteValueError(
-            "A check found something, and nothing when the program ran once more to tell what it was.",
-            received=f"the program {self.program.name}",
-        )
 
 
 class _Timed:

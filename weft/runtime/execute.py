@@ -96,7 +96,8 @@ def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Execut
         from weft.compiler.compilation import compilation_of
         from weft.runtime.executable import Executable
 
-        made = Executable(compilation_of(jaxpr, donated, again is not None), again)
+        tuner = tune if config.autotune_milliseconds else None
+        made = Executable(compilation_of(jaxpr, donated, again is not None, tuner), again)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
@@ -104,6 +105,13 @@ def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Execut
         at = "" if location is None else f" at {location.describe()}"
         logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
     return made
+
+
+def tune(fused: Jaxpr, features: Any) -> None:
+    """Measure the products of a program that is about to be compiled."""
+    from weft.runtime.tuning import tune
+
+    tune(fused, features)
 
 
 def call(primitive: Primitive, arrays: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:

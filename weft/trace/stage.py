@@ -40,10 +40,11 @@ class StagedTracer(Tracer):
 class StagingTrace(Trace):
     """Records every operation as an equation. Values from outside become constants of the program."""
 
-    __slots__ = ("argument_names", "constants", "equations", "finished", "parent", "where")
+    __slots__ = ("argument_names", "constants", "equations", "finished", "parent", "repeats", "where")
 
-    def __init__(self, where: str = "a traced function", parent: Trace | None = None):
+    def __init__(self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False):
         self.where = where
+        self.repeats = repeats  # what is recorded runs many times: it is a part of a loop
         self.parent = context.trace if parent is None else parent
         self.equations: list[Equation] = []
         self.constants: dict[int, tuple[Var, Any]] = {}  # id -> variable and value (kept alive, so ids stay unique)
@@ -112,6 +113,7 @@ def stage(
     where: str = "a traced function",
     names: Sequence[str] | None = None,
     name: str = "",
+    repeats: bool = False,
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
@@ -119,7 +121,7 @@ def stage(
     outer
     traces; a caller that stores the program beyond this call passes constants as operands (`constants_to_arguments`).
     """
-    trace = StagingTrace(where)
+    trace = StagingTrace(where, repeats=repeats)
     given: Sequence[str | None] = names or [None] * len(types)
     arguments = [trace.argument(t, n) for t, n in zip(types, given, strict=True)]
     before, source = context.trace, context.source

@@ -9,7 +9,8 @@ class ParameterShapeError(WeftError, ValueError):
     """A stored parameter has another shape than the module that reads it would give it.
 
     Parameters belong to the module with the sizes they were made with. The message names the module's path: either it
-    got another input than at `init`, or its sizes have changed since; make new parameters with `init`.
+    got another input than at `init`, or its sizes have changed since; make new parameters with `init`. In haiku the
+    stored one must have the shape given to `hk.get_parameter`.
 
     Wrong::
 
@@ -35,7 +36,8 @@ class ParameterNotFoundError(WeftError, ValueError, LookupError):
     """A module looks for a parameter or variable that is not among those given to `apply`.
 
     `apply` makes no parameters, it finds those that `init` made, by the path of the module. The message lists what is
-    there: often the outer dict is missing (`{"params": params}`), or a module has another name than at `init`.
+    there: often the outer dict is missing (`{"params": params}`), or a module has another name than at `init`. In haiku
+    parameters are `{module path: {name: array}}`, without an outer dict.
 
     Wrong::
 
@@ -61,7 +63,8 @@ class MissingRngError(WeftError, ValueError):
     """A module needs random numbers, and no key was given for the stream it draws from.
 
     Each use of randomness names a stream: parameters draw from `params`, dropout from `dropout`. Give `init` and
-    `apply` a key for each stream that is used.
+    `apply` a key for each stream that is used. Haiku has one stream; its key is the argument `rng` of `init` and
+    `apply`.
 
     Wrong::
 
@@ -85,7 +88,8 @@ class ImmutableCollectionError(WeftError, ValueError):
     """A module writes a variable of a collection that the call does not say it may write.
 
     `apply` returns only the result unless `mutable` names the collections that change, such as the running averages
-    of batch normalization; then it returns the result and these collections.
+    of batch normalization; then it returns the result and these collections. In haiku, a function with state is
+    transformed by `hk.transform_with_state`, and its `apply` takes and returns the state.
 
     Wrong::
 
@@ -113,7 +117,8 @@ class NameInUseError(WeftError, ValueError):
     """Two submodules, or a submodule and a parameter, of one module have the same name.
 
     The name is the place of their parameters in the tree, so both would share it. To share on purpose, make the
-    submodule once and call it twice; else give another name, or none, and one is found.
+    submodule once and call it twice; else give another name, or none, and one is found. In haiku names are numbered, so
+    this happens with numbers of one's own, and with a module kept from an earlier run beside a new one of its path.
 
     Wrong::
 
@@ -147,7 +152,8 @@ class UnboundModuleError(WeftError, ValueError):
     """A module was called, or asked for its variables, without having any.
 
     A module outside of `init` and `apply` is only a description: it has no parameters. Call it through `apply` with
-    the variables that `init` made, or `bind` it to them.
+    the variables that `init` made, or `bind` it to them. Haiku's modules live inside of a function given to
+    `hk.transform`.
 
     Wrong::
 
@@ -171,7 +177,8 @@ class ModuleDefinitionError(WeftError, ValueError, TypeError):
     """A module class is written in a way that leaves open which submodules it has.
 
     Submodules are made in `setup`, or in the one method marked `@compact`; not in both ways at once, in no other
-    method, and attributes do not change afterwards.
+    method, and attributes do not change afterwards. In haiku, `__init__` must call that of `hk.Module`, which finds the
+    module's name.
 
     Wrong::
 
@@ -203,8 +210,9 @@ class ModuleDefinitionError(WeftError, ValueError, TypeError):
 class ScopeLeakError(WeftError, ValueError):
     """A module is used where its variables are out of reach: after its call, or inside a transformation it is not in.
 
-    A transformation such as `scan` must see every variable that its function reads or writes. Use the lifted one
-    (`nn.scan`, `nn.jit`, ...) and pass it the module; do not keep a bound module after `apply` has returned.
+    A transformation such as `scan` must see every variable that its function writes and every key that it draws: else
+    what is written in a turn of the loop is lost, and a key is the same in each turn. Use the lifted one (`nn.scan`,
+    `nn.jit`, ..., and in haiku `hk.scan`, `hk.remat`, ...); do not keep a bound module after `apply` has returned.
 
     Wrong::
 

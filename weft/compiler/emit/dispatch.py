@@ -12,6 +12,7 @@ from weft.compiler.emit.convolution import emit_convolution
 from weft.compiler.emit.cumulative import emit_cumulative
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.gather import emit_gather
+from weft.compiler.emit.matrices import emit_matrices
 from weft.compiler.emit.reduction import emit_reduction
 from weft.compiler.emit.scatter import emit_scatter
 from weft.compiler.emit.slices import emit_slices
@@ -39,12 +40,13 @@ EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
     "window": emit_window,
     "contraction": emit_contraction,
     "convolution": emit_convolution,
+    "matrices": emit_matrices,
 }
 
 
-def emit(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int) -> Emission:
+def emit(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0) -> Emission:
     """The kernels of a fusion."""
     emitter = EMITTERS.get(kind)
     if emitter is None:
         raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(program))
-    return emitter(Fusion(program, hero, vector_bytes))
+    return emitter(Fusion(program, hero, vector_bytes, schedule))

@@ -81,18 +81,22 @@ class Emission:
     scratch: tuple[Scratch, ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
     updated: frozenset[tuple[int, int]] = frozenset()
+    schedules: int = 1  # how many there are to choose from, all for the same bits
 
 
 class Fusion:
     """A fusion being emitted: the inner program and what its kernels share.
 
     `program` has its hero at `hero` (None: it has none); `vector_bytes` is the width of a register of the machine.
+    `schedule` is the one to emit, where the emitter has several (0 is what it prefers).
     """
 
-    def __init__(self, program: Jaxpr, hero: int | None, vector_bytes: int) -> None:
+    def __init__(self, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0) -> None:
         self.program = program
         self.hero = None if hero is None else program.eqns[hero]
         self.vector_bytes = vector_bytes
+        self.schedule = schedule
+        self.schedules = 1
         self.arguments = {v: n for n, v in enumerate(program.invars)}
         self.results = {v: n + len(program.invars) for n, v in enumerate(program.outvars)}
         self.moved = moved_dtypes(program)
@@ -130,7 +134,9 @@ class Fusion:
         for writer in self._launches:
             operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
             launches.append(Launch(writer.kernel(), tuple(operands)))
-        return Emission(tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated))
+        return Emission(
+            tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated), self.schedules
+        )
 
 
 class Writer:

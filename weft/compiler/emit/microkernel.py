@@ -16,6 +16,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from weft.compiler.emit.emission import Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
@@ -35,8 +38,9 @@ from weft.compiler.emit.products import (
     store_at,
     sum_dtype,
 )
-from weft.compiler.emit.tiling import SHARED_WORK, TURNS, Cut, Machine, Plan, plan
+from weft.compiler.emit.tiling import SHARED_WORK, TURNS, Machine, Plan, candidates, same_bits
 from weft.compiler.emit.values import row_major
+from weft.compiler.fuse.cost import CHEAP_WEIGHT, weight_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, Value
 
@@ -53,17 +57,37 @@ def emit_products(fusion: Fusion, products: Products) -> None:
     if not product_of(products.shape):
         return
     left, right = (access(fusion, factor, products.axes) for factor in (products.left, products.right))
-    chosen = plan(products, left, right, fusion.vector_bytes)
+    plans = same_bits(candidates(products, left, right, fusion.vector_bytes))
+    fusion.schedules = len(plans)
+    chosen = plans[min(fusion.schedule, len(plans) - 1)]
     factors = [
         packed(fusion, products, chosen, factor, found) if copy else factor
         for factor, found, copy in zip((products.left, products.right), (left, right), chosen.packed, strict=True)
     ]
-    if chosen.cut is None:
+    if chosen.cut is None and not _ends_apart(fusion, products, chosen):
         _Kernel(fusion, products, chosen, factors[0], factors[1]).write()
         return
-    parts = fusion.new_scratch(sum_dtype(products.compute), chosen.cut.parts * product_of(products.shape))
+    count = 1 if chosen.cut is None else chosen.cut.parts
+    parts = fusion.new_scratch(sum_dtype(products.compute), count * product_of(products.shape))
     _Kernel(fusion, products, chosen, factors[0], factors[1], parts).write()
-    _join_parts(fusion, products, chosen.cut, parts)
+    if chosen.cut is None or chosen.cut.parts > 1:
+        _join_parts(fusion, products, count, parts)
+
+
+def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
+    """Whether what follows the sums has a kernel of its own: where they are folded from lanes it would be done one by
+    one, which dear work is too dear for."""
+    lanes = fusion.vector_bytes // products.exact.itemsize
+    if not (chosen.folded or chosen.lanes is None) or not products.whole or product_of(products.shape) < lanes:
+        return False
+    assert fusion.hero is not None
+    known: set[Any] = set(fusion.hero.outvars)
+    weight = 0.0
+    for equation in fusion.program.eqns:
+        if any(a in known for a in equation.invars):
+            known.update(equation.outvars)
+            weight += weight_of(equation)
+    return weight > CHEAP_WEIGHT
 
 
 def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
@@ -71,7 +95,7 @@ def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
     return pointwise_pairs(fusion.program) if len(fusion.program.outvars) == 1 else []
 
 
-def _join_parts(fusion: Fusion, products: Products, cut: Cut, number: int) -> None:
+def _join_parts(fusion: Fusion, products: Products, count: int, number: int) -> None:
     """A kernel that adds the sums of all parts, in order, and goes on from there."""
     writer = fusion.writer("join")
     size = product_of(products.shape)
@@ -80,7 +104,7 @@ def _join_parts(fusion: Fusion, products: Products, cut: Cut, number: int) -> No
         given = iter(index)
         full = tuple(Index() if d == 1 else next(given) for d in products.shape)
         total: Value | None = None
-        for part in range(cut.parts):
+        for part in range(count):
             place = row_major(products.shape, full) + part * size
             value = writer.k.load(writer.scratch_input(number), place)
             total = value if total is None else joined(writer, total, value, products.compute)
@@ -96,6 +120,7 @@ class _Level:
 
     count: int
     enter: Callable[[Spot, Index], Spot]
+    limit: Callable[[Spot], Index | None] = lambda spot: None
 
 
 class _Kernel:
@@ -104,7 +129,8 @@ class _Kernel:
     def __init__(
         self, fusion: Fusion, products: Products, chosen: Plan, left: Factor, right: Factor, parts: int | None = None
     ) -> None:
-        self.writer = fusion.writer("products")
+        # Merging would make one long loop over lanes of panels that threads are to share.
+        self.writer = fusion.writer("products", settled=True)
         self.k: KernelBuilder = self.writer.k
         self.products, self.plan, self.left, self.right = products, chosen, left, right
         self.parts, self.cut = parts, chosen.cut
@@ -118,14 +144,21 @@ class _Kernel:
             self.tile, self.height = chosen.tiles[0]
             self.whole, self.edge = divmod(self.tile.size, self.height)
         self.block = self.tiles_of_block()
-        self.blocks = -(-self.whole // self.block)
+        self.blocks = max(1, -(-self.whole // self.block))
+        lanes = self.free_lanes
+        self.panels = -(-lanes.size // chosen.width) if lanes is not None else 1
+        self.group = min(chosen.blocks.panels, self.panels) if chosen.blocks is not None else 1
         # Where the loops are: the place of a block, of a part and of a chunk of the depth.
         self.at_block = Index()
         self.at_part = Index()
         self.at_chunk: dict[Axis, Index] = {}
+        # 1 in the last chunk, else 0.
+        self.last = Index()
 
     def tiles_of_block(self) -> int:
         """Tiles that go together: all, if there is little work or enough else to share it by."""
+        if self.plan.blocks is not None:
+            return max(1, min(self.plan.blocks.tiles, self.whole))
         if self.products.multiplications < SHARED_WORK or self.cut is not None:
             return self.whole
         tiled = {axis for axis, _ in self.plan.tiles}
@@ -155,7 +188,9 @@ class _Kernel:
                 spot = level.enter(spot, index)
             self.chunks(stack)
             for level in levels:
-                index = Index() if level.count == 1 else Index.of(stack.enter_context(self.k.loop(level.count)))
+                index, limit = Index(), level.limit(spot)
+                if level.count > 1:
+                    index = Index.of(stack.enter_context(self.k.loop(level.count, limit=limit)))
                 spot = level.enter(spot, index)
             self.panel(spot)
 
@@ -174,8 +209,14 @@ class _Kernel:
             )
         levels.append(_Level(self.blocks, self.enter_block))
         if self.free_lanes is not None:
-            count = -(-self.free_lanes.size // self.plan.width)
-            levels.append(_Level(count, lambda spot, i: Spot(spot.places, i, spot.lane)))
+            panels, group = self.panels, self.group
+            levels.append(_Level(-(-panels // group), lambda spot, i: Spot(spot.places, i * group, spot.lane)))
+
+            def left(spot: Spot) -> Index | None:
+                return Index(panels) - spot.panel if panels % group else None
+
+            if group > 1:
+                levels.append(_Level(group, lambda spot, i: Spot(spot.places, spot.panel + i, spot.lane), left))
         return levels
 
     def enter_part(self, spot: Spot, index: Index) -> Spot:
@@ -190,7 +231,7 @@ class _Kernel:
         """The loops over chunks of the depth, where it is cut; they stand around all tiles, which go on summing."""
         if self.cut is None or self.parts is None:
             return
-        depth = self.plan.depth
+        depth, ends = self.plan.depth, []
         for position, axis in enumerate(depth[: self.cut.axis + 1]):
             first = position == 0
             count = self.cut.length if first else axis.size
@@ -202,6 +243,13 @@ class _Kernel:
             limit = Index(axis.size) - start if uneven else None
             turn = stack.enter_context(self.k.loop(count, step=chunk, limit=limit))
             self.at_chunk[axis] = Index.of(turn)
+            if self.cut.parts == 1:
+                ends.append(self.k.compute("ge", self.k.position(turn + chunk), self.k.constant(count, "int64")))
+        if ends:
+            last = ends[0]
+            for end in ends[1:]:
+                last = self.k.compute("and", last, end)
+            self.last = Index.of(self.k.scalars.convert(last, np.dtype(np.int64)))
 
     # -- one panel ---------------------------------------------------------------------------------------------------
 
@@ -279,13 +327,30 @@ class _Kernel:
             totals = self.depth(0, spots, totals)
         if self.plan.folded:
             totals = [self.k.fold(fold_of(self.products.compute), total, self.plan.width) for total in totals]
+        if self.parts is None:
+            self.finish(spots, totals)
+            return
+        if self.plan.folded and self.at_chunk:
+            before = [self.summed_before(there, zero) for there in spots]
+            totals = [joined(self.writer, b, t, self.products.compute) for b, t in zip(before, totals, strict=True)]
+        if self.cut is None or self.cut.parts > 1:
+            self.keep(spots, totals)
+            return
+        # After the last chunk the sums are what follows works on; before it they wait for the next one.
+        with self.k.loop(1, limit=Index(1) - self.last):
+            self.keep(spots, totals)
+        with self.k.loop(1, limit=self.last):
+            self.finish(spots, totals)
+
+    def keep(self, spots: Sequence[Spot], totals: Sequence[Value]) -> None:
+        """Write sums that are not all of it."""
+        assert self.parts is not None
         for there, total in zip(spots, totals, strict=True):
-            if self.parts is None:
-                finish(self.writer, self.products, there.places, total)
-                continue
-            if self.plan.folded and self.at_chunk:
-                total = joined(self.writer, self.summed_before(there, zero), total, self.products.compute)
             self.k.store(self.writer.scratch(self.parts), self.partial(there), total)
+
+    def finish(self, spots: Sequence[Spot], totals: Sequence[Value]) -> None:
+        for there, total in zip(spots, totals, strict=True):
+            finish(self.writer, self.products, there.places, total)
 
     def moved(self, spot: Spot, offset: Offsets) -> Spot:
         places = dict(spot.places)

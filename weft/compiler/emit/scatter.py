@@ -24,6 +24,7 @@ from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
 from weft.ops.families import kept_axes
 from weft.ops.gather import GatherScatterMode
 from weft.ops.scatter import window_dims, window_sizes
+from weft.ops.scatter_flagged import card_of
 
 # How an update meets what is there; None: it replaces it. Of bools, sums are `or` and products are `and`.
 MEETS: dict[str, str | None] = {
@@ -43,18 +44,22 @@ def emit_scatter(fusion: Fusion) -> Emission:
     """A kernel that changes the hero's first operand; with short floats, two more that widen and round."""
     hero: Any = fusion.hero
     operand, _, updates = hero.invars
-    (made,) = hero.outvars
+    made = hero.outvars[0]
     exact = storage(made)
     wide = dtypes.accumulation_dtype(exact)
+    _clear_flag(fusion)
     nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
     # What is updated once only is rounded once only, wherever it is kept.
-    widened = hero.primitive.widens and dtypes.kind(exact) == "f" and wide != exact
-    if nothing or not widened or hero.params["unique_indices"]:
+    widened = card_of(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
+    needed = made in fusion.results  # else it is done for the flag alone
+    if needed and (nothing or not widened or hero.params["unique_indices"]):
         updated = begin_update(fusion)
         if not nothing:
             writer = fusion.writer("scatter")
             _Scatter(fusion, writer, writer.result(made), wide if widened else exact).emit()
         return fusion.finish(updated=updated)
+    if nothing:
+        return fusion.finish()
     kept = fusion.new_scratch(wide, math.prod(operand.aval.shape))
     writer = fusion.writer("widen")
 
@@ -66,6 +71,8 @@ def emit_scatter(fusion: Fusion) -> Emission:
     nest(writer.k, space_of(operand), writer.lanes, widen)
     middle = fusion.writer("scatter")
     _Scatter(fusion, middle, middle.scratch(kept), wide).emit()
+    if not needed:
+        return fusion.finish()
     last = fusion.writer("round")
 
     def rounded(index: Place) -> None:
@@ -74,6 +81,14 @@ def emit_scatter(fusion: Fusion) -> Emission:
 
     nest(last.k, space_of(made), last.lanes, rounded)
     return fusion.finish()
+
+
+def _clear_flag(fusion: Fusion) -> None:
+    """A kernel that begins the flag, if there is one: the one that sets it may run in several threads."""
+    hero: Any = fusion.hero
+    for flag in (v for v in hero.outvars[1:] if v in fusion.results):
+        writer = fusion.writer("clear")
+        writer.k.store(writer.result(flag), Index(), writer.k.constant(False, dtypes.bool_))
 
 
 class _Scatter:
@@ -94,7 +109,11 @@ class _Scatter:
         )
         self.width = copy_lanes(fusion)
         self.clip = hero.params["mode"] is GatherScatterMode.CLIP
-        self.op = MEETS[hero.primitive.name]
+        self.op = MEETS[card_of(hero.primitive, hero.params).name]
+        flags = [v for v in hero.outvars[1:] if v in fusion.results]
+        self.flag = writer.result(flags[0]) if flags else None
+        self.notes_outside = bool(flags) and hero.params["outside"]
+        self.notes_nan = bool(flags) and hero.params["nan"]
         if self.op is not None and wide == dtypes.bool_:
             self.op = MEETS_OF_BOOLS[self.op]
 
@@ -152,20 +171,30 @@ class _Scatter:
         begin = dict(zip(starts, first, strict=True))
         dims = [d for d in self.window_dims if self.sizes[d] != 1]
 
-        def store(inner: dict[int, Index]) -> None:
-            self._element(many, {d: inner.get(d, Index()) for d in self.window_dims}, begin)
+        def store(inner: dict[int, Index]) -> Value:
+            return self._element(many, {d: inner.get(d, Index()) for d in self.window_dims}, begin)
 
         if inside is None:
             self._over_window(dims, {}, part, store)
             return
+        if self.notes_outside:
+            self._note(k.compute("not", inside))
         with k.when(inside):
             self._over_window(dims, {}, part, store)
 
+    def _note(self, found: Value) -> None:
+        """Set the flag, if a scalar condition holds."""
+        assert self.flag is not None
+        with self.k.when(found):
+            self.k.store(self.flag, Index(), self.k.constant(True, dtypes.bool_))
+
     def _over_window(
-        self, dims: Sequence[int], inner: dict[int, Index], part: Any, store: Callable[[dict[int, Index]], None]
+        self, dims: Sequence[int], inner: dict[int, Index], part: Any, store: Callable[[dict[int, Index]], Value]
     ) -> None:
         if not dims:
-            store(inner)
+            value = store(inner)
+            if self.notes_nan:
+                self._note(self.k.compute("ne", value, value))
             return
         d, *rest = dims
         size, offset, limit = self.sizes[d], Index(), None
@@ -174,6 +203,13 @@ class _Scatter:
             limit = None if self.sizes[d] % size == 0 else Index(self.sizes[d]) - offset
         lanes = not rest
         width = self._row_width(size) if lanes else 1
+        if lanes and self.notes_nan:
+            clean = self.k.constant(False, dtypes.bool_)
+            with self.k.loop(size, kind=Kind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
+                value = store({**inner, d: offset + i})
+                (found,) = self.k.carry(self.k.compute("or", before, self.k.compute("ne", value, value)))
+            self._note(self.k.fold("or", found, width))
+            return
         with self.k.loop(size, kind=Kind.LANES if lanes else Kind.SERIAL, width=width, limit=limit) as i:
             self._over_window(rest, {**inner, d: offset + i}, part, store)
 
@@ -181,11 +217,13 @@ class _Scatter:
         """As many registers as a row fills, up to a few, and no more lanes than it has elements."""
         return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
 
-    def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> None:
-        """One element of a window: what is there and the update meet."""
+    def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
+        """One element of a window: what is there and the update meet. Gives what is there then."""
         place = row_major(self.shape, window_place(self.shape, many, inner, begin, self.pairs))
         update = self.writer.values.at(self.updates, self._update_index(many, inner))
-        self.k.store(self.buffer, place, self._met(place, update))
+        met = self._met(place, update)
+        self.k.store(self.buffer, place, met)
+        return met
 
     def _update_index(self, many: Place, inner: dict[int, Index]) -> Place:
         rank = len(self.updates.aval.shape)

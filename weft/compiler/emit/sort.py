@@ -1,7 +1,7 @@
 """The sort emitter. Heroes: `sort` and `top_k`, which is a sort in descending order of which the first are taken.
 
 Both work on rows: what stands along the sorted dimension. Short rows are sorted by ranks, a few of the largest elements
-are found in registers, and all else is radix sort.
+are found in registers, and all else is radix sort: of one long row by several threads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from weft.compiler.emit.sort_radix import emit_radix
 from weft.compiler.emit.sort_ranks import emit_ranks
 from weft.compiler.emit.sort_rows import task_of
 from weft.compiler.emit.sort_select import MORE, emit_selection, emit_threshold, fits_selection
+from weft.compiler.emit.sort_split import emit_split, fits_split
 from weft.compiler.emit.sort_words import Order
 
 # Rows up to this long are sorted by ranks.
@@ -32,6 +33,8 @@ def emit_sort(fusion: Fusion) -> Emission:
         emit_selection(task)
     elif task.order is Order.DESCENDING and task.taken <= MORE and task.rows.length >= SCANNING * task.taken:
         (emit_threshold if fits_selection(task) else emit_radix)(task)
+    elif fits_split(task):
+        emit_split(task)
     else:
         emit_radix(task)
     return fusion.finish()

@@ -34,6 +34,7 @@ INT64 = dtypes.int64
 NARROW = 2**32 - 1
 # Rows at least so long are worth more buckets and thereby fewer passes.
 LONG = 1 << 15
+NONE = Index()
 # Elements that are moved together.
 TOGETHER = 2
 
@@ -41,7 +42,8 @@ TOGETHER = 2
 @dataclass(frozen=True)
 class Radix:
     """How rows are sorted. `beside`: what goes with the words ("" for nothing, "place", "element"); `joined`: it
-    stands in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements."""
+    stands in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements;
+    `bits`: by how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits."""
 
     task: Task
     writer: Writer
@@ -51,6 +53,8 @@ class Radix:
     words: tuple[int, ...]
     counts: int
     size: Index | None = None
+    bits: int | None = None
+    rounds: Index | None = None
 
     @property
     def k(self) -> KernelBuilder:
@@ -78,7 +82,7 @@ class Radix:
         return [self.writer.scratch(n) for n in self.words]
 
     def passes(self, stage: Sequence[Part]) -> int:
-        return -(-stage_bits(stage) // self.digit)
+        return -(-(self.bits or stage_bits(stage)) // self.digit)
 
     def place(self, block: Index) -> Index:
         """Where the words of a row begin in scratch."""
@@ -99,7 +103,7 @@ def emit_radix(task: Task) -> None:
 def radix_of(task: Task, writer: Writer) -> Radix:
     """How the rows of a task are sorted, with scratch for it."""
     stages, length = task.stages, task.rows.length
-    beside = _beside(task)
+    beside = beside_of(task)
     place = dtypes.uint32 if length <= NARROW else dtypes.uint64
     other = place if beside == "place" else dtypes.uint32
     joined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
@@ -112,7 +116,7 @@ def radix_of(task: Task, writer: Writer) -> Radix:
     return Radix(task, writer, beside, joined, digit, words, task.fusion.new_scratch(place, blocks * most << digit))
 
 
-def _beside(task: Task) -> str:
+def beside_of(task: Task) -> str:
     """What goes with the words."""
     if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
         return "place"
@@ -129,37 +133,38 @@ def _sort_row(radix: Radix, block: Index, row: Row) -> None:
     specials: list[Value] = []
     for number_of_stage, stage in enumerate(reversed(task.stages)):
         if number_of_stage == 0:
-            specials = _fill(radix, stage, row, place)
+            specials = fill(radix, stage, row, place)
         else:
             _fill_again(radix, stage, row, place, half)
-        _count(radix, stage, place, half, counts)
-        half = _passes(radix, stage, place, half, counts)
-    _deliver(radix, row, place, half, specials)
+        count(radix, stage, place, half, counts)
+        half = pass_all(radix, stage, place, half, counts)
+    deliver(radix, row, place, half, specials)
 
 
 def sort_words(radix: Radix, block: Index, row: Row, size: Index) -> None:
     """Sort what stands in the scratch of a block, `size` words with places, and write the first of them."""
     (stage,), few = radix.task.stages, replace(radix, size=size)
     place, counts, half = radix.place(block), radix.table(block), radix.k.constant(0, INT64)
-    _count(few, stage, place, half, counts)
-    _deliver(few, row, place, _passes(few, stage, place, half, counts), [])
+    count(few, stage, place, half, counts)
+    deliver(few, row, place, pass_all(few, stage, place, half, counts), [])
 
 
 # --------------------------------------------------------------------------------------------------- words of elements
 
 
-def _fill(radix: Radix, stage: list[Part], row: Row, place: Index) -> list[Value]:
-    """Write the words. Where elements are later made of words alone, gives how many have a word below that of zero,
-    how many are nan, and how many are nan or -0, which cannot be made of words."""
+def fill(radix: Radix, stage: list[Part], row: Row, place: Index, first: Index = NONE) -> list[Value]:
+    """Write the words, of `size` elements from the first on. Where elements are later made of words alone, gives how
+    many have a word below that of zero, how many are nan, and how many are nan or -0, which cannot be made of words."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     width = radix.writer.lanes
     dtype = storage(task.keys[0])
-    counting = radix.beside != "place" and dtypes.kind(dtype) == "f"
+    counting = has_specials(radix)
     zero = k.constant(0, radix.count)
     counts: tuple[Value, ...] = ()
-    loop = k.loop(radix.length, kind=Kind.LANES, width=width, carries=[zero] * 3 if counting else ())
-    with loop as opened:
+    carries = [zero] * 3 if counting else ()
+    with k.loop(radix.length, kind=Kind.LANES, width=width, carries=carries, limit=radix.size) as opened:
         i, inside = opened if counting else (opened, ())
+        i = first + i
         word = task.word(radix.writer, stage, row, i)
         _store(radix, place + i, word, _goes_with(radix, row, i))
         if counting:
@@ -170,6 +175,11 @@ def _fill(radix: Radix, stage: list[Part], row: Row, place: Index) -> list[Value
             made = [s.add(a, s.convert(b, radix.count)) for a, b in zip(inside, (negative, nan, special), strict=True)]
             counts = k.carry(*made)
     return [k.fold("add", count, width) for count in counts]
+
+
+def has_specials(radix: Radix) -> bool:
+    """Whether some elements cannot be made of their words."""
+    return radix.beside != "place" and dtypes.kind(storage(radix.task.keys[0])) == "f"
 
 
 def _negative_zero(radix: Radix, x: Value) -> Value:
@@ -215,7 +225,7 @@ def _fill_again(radix: Radix, stage: list[Part], row: Row, place: Index, half: V
 # ---------------------------------------------------------------------------------------------------------- the passes
 
 
-def _digit(radix: Radix, word: Value, shift: Value) -> Value:
+def digit_of(radix: Radix, word: Value, shift: Value) -> Value:
     """A digit of a word, as an index."""
     s = radix.k.scalars
     mask = s.constant(radix.buckets - 1, word.dtype)
@@ -233,7 +243,7 @@ def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
     return k.compute("and", k.scalars.convert(k.position(shift), dtype), mask)
 
 
-def _count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> None:
+def count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> None:
     """How often each digit has each number, for all passes at once."""
     k, passes = radix.k, radix.passes(stage)
     table, (words, *_) = radix.writer.scratch(radix.counts), radix.buffers()
@@ -243,22 +253,22 @@ def _count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: I
     with k.loop(radix.length, limit=radix.size) as i:
         word = k.load(words, place + half + i)
         for p in range(passes):
-            bucket = counts + (p << radix.digit) + _digit(radix, word, _shift(radix, stage, p))
+            bucket = counts + (p << radix.digit) + digit_of(radix, word, _shift(radix, stage, p))
             k.store(table, bucket, k.compute("add", k.load(table, bucket), one))
 
 
-def _passes(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> Value:
+def pass_all(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> Value:
     """Move the words, digit by digit; gives in which half they are then."""
     k, length = radix.k, radix.length
     table, buffers = radix.writer.scratch(radix.counts), radix.buffers()
-    with k.loop(radix.passes(stage), carries=[half]) as (p, (source,)):
+    with k.loop(radix.passes(stage), carries=[half], limit=radix.rounds) as (p, (source,)):
         # As numbers, so that they are made before the loops and not in them.
         own, begin = (Index.of(k.position(i)) for i in (counts + p * radix.buckets, place + source))
         shift = _shift(radix, stage, p)
         target = k.compute("sub", k.constant(length, INT64), source)
         end = Index.of(k.position(place + target))
         # All elements are in the bucket of the first one if that has as many as there are.
-        first = _digit(radix, k.load(buffers[0], begin), shift)
+        first = digit_of(radix, k.load(buffers[0], begin), shift)
         size = k.position(Index(length) if radix.size is None else radix.size)
         moves = k.compute("ne", k.load(table, own + first), k.scalars.convert(size, radix.count))
         with k.when(moves):
@@ -266,12 +276,12 @@ def _passes(radix: Radix, stage: list[Part], place: Index, half: Value, counts: 
                 held = k.load(table, own + b)
                 k.store(table, own + b, total)
                 k.carry(k.compute("add", total, held))
-            _move_all(radix, own, shift, begin, end)
+            move_all(radix, own, shift, begin, end)
         (half,) = k.carry(k.compute("select_n", moves, source, target))
     return half
 
 
-def _move_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index) -> None:
+def move_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index) -> None:
     """Move elements to their buckets, a few together and then what is left."""
     k, whole = radix.k, radix.length // TOGETHER * TOGETHER
     limit, rest, left = None, None, Index(whole)
@@ -291,7 +301,7 @@ def _move(radix: Radix, own: Index, shift: Value, places: Sequence[Index], end: 
     k, table, buffers = radix.k, radix.writer.scratch(radix.counts), radix.buffers()
     one = k.constant(1, radix.count)
     elements = [[k.load(buffer, place) for buffer in buffers] for place in places]
-    buckets = [own + _digit(radix, numbers[0], shift) for numbers in elements]
+    buckets = [own + digit_of(radix, numbers[0], shift) for numbers in elements]
     targets = []
     for bucket in buckets:
         targets.append(k.load(table, bucket))
@@ -304,11 +314,13 @@ def _move(radix: Radix, own: Index, shift: Value, places: Sequence[Index], end: 
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def _deliver(radix: Radix, row: Row, place: Index, half: Value, specials: list[Value]) -> None:
-    """Write the results from what has been moved."""
+def deliver(radix: Radix, row: Row, place: Index, half: Value, specials: list[Value], first: Index = NONE) -> None:
+    """Write the results from what has been moved: all, or from the first on as many as there are."""
     k, task, s = radix.k, radix.task, radix.k.scalars
-    with k.loop(task.taken, kind=Kind.LANES, width=radix.writer.lanes) as i:
-        numbers = [k.load(buffer, place + half + i) for buffer in radix.buffers()]
+    limit = None if first is NONE else radix.size
+    with k.loop(task.taken, kind=Kind.LANES, width=radix.writer.lanes, limit=limit) as n:
+        numbers = [k.load(buffer, place + half + n) for buffer in radix.buffers()]
+        i = first + n
         word, other = numbers[0], numbers[-1]
         if radix.joined:
             other = s.convert(word, dtypes.uint32)
@@ -325,10 +337,10 @@ def _deliver(radix: Radix, row: Row, place: Index, half: Value, specials: list[V
             task.store(radix.writer, v, row, i, made)
     wanted = [v for v, source in task.results if source is task.keys[0]]
     if specials and wanted:
-        _put_back(radix, row, specials, wanted)
+        put_back(radix, row, specials, wanted)
 
 
-def _put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
+def put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
     """Write zeros and nans once more as they are, in the order in which they stand: words do not tell -0 from 0."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     zeros, nans, special = specials

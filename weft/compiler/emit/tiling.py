@@ -12,7 +12,7 @@ chunks of which the factors stay in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,11 +36,26 @@ SHORT = 24
 FIRST_CACHE, SECOND_CACHE = 32 << 10, 256 << 10
 # More rows than CROWD, each a multiple of CROWDED bytes after the one before, fall into few places of the first cache.
 CROWDED, CROWD = 1 << 10, 96
+# Of such rows so many are read at a time, along several panels.
+CROWDED_ROWS = 64
+# Vectors that can be masked all at once.
+MASKS = 4
+# Rows that are summed side by side in a product with a vector.
+ROWS = 8
 # Elements: rows of a tile that are near share pages; those that are far apart meet in few places of a cache.
 NEAR, FAR = 1 << 9, 1 << 12
-# Loops over threads should have about as many turns, and work to share (in multiplications) is at least so much.
-TURNS = 16
+# Rows of a matrix that are read side by side, where a vector is multiplied with more of them than the cache holds.
+STREAMED = 16
+# Loops over threads should have about as many turns, up to MOST_TURNS where each still has SHARED_WORK, which is also
+# the least work (in multiplications) to share: threads are not equally quick, and the last turn should not be long.
+TURNS, MOST_TURNS = 16, 48
 SHARED_WORK = 1 << 20
+# Bytes of one factor that a turn reads again and again: a panel of lanes, and the rows of a block beside it.
+PANEL_BYTES, BLOCK_BYTES = 256 << 10, 1536 << 10
+# Fewer tiles in a block read more than they compute.
+LEAST_TILES = 8
+# Lanes of a block, of which partial sums stay in the cache: so many panels.
+BLOCK_PANELS = 8
 HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 # Vectors of other lengths are widened to powers of two by LLVM, with lanes that nobody needs.
 VECTORS = (1, 2, 4, 8, 16)
@@ -58,6 +73,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """What one turn of the loop over threads takes: `tiles` along the first tiled axis by `panels` of lanes."""
+
+    tiles: int
+    panels: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """The loops of a sum of products. `lanes` is None for sums of scalars."""
 
@@ -68,6 +91,7 @@ class Plan:
     depth: tuple[Axis, ...]
     folded: bool = False
     cut: Cut | None = None
+    blocks: Blocks | None = None
     cycles: float = 0.0
 
 
@@ -96,16 +120,41 @@ class Machine:
         """Whether a tile of sums is in registers, together with one row of a factor and a number of the other."""
         parts = 2 if dtypes.kind(dtype) == "c" else 1
         registers = 32 if self.vector_bytes >= 64 else 16
-        return height * vectors <= self.accumulators(dtype) and (height * vectors + vectors + 1) * parts <= registers
+        row = vectors if height > 1 else 2  # what only one sum reads needs no place of its own
+        return height * vectors <= self.accumulators(dtype) and (height * vectors + row + 1) * parts <= registers
 
 
-def plan(products: Products, left: Access, right: Access, vector_bytes: int) -> Plan:
-    """The best plan."""
-    machine = Machine(vector_bytes)
+def panels_of(needed: int, vectors: int) -> int:
+    """How many panels of so many vectors there are."""
+    return -(-needed // vectors)
+
+
+def candidates(products: Products, left: Access, right: Access, vector_bytes: int, most: int = 8) -> list[Plan]:
+    """Plans that may be the quickest, the default one first, for who can measure them.
+
+    Those of one `order_of_sums` give the same bits: an element is one chain of sums over the depth, from zero on, and
+    goes on where the chunk before stopped; tiles, widths, blocks, chunks and copies only say when which is computed.
+    """
+    chooser = _chooser(products, left, right, vector_bytes)
+    ordered = sorted(chooser.candidates(), key=lambda p: p.cycles)
+    return [chooser.finished(p) for p in ordered[:most]]
+
+
+def order_of_sums(plan: Plan) -> tuple[Any, ...]:
+    """What the bits of a result depend on: the order of the depth, lanes along it that are folded in the end, and
+    parts of it that are summed on their own."""
+    folded = (plan.lanes, plan.width) if plan.folded else None
+    return plan.depth, folded, (plan.cut.parts, plan.cut.length) if plan.cut and plan.cut.parts > 1 else None
+
+
+def same_bits(plans: Sequence[Plan]) -> list[Plan]:
+    """Those plans that give the same bits as the first."""
+    return [p for p in plans if order_of_sums(p) == order_of_sums(plans[0])]
+
+
+def _chooser(products: Products, left: Access, right: Access, vector_bytes: int) -> _Chooser:
     depth = tuple(sorted(products.depth, key=lambda a: -(left.stride(a) + right.stride(a))))
-    chooser = _Chooser(products, (left, right), machine, depth)
-    best = min(chooser.candidates(), key=lambda p: p.cycles)
-    return replace(best, cut=chooser.cut(best))
+    return _Chooser(products, (left, right), Machine(vector_bytes), depth)
 
 
 class _Chooser:
@@ -136,7 +185,7 @@ class _Chooser:
             yield from self.along_free(axis)
         for axis in self.depth:
             if axis.size >= self.lanes:
-                yield self.along_depth(axis)
+                yield from self.along_depth(axis)
 
     def scalar(self) -> Plan:
         """One number at a time: for what is too small for anything else."""
@@ -179,11 +228,10 @@ class _Chooser:
     def along_free(self, axis: Axis) -> Iterator[Plan]:
         others: list[Axis | None] = [a for a in self.products.free if a is not axis and a.size > 1]
         for tile in others or [None]:
-            yield self.tiled(axis, tile)
+            yield from self.tiled(axis, tile)
 
-    def tiled(self, axis: Axis, tile: Axis | None) -> Plan:
-        """The best tile for two axes."""
-        best: Plan | None = None
+    def tiled(self, axis: Axis, tile: Axis | None) -> Iterator[Plan]:
+        """Tiles for two axes."""
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
         wide = [f.stride(axis) != 0 for f in self.factors]
@@ -204,16 +252,20 @@ class _Chooser:
                     break
                 if not self.machine.fits(self.dtype, height, vectors):
                     break
+                # The last of several panels is masked, and there are few registers for masks.
+                if vectors > MASKS and panels_of(needed, vectors) > 1 and axis.size % (vectors * self.lanes):
+                    continue
                 step = self.step(height, vectors, wide, per_row)
                 streams = self.terms * vectors * self.machine.vector_bytes > FIRST_CACHE
                 step += STREAM * vectors if streams else 0.0
                 whole, left_over = divmod(tile.size if tile else 1, height)
                 ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
                 one = whole * step + ends
-                panels = -(-needed // vectors)
+                panels = panels_of(needed, vectors)
                 cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
                 cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
-                cycles *= (1.06 if left_over else 1.0) * spread
+                # What is at the edge costs a second body, which matters less the more tiles there are.
+                cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * spread
                 cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
                 packed = []
                 for n in (0, 1):
@@ -221,13 +273,10 @@ class _Chooser:
                     copy, extra = self.copying(n, axis, self.uses[n] / together)
                     packed.append(copy)
                     cycles += extra
-                if best is None or cycles < best.cycles:
-                    tiles = ((tile, height),) if tile is not None else ()
-                    width = vectors * self.lanes
-                    width = width if self.machine.masks else min(width, axis.size)
-                    best = Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
-        assert best is not None
-        return best
+                tiles = ((tile, height),) if tile is not None else ()
+                width = vectors * self.lanes
+                width = width if self.machine.masks else min(width, axis.size)
+                yield Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
         """Cycles of one turn of the innermost loop: fused sums, loads, or all instructions together."""
@@ -243,8 +292,9 @@ class _Chooser:
 
     # -- lanes along the depth ---------------------------------------------------------------------------------------
 
-    def along_depth(self, axis: Axis) -> Plan:
-        """Sums of lanes, for a tile of places along an axis of the left factor and one of the right."""
+    def along_depth(self, axis: Axis) -> Iterator[Plan]:
+        """Sums of lanes, for a tile of places along an axis of the left factor and one of the right. A product with a
+        vector has rows of one factor only, and may take more of them: then even short rows keep the machine busy."""
         tiles: list[tuple[Axis, int]] = []
         heights: list[int] = []
         budget = min(16, self.machine.accumulators(self.dtype))
@@ -258,11 +308,23 @@ class _Chooser:
                 tiles.append((best, height))
         sums = product_of(heights)
         registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
+        yield self.summed(axis, tiles, heights, registers)
+        single = [a for a in self.products.free if a.size > 1]
+        if len(single) == 1 and single[0].size >= 2 * ROWS <= 2 * budget:
+            of_left = self.factors[0].stride(single[0]) != 0
+            yield self.summed(axis, [(single[0], ROWS)], [ROWS, 1] if of_left else [1, ROWS], 1)
+
+    def summed(self, axis: Axis, tiles: list[tuple[Axis, int]], heights: list[int], registers: int) -> Plan:
+        """The plan for a tile of sums along the depth, with so many registers for each."""
+        sums = product_of(heights)
         turns = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
         step = max(scale * max(sums * registers, 8) / 2, sum(heights) * registers / 2)
-        touched = self.terms * sum(heights) * self.dtype.itemsize
-        step += sum(heights) * registers * (FAR_LOAD if touched > SECOND_CACHE else STREAM)
+        size = self.dtype.itemsize
+        for n, height in enumerate(heights):
+            # The first tile's factor goes by as a whole for every place of the other one.
+            passing = self.elements[n] if tiles and self.factors[n].stride(tiles[0][0]) else self.terms * height
+            step += height * registers * (FAR_LOAD if passing * size > SECOND_CACHE else STREAM)
         fold = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
         cycles = self.sums / sums * (turns * step + fold + 10.0)
         packed = []
@@ -274,11 +336,64 @@ class _Chooser:
         depth = (*(a for a in self.depth if a is not axis), axis)
         return Plan(axis, width, tuple(tiles), (packed[0], packed[1]), depth, folded=True, cycles=cycles)
 
-    # -- cutting the depth -------------------------------------------------------------------------------------------
+    def streams(self, best: Plan) -> bool:
+        """Whether a vector is multiplied with rows from beyond the cache that are longer than a panel: then few rows at
+        a time are read from end to end, as memory likes it, and sums wait in the cache."""
+        if best.folded or best.lanes is None or len(best.depth) != 1 or product_of(h for _, h in best.tiles) != 1:
+            return False
+        matrix = max(self.elements) * self.dtype.itemsize
+        rows = max(f.stride(best.lanes) for f in self.factors) == 1 and self.sums == best.lanes.size
+        return rows and best.lanes.size > best.width and matrix > SECOND_CACHE and self.terms >= 2 * STREAMED
+
+    # -- blocks, and cutting the depth ------------------------------------------------------------------------------
+
+    def finished(self, best: Plan) -> Plan:
+        """A plan with how its work is shared and its depth is cut."""
+        best = replace(best, cut=self.cut(best))
+        return replace(best, blocks=self.blocks(best))
+
+    def blocks(self, best: Plan) -> Blocks | None:
+        """Blocks that are as large as the cache allows, but of which there are enough to share; None if something else
+        is shared, or there is too little work."""
+        if best.folded or best.lanes is None or not best.tiles or self.terms * self.sums < SHARED_WORK:
+            return None
+        if best.cut is not None and best.cut.parts > 1:
+            return None
+        (tile, height), *_ = best.tiles
+        around = self.sums // (tile.size * best.lanes.size)
+        if around >= MOST_TURNS:
+            return None
+        wanted = min(MOST_TURNS, max(TURNS, self.terms * self.sums // SHARED_WORK // 4))
+        rows, panels = max(1, tile.size // height), -(-best.lanes.size // best.width)
+        cut, depth = best.cut, best.depth
+        chunk = self.terms if cut is None else cut.chunk * product_of(a.size for a in depth[cut.axis + 1 :])
+        tiles = max(1, min(rows, BLOCK_BYTES // max(1, chunk * height * self.dtype.itemsize)))
+        tiles, group = _even(rows, tiles), _even(panels, min(panels, BLOCK_PANELS))
+        while around * -(-rows // tiles) * -(-panels // group) < wanted and (tiles > LEAST_TILES or group > 1):
+            if group > 1 and group * best.width >= tiles * height:
+                group = _even(panels, group // 2)
+            elif tiles > LEAST_TILES:
+                tiles = _even(rows, max(LEAST_TILES, tiles // 2))
+            else:
+                group = _even(panels, group // 2)
+        return Blocks(tiles, group)
+
+    def reads_crowd(self, best: Plan) -> bool:
+        """Whether vectors are read where they are, from rows that fall into few places of the cache."""
+        lanes = best.lanes
+        assert lanes is not None
+        pairs = zip(self.factors, best.packed, strict=True)
+        return any(f.stride(lanes) and not copied and self.crowded(f) for f, copied in pairs)
 
     def cut(self, best: Plan) -> Cut | None:
         """Cut the depth where threads would have too little to share, or where factors leave the cache."""
-        if not best.depth or self.terms * self.sums < SHARED_WORK or best.lanes is None or not self.products.whole:
+        if not best.depth or best.lanes is None or not self.products.whole:
+            return None
+        if self.streams(best):
+            parts = min(TURNS, self.terms // STREAMED)
+            length = -(-self.terms // (parts * STREAMED)) * STREAMED
+            return Cut(-(-self.terms // length), length, 0, STREAMED)
+        if self.terms * self.sums < SHARED_WORK:
             return None
         size = self.dtype.itemsize
         turns = self.sums / product_of(h for _, h in best.tiles)
@@ -286,7 +401,10 @@ class _Chooser:
         first = best.depth[0]
         few = turns < TURNS and self.terms >= 4 * TURNS
         rows = not best.folded and any(axis.size > height for axis, height in best.tiles)
-        far = rows and self.terms * best.width * size > SECOND_CACHE
+        far = rows and self.terms * best.width * size > PANEL_BYTES
+        crowd = rows and len(best.depth) == 1 and self.reads_crowd(best)
+        if crowd and not few:
+            return Cut(1, first.size, 0, CROWDED_ROWS)
         if not few and not far:
             return None
         parts = 1
@@ -300,10 +418,17 @@ class _Chooser:
         if not far:
             return Cut(parts, length, 0, length) if parts > 1 else None
         inside, position = 1, len(best.depth) - 1
-        while position > 0 and inside * best.depth[position].size * best.width * size <= FIRST_CACHE:
+        # Parts are summed by one thread each, all of it through one panel; else a panel meets a block at a time.
+        room = FIRST_CACHE if parts > 1 else PANEL_BYTES
+        while position > 0 and inside * best.depth[position].size * best.width * size <= room:
             inside *= best.depth[position].size
             position -= 1
         whole = length if position == 0 else best.depth[position].size
-        chunk = max(1, min(whole, FIRST_CACHE // (inside * best.width * size)))
+        chunk = max(1, min(whole, room // (inside * best.width * size)))
         chunk = -(-whole // -(-whole // chunk))
         return Cut(parts, length, position, chunk)
+
+
+def _even(size: int, most: int) -> int:
+    """Pieces of about equal size, none of which has more than `most`."""
+    return -(-size // -(-size // max(1, most)))

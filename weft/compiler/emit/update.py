@@ -53,7 +53,7 @@ def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
 def copy_operand(fusion: Fusion, writer: Writer) -> None:
     """A loop that stores the hero's first operand as the result."""
     hero: Any = fusion.hero
-    operand, (made,) = hero.invars[0], hero.outvars
+    operand, made = hero.invars[0], hero.outvars[0]
 
     def store(index: Place) -> None:
         writer.store(made, index, writer.values.at(operand, expanded(operand, index)))

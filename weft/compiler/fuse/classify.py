@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base import dtypes
+from weft.compiler.target.cpu.features import host
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType
@@ -24,12 +25,16 @@ from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
 from weft.ops.gather import gather
 from weft.ops.iota import iota
+from weft.ops.linalg_cholesky import cholesky
+from weft.ops.linalg_lu import linear_solve, lu
+from weft.ops.linalg_triangular import MANY, triangular_solve
 from weft.ops.pad import pad
 from weft.ops.random import random_unwrap, random_wrap, threefry2x32
 from weft.ops.reduce_extrema import Where
 from weft.ops.reduce_other import reduce
 from weft.ops.remat import optimization_barrier
 from weft.ops.scatter import Scatter
+from weft.ops.scatter_flagged import scatter_flagged
 from weft.ops.shape import broadcast_in_dim, reshape, rev, squeeze, tile, transpose
 from weft.ops.slicing import dynamic_slice, dynamic_update_slice
 from weft.ops.slicing import slice as slice_
@@ -65,9 +70,16 @@ SYMBOLIC_SIZE = 1024
 TILED_TRANSPOSE_BYTES = 16384
 # Components of an index that a lookup takes apart.
 LONGEST_INDEX = 8
-# Contractions at least this large (m * n * k of one matrix product) are a library's.
+# Contractions at least this large (m * n * k of one matrix product) are a library's, if its kernels are better than
+# ours: those of complex numbers are (ours round every product and sum), and all of them on machines whose registers
+# are less than this wide. On wider ones our tiles were as quick as a library's or quicker at every size measured.
 LIBRARY_CONTRACTION = 384**3
 LIBRARY_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
+OWN_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))
+OWN_VECTOR_BITS = 512
+# Matrices of a batch of `MANY` that have at most this many rows and columns are worked on in lanes; others a library's.
+LANE_MATRIX = 16
+LANE_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))
 
 CLOSED_NONE: frozenset[int] = frozenset()
 CLOSED_FIRST = frozenset({0})
@@ -130,6 +142,7 @@ _CUMULATIVE = Facts(HERO, "cumulative")
 _SORT = Facts(HERO, "sort", closed=None)
 _CONVOLUTION = Facts(HERO, "convolution", closed=None)
 _WINDOW = Facts(HERO, "window", closed=None)
+_MATRICES = Facts(HERO, "matrices", closed=None)
 
 
 def size_of(shape: Any) -> int:
@@ -241,17 +254,39 @@ def _bitcast(equation: Equation) -> Facts:
 
 
 def _contraction(equation: Equation) -> Facts:
+    made = equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
+    own = made in OWN_DTYPES and host().vector_bits >= OWN_VECTOR_BITS
+    if not own and suits_library(equation):
+        return _LIBRARY
+    m, n, _ = _sizes(equation)
+    return Facts(HERO, "contraction", repeats=(n, m))
+
+
+def suits_library(equation: Equation) -> bool:
+    """Whether a contraction is large enough for a library, and of numbers that it knows."""
+    lhs, rhs, made = (a.aval.dtype for a in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
+    m, n, k = _sizes(equation)
+    return m * n * k >= LIBRARY_CONTRACTION and made in LIBRARY_DTYPES and lhs == rhs == made
+
+
+def _sizes(equation: Equation) -> tuple[int, int, int]:
+    """Rows, columns and terms of one product of matrices."""
     lhs, rhs = (a.aval for a in equation.invars)
     (contracted, _), (batched, _) = equation.params["dimension_numbers"]
     shape: Any = lhs.shape  # type: ignore[attr-defined]
     batch, k = size_of([shape[i] for i in batched]), size_of([shape[i] for i in contracted])
     shared = max(batch * k, 1)
-    m, n = size_of(shape) // shared, size_of(rhs.shape) // shared  # type: ignore[attr-defined]
-    if m * n * k >= LIBRARY_CONTRACTION:
-        made = equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
-        if made in LIBRARY_DTYPES and lhs.dtype == rhs.dtype == made:  # type: ignore[attr-defined]
-            return _LIBRARY
-    return Facts(HERO, "contraction", repeats=(n, m))
+    return size_of(shape) // shared, size_of(rhs.shape) // shared, k  # type: ignore[attr-defined]
+
+
+def _matrices(equation: Equation) -> Facts:
+    x: Any = equation.invars[0].aval
+    known = all(type(d) is int for a in equation.invars for d in a.aval.shape)  # type: ignore[attr-defined]
+    results: list[Any] = [v.aval for v in equation.outvars]
+    if not known or x.dtype not in LANE_DTYPES or not all(size_of(r.shape) for r in results):
+        return _LIBRARY
+    *lead, rows, columns = x.shape
+    return _MATRICES if size_of(lead) >= MANY and 0 < max(rows, columns) <= LANE_MATRIX else _LIBRARY
 
 
 def _higher_order(equation: Equation) -> Facts:
@@ -281,9 +316,11 @@ _BY_PRIMITIVE: dict[Any, Callable[[Equation], Facts]] = {
     random_wrap: constant(_GUARDED_MOVE),
     random_unwrap: constant(_GUARDED_MOVE),
     dynamic_update_slice: constant(_UPDATE),
+    scatter_flagged: constant(_SCATTER),
     dot_general: _contraction,
     conv_general_dilated: constant(_CONVOLUTION),
     reduce: _reduction,
+    **dict.fromkeys((cholesky, linear_solve, lu, triangular_solve), _matrices),
     sort: constant(_SORT),
     top_k: constant(_SORT),
     optimization_barrier: constant(_BARRIER),

@@ -21,7 +21,7 @@ from weft.ops.contract import dot_general
 from weft.ops.convolution import conv_general_dilated
 from weft.ops.gather import gather
 from weft.ops.scan import scan
-from weft.ops.scatter import Scatter
+from weft.ops.scatter_flagged import is_scatter
 from weft.ops.slicing import dynamic_slice, dynamic_update_slice
 from weft.ops.slicing import slice as slice_
 from weft.ops.window import WindowFold
@@ -81,6 +81,7 @@ class Limits:
     single_row_bytes: int = 64 * 1024  # the same when there is one row only, which one thread works on
     prologue_repeats: int = 8  # how often a contraction may compute a producer's element again
     window: int = 64  # steps between two fusions that are joined: what is between waits, and values live longer
+    reach: int = 2048  # ... where nothing waits, and what is read lives anyway
     library_epilogue: bool = False  # whether pointwise work may follow a library's contraction, tile by tile
 
 
@@ -175,8 +176,8 @@ def equation_flops(equation: Equation, facts: Facts) -> float:
         return 2 * size_of(result.shape) * size_of(kernel.shape) / max(size_of((features,)), 1)
     if isinstance(card, WindowFold):
         return size_of(result.shape) * size_of(equation.params["window_dimensions"])
-    if facts.full is not None or isinstance(card, Scatter):
-        return size_of(equation.invars[-1 if isinstance(card, Scatter) else 0].aval.shape)  # type: ignore[attr-defined]
+    if facts.full is not None or is_scatter(card):
+        return size_of(equation.invars[-1 if is_scatter(card) else 0].aval.shape)  # type: ignore[attr-defined]
     return weight_of(equation) * size_of(result.shape)
 
 
@@ -190,7 +191,7 @@ def operand_reads(equation: Equation, facts: Facts) -> list[int]:
         reads[0] = bytes_of(equation.outvars[0].aval)
     elif card is dynamic_update_slice:
         reads[0] = 0
-    elif isinstance(card, Scatter):
+    elif is_scatter(card):
         reads[0] = reads[2]
     return reads
 
@@ -201,7 +202,7 @@ def result_bytes(equation: Equation, facts: Facts) -> int:
         return 0
     if equation.primitive is dynamic_update_slice:
         return bytes_of(equation.invars[1].aval)
-    if isinstance(equation.primitive, Scatter):
+    if is_scatter(equation.primitive):
         return bytes_of(equation.invars[2].aval)
     return sum(bytes_of(v.aval) for v in equation.outvars)
 

@@ -31,6 +31,7 @@ KINDS: dict[str, str] = {
     "contraction": "the result's space, with the operands' producers before and pointwise work after it",
     "convolution": "the result's space, with pointwise work after it",
     "window": "the result's space and the window",
+    "matrices": "the batch of the hero, a small matrix to a lane",
     "library": "a library's result, with pointwise work on its tiles",
     "alias": "no loop at all: the operand's bytes under another shape",
 }

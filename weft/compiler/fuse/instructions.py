@@ -24,7 +24,7 @@ from weft.compiler.fuse.graph import (
 )
 from weft.ir.jaxpr import Var
 from weft.ops.gather import gather
-from weft.ops.scatter import Scatter
+from weft.ops.scatter_flagged import is_scatter
 
 RULE = "instruction"
 # Heroes whose results can be worked on, element by element, before they are stored.
@@ -201,7 +201,7 @@ def closed_operand(group: Group, node: Node) -> str | None:
 
 def _takes_index(user: Node, node: Node) -> bool:
     """Whether an equation is a gather or a scatter, and the node is nothing but its index."""
-    if user.equation.primitive is not gather and not isinstance(user.equation.primitive, Scatter):
+    if user.equation.primitive is not gather and not is_scatter(user.equation.primitive):
         return False
     made = node.equation.outvars
     return [n for n, a in enumerate(user.equation.invars) if type(a) is Var and a in made] == [1]

@@ -69,8 +69,9 @@ def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, s
 def joint_obstacle(graph: Graph, first: Group, last: Group) -> tuple[tuple[str, object], ...] | None:
     """Limits on two groups that become one, and on the distance between them."""
     limits = graph.limits
-    if last.position - first.position > limits.window:
-        return (("steps between", last.position - first.position), ("limit", limits.window))
+    distance = last.position - first.position
+    if distance > limits.window and (distance > limits.reach or not can_wait(graph, first, last)):
+        return (("steps between", distance), ("limit", limits.window))
     values = len(first.members) + len(last.members)
     if values > limits.values:
         return (("values", values), ("limit", limits.values))
@@ -81,6 +82,15 @@ def joint_obstacle(graph: Graph, first: Group, last: Group) -> tuple[tuple[str, 
     if results > limits.results:
         return (("results", results), ("limit", limits.results))
     return None
+
+
+def can_wait(graph: Graph, first: Group, last: Group) -> bool:
+    """Whether the first of two groups may as well run when the last does: nobody else needs it, and it reads arguments
+    of the program and scalars only, which no memory is kept for. Updates of trees are such: a step for each leaf, then
+    the next step for each."""
+    if any(item is not last for item in first.successors):
+        return False
+    return all(v not in graph.node_of or not getattr(v.aval, "shape", ()) for v in first.operands)
 
 
 def count_results(graph: Graph, group: Group) -> int:

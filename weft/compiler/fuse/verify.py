@@ -38,7 +38,7 @@ from weft.ops.slicing import slice as slice_
 
 # Kinds with one hero, after which pointwise work at its own index may follow.
 WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
-ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax"))
+ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax", "matrices"))
 
 
 def verify_bare_or_fused(equation: Equation) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
+from weft.compiler.passes.bounds import Bounds
 from weft.compiler.rewrite import make_literal, new_equation, params_key, with_carried_params
+from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.nans import MOVES, NARROWING, is_unwatched, watches_numbers
@@ -24,7 +26,7 @@ from weft.ops.gather import GatherScatterMode
 
 _TRAP = lookup("trap")
 # An equation of no line.
-_NOWHERE = Equation([], [], _TRAP, {})
+NOWHERE = Equation([], [], _TRAP, {})
 # Loops and branches: what happens in them is looked at there.
 CONTROL = frozenset(("scan", "while", "repeat", "cond"))
 
@@ -243,12 +245,13 @@ class Watched:
 
 
 class Writer:
-    """Appends equations to a program."""
+    """Appends equations to a program. `known` has the ranges of whole numbers among its arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[Any, Range] | None = None) -> None:
         self.equations: list[Equation] = []
-        self.like = _NOWHERE
+        self.like = NOWHERE
         self.defined: dict[Any, Equation] = {}
+        self.bounds = Bounds(self.defined, known or {})
         self._known: set[Any] = set()
 
     def keep(self, equation: Equation) -> None:
@@ -270,37 +273,43 @@ class Writer:
     # -- checks ----------------------------------------------------------------------------------------------------
 
     def trap_of(self, equation: Equation) -> None:
-        """The trap that a check becomes; the second of two equal ones finds nothing."""
+        """The trap that a check becomes."""
+        flag = self.flag_of(equation)
+        if flag is not None:
+            recipe = recipe_of(equation.invars, self.defined)
+            self.trap([flag, *recipe.operands], {**equation.params, "recipe": recipe})
+
+    def flag_of(self, equation: Equation) -> Var | None:
+        """Whether a check finds something; None if it cannot. The second of two equal ones finds nothing."""
         key = (equation.invars, params_key({**equation.params, "about": None}))
         if key in self._known:
-            return
+            return None
         self._known.add(key)
         self.like = equation
         value, *active = equation.invars
         aval: Any = value.aval
         outside = self.outside(value, equation.params)
         if outside is None:
-            return
+            return None
         for mask in active:
             shape: Any = mask.aval.shape  # type: ignore[attr-defined]
             if shape != aval.shape:
                 dims = tuple(range(len(shape)))
                 mask = self.make("broadcast_in_dim", mask, shape=aval.shape, broadcast_dimensions=dims)
             outside = self.make("and", outside, mask)
-        flag = self.make("reduce_or", outside, axes=tuple(range(aval.ndim))) if aval.shape else outside
-        recipe = recipe_of(equation.invars, self.defined)
-        self.trap([flag, *recipe.operands], {**equation.params, "recipe": recipe})
+        return self.make("reduce_or", outside, axes=tuple(range(aval.ndim))) if aval.shape else outside
 
     def outside(self, value: Atom, params: Params) -> Var | None:
         """Which elements are bad; None if none can be."""
         aval: Any = value.aval
+        possible = self.bounds.of(value)
         if params["kind"] == "divisor":
-            return self.make("eq", value, make_literal(0, aval.dtype))
+            return self.make("eq", value, make_literal(0, aval.dtype)) if 0 in possible else None
         limits = dtypes.iinfo(aval.dtype)
         tests = []
-        if params["low"] > limits.min:
+        if params["low"] > possible.lower:
             tests.append(self.make("lt", value, make_literal(min(params["low"], limits.max), aval.dtype)))
-        if params["high"] < limits.max:
+        if params["high"] < possible.upper:
             tests.append(self.make("gt", value, make_literal(max(params["high"], limits.min), aval.dtype)))
         if not tests:
             return None
@@ -315,7 +324,7 @@ class Writer:
         Its flag is the greatest of the numbers that `Flags` gives to a value and an element, or 0 where none is bad.
         """
         last = values[-1].equation
-        self.like = _NOWHERE if last is None else last
+        self.like = NOWHERE if last is None else last
         shape: tuple[int, ...] = values[0].atom.aval.shape  # type: ignore[attr-defined]
         outer = shape[: len(shape) - len(row)] if row else ()
         flags = Flags(len(values), math.prod(outer), math.prod(shape[len(outer) :]))

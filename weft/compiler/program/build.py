@@ -17,7 +17,7 @@ from weft.base.errors import InternalError
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.emit.key import fusion_key
-from weft.compiler.fuse.classify import HERO, classify
+from weft.compiler.fuse.classify import HERO, classify, suits_library
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
 from weft.compiler.library.calls import Call as LibraryCall
@@ -26,12 +26,14 @@ from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import Turning, build_trap
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
+from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
 from weft.ops.callback import Callback
 from weft.ops.check import trap
 from weft.ops.cond import cond
+from weft.ops.contract import dot_general
 from weft.ops.remat import optimization_barrier
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
@@ -42,16 +44,18 @@ _emissions: dict[Any, Emission] = {}
 MOST_EMISSIONS = 4096
 
 
-def build(jaxpr: Jaxpr, donated: Sequence[bool], vector_bytes: int) -> Program:
-    """The steps of a fused program whose constants are arguments. `donated` has a flag for each argument."""
-    return Builder(vector_bytes).program(jaxpr, donated)
+def build(jaxpr: Jaxpr, donated: Sequence[bool], vector_bytes: int, schedules: Schedules | None = None) -> Program:
+    """The steps of a fused program whose constants are arguments. `donated` has a flag for each argument. Products get
+    the schedules that emitters prefer, unless `schedules` says otherwise."""
+    return Builder(vector_bytes, schedules).program(jaxpr, donated)
 
 
 class Builder:
     """Makes the steps of one program."""
 
-    def __init__(self, vector_bytes: int) -> None:
+    def __init__(self, vector_bytes: int, schedules: Schedules | None = None) -> None:
         self.vector_bytes = vector_bytes
+        self.schedules = schedules
         self.constants: list[np.ndarray] = []
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
@@ -80,7 +84,9 @@ class Builder:
             elif found is not slot:
                 self.copy(slot, self.atom(block, made))
             aliases.append(found.number if found is not None and given else None)
-        return Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
+        program = Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
+        program.schedules = {} if self.schedules is None else self.schedules.made
+        return program
 
     def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
         """Pair every donated argument with a result of its type."""
@@ -113,15 +119,18 @@ class Builder:
         self.move([(target, source) for target, source in moves if target is not source])
 
     def move(self, moves: Sequence[tuple[Slot, Slot]]) -> None:
-        """Copy all sources to their targets at once: what is overwritten before it is read is put aside first."""
-        targets = {target for target, _ in moves}
-        aside: dict[Slot, Slot] = {}
-        for _, source in moves:
-            if source in targets and source not in aside:
-                aside[source] = self.temporary(source.size)
-                self.copy(aside[source], source)
-        for target, source in moves:
-            self.copy(target, aside.get(source, source))
+        """Copy all sources to their targets at once: what others still read is overwritten after them, and where that
+        goes round in a circle, one of them is put aside."""
+        rest = list(moves)
+        while rest:
+            free = next((n for n, (target, _) in enumerate(rest) if all(target is not s for _, s in rest)), None)
+            if free is not None:
+                self.copy(*rest.pop(free))
+                continue
+            target = rest[0][0]
+            aside = self.temporary(target.size)
+            self.copy(aside, target)
+            rest = [(to, aside if source is target else source) for to, source in rest]
 
     def copy(self, target: Slot, source: Slot) -> None:
         if target is not source and target.size:
@@ -222,7 +231,38 @@ class Builder:
             for v in equation.outvars:
                 self.place(block, v, position)
             return
-        emission = emission_of(kind, program, equation.params["hero"], self.vector_bytes)
+        hero = equation.params["hero"]
+        schedule = self.schedule(program, hero, FIRST) if kind in KINDS else FIRST
+        if schedule == LIBRARY:
+            (product,) = program.eqns
+            operands = dict(zip(program.invars, equation.invars, strict=True))
+            given = tuple(a if type(a) is Literal else operands[a] for a in product.invars)
+            self.call(block, position, product.replace(invars=given, outvars=equation.outvars))
+            return
+        self.kernels(block, position, equation, kind, program, hero, int(schedule))
+
+    def schedule(self, program: Jaxpr, hero: int | None, default: str) -> str:
+        """Which schedule a product gets."""
+        if self.schedules is None:
+            return default
+        (first, *others) = program.eqns
+        either = first.primitive is dot_general and not others and suits_library(first)
+        if default == LIBRARY and not either:
+            return default
+        return self.schedules.choose(program, hero, default, changes_bits=either)
+
+    def kernels(
+        self,
+        block: Block,
+        position: int,
+        equation: Equation,
+        kind: str,
+        program: Jaxpr,
+        hero: int | None,
+        schedule: int = 0,
+    ) -> None:
+        """The kernels of a fusion, whose operands and results are those of an equation."""
+        emission = emission_of(kind, program, hero, self.vector_bytes, schedule)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
         for number, v in enumerate(equation.outvars):
@@ -274,6 +314,18 @@ class Builder:
     # -- libraries and callbacks -----------------------------------------------------------------------------------
 
     def library(self, block: Block, position: int, equation: Equation) -> None:
+        """A call of a library, or our own kernels for a product that they are quicker for."""
+        if equation.primitive is dot_general:
+            program = alone(equation)
+            schedule = self.schedule(program, 0, LIBRARY)
+            if schedule != LIBRARY:
+                distinct = tuple(dict.fromkeys(a for a in equation.invars if type(a) is not Literal))
+                operands_only = equation.replace(invars=distinct)
+                self.kernels(block, position, operands_only, "contraction", program, 0, int(schedule))
+                return
+        self.call(block, position, equation)
+
+    def call(self, block: Block, position: int, equation: Equation) -> None:
         """A call of a library."""
         call = plan(equation)
         operands = [self.atom(block, a) for a in equation.invars]
@@ -356,16 +408,17 @@ def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
     return sources[result]
 
 
-def emission_of(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int) -> Emission:
+def emission_of(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0) -> Emission:
     """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
-    key = fusion_key(kind, program, hero, vector_bytes)
-    if key is None:
-        return emit(kind, program, hero, vector_bytes)
+    structure = fusion_key(kind, program, hero, vector_bytes)
+    if structure is None:
+        return emit(kind, program, hero, vector_bytes, schedule)
+    key = (structure, schedule)
     found = _emissions.get(key)
     if found is None:
         if len(_emissions) >= MOST_EMISSIONS:
             _emissions.clear()
-        found = _emissions[key] = emit(kind, program, hero, vector_bytes)
+        found = _emissions[key] = emit(kind, program, hero, vector_bytes, schedule)
     return found
 
 

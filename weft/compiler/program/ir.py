@@ -276,6 +276,7 @@ class Program:
     constant_bytes: int = 0
     registers: int = 0
     nanoseconds: float = 0.0  # of one run on one thread, roughly
+    schedules: dict[str, str] = field(default_factory=dict)  # those that its products got, by their keys
 
     def all_steps(self) -> Iterator[Step]:
         """Every step, also those in loops and branches."""

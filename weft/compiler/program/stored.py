@@ -52,6 +52,7 @@ def to_bytes(program: Program) -> bytes | None:
         "constant_bytes": program.constant_bytes,
         "registers": program.registers,
         "nanoseconds": program.nanoseconds,
+        "schedules": program.schedules,
     }
     values = b"".join(np.ascontiguousarray(array).tobytes() for array in program.constants)
     return json.dumps(head, separators=(",", ":")).encode() + b"\n" + values
@@ -80,6 +81,7 @@ def from_bytes(content: bytes, name: str) -> Program:
         head["constant_bytes"],
         head["registers"],
         head["nanoseconds"],
+        head["schedules"],
     )
 
 

@@ -126,11 +126,10 @@ def optimize_rng_use(fun: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:
             inner = current_frame("optimize_rng_use")
             sequence = _Counted(weft.random.PRNGKey(0))
-            inner.sequences.append(sequence)
             try:
-                return fun(*args, **kwargs)
+                with inner.drawing_from(sequence):
+                    return fun(*args, **kwargs)
             finally:
-                inner.sequences.pop()
                 drawn.append(sequence.count)
 
         eval_shape(counted, *args, **kwargs)

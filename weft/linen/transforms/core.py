@@ -14,9 +14,9 @@ from typing import Any
 
 import weft
 from weft.errors import UnboundModuleError, user_line
-from weft.linen.frozen import FrozenDict
 from weft.linen.module import Module, map_modules
 from weft.modules.filters import Filter
+from weft.modules.frozen import FrozenDict
 from weft.modules.lift import Lift
 from weft.modules.scope import Call, Scope
 

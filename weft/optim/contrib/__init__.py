@@ -19,6 +19,13 @@ from weft.optim.contrib.distance import (
     dowg,
     scale_by_cocob,
 )
+from weft.optim.contrib.galore import (
+    GaLoreDimensionNumbers,
+    GaLoreState,
+    galore,
+    scale_by_galore,
+)
+from weft.optim.contrib.mechanic import MechanicState, mechanize
 from weft.optim.contrib.moments import (
     MadgradState,
     ScaleByAdemamixState,
@@ -75,8 +82,11 @@ __all__ = [
     "DifferentiallyPrivateAggregateState",
     "DoGState",
     "DoWGState",
+    "GaLoreDimensionNumbers",
+    "GaLoreState",
     "HutchinsonState",
     "MadgradState",
+    "MechanicState",
     "MomoAdamState",
     "MomoState",
     "MuonDimensionNumbers",
@@ -99,8 +109,10 @@ __all__ = [
     "dog",
     "dowg",
     "dpsgd",
+    "galore",
     "hutchinson_estimator_diag_hessian",
     "madgrad",
+    "mechanize",
     "momo",
     "momo_adam",
     "muon",
@@ -112,6 +124,7 @@ __all__ = [
     "scale_by_ademamix",
     "scale_by_adopt",
     "scale_by_cocob",
+    "scale_by_galore",
     "scale_by_madgrad",
     "scale_by_muon",
     "scale_by_simplified_ademamix",

@@ -60,13 +60,13 @@ class MuonState(NamedTuple):
     ns_coeffs: Array
 
 
-def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+def axes_of(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(a % ndim for a in ((axis,) if isinstance(axis, int) else axis))
 
 
-def _matrices(x: Array, numbers: MuonDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
+def as_matrices(x: Array, numbers: MuonDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
     """The weight as [batch, reduction, output], and the way back."""
-    reduction, output = _axes(numbers.reduction_axis, x.ndim), _axes(numbers.output_axis, x.ndim)
+    reduction, output = axes_of(numbers.reduction_axis, x.ndim), axes_of(numbers.output_axis, x.ndim)
     batch = tuple(a for a in range(x.ndim) if a not in reduction + output)
     order = batch + reduction + output
     moved_x = wnp.transpose(x, order)
@@ -136,7 +136,7 @@ def _for_each(function: Callable[..., Any], updates: Updates, numbers: Any) -> U
     if len(each) != len(leaves):
         raise ValueError(f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, and got {len(each)}")
     for leaf, number in zip(leaves, each, strict=True):
-        axes = _axes(number.reduction_axis, max(leaf.ndim, 1)) + _axes(number.output_axis, max(leaf.ndim, 1))
+        axes = axes_of(number.reduction_axis, max(leaf.ndim, 1)) + axes_of(number.output_axis, max(leaf.ndim, 1))
         if leaf.ndim < 2 or len(set(axes)) != len(axes):
             raise ValueError(
                 f"muon makes matrices orthogonal, and {number} does not fit an array of shape {leaf.shape}"
@@ -174,7 +174,7 @@ def scale_by_muon(
         momentum, mu = together("scale_by_muon", gather, results=2, updates=updates, mu=state.mu)
 
         def leaf(m: Any, numbers: MuonDimensionNumbers) -> Any:
-            matrices, restore = _matrices(m, numbers)
+            matrices, restore = as_matrices(m, numbers)
             result = orthogonalized(matrices, state.ns_coeffs, ns_steps, preconditioning, eps)
             if adaptive:
                 result = result * wnp.sum(matrices * result, axis=(-2, -1), keepdims=True)
@@ -190,7 +190,7 @@ def _scale_by_shape(weight_dimension_numbers: Any, consistent_rms: float | None)
     """Steps of one size whatever the shape: by width, or with `consistent_rms` by the root mean square."""
 
     def leaf(u: Any, numbers: MuonDimensionNumbers) -> Any:
-        size = lambda axis: math.prod(u.shape[a] for a in _axes(axis, u.ndim))
+        size = lambda axis: math.prod(u.shape[a] for a in axes_of(axis, u.ndim))
         fan_in, fan_out = size(numbers.reduction_axis), size(numbers.output_axis)
         if consistent_rms is not None:
             return u * (math.sqrt(max(fan_in, fan_out)) * consistent_rms)

@@ -105,17 +105,22 @@ def multiclass_generalized_dice_loss(
     apply_softmax: bool = True,
     ignore_background: bool = False,
 ) -> Array:
-    """`dice_loss` with classes weighted by one over their squared frequency (Sudre et al. 2017)."""
+    """The mean of `dice_loss` over batch and classes, these weighted by one over their squared frequency.
+
+    Weights are w = 1 / f^2 for f of the targets over all axes but the last, divided by their mean (Sudre et al. 2017).
+    """
     (predictions,) = floating("multiclass_generalized_dice_loss", predictions=predictions)
     targets = wnp.asarray(targets)
+    same_shape("multiclass_generalized_dice_loss", predictions=predictions, targets=targets)
     frequency = wnp.sum(targets, axis=tuple(range(targets.ndim - 1)))
-    weights = 1.0 / (frequency**2 + smooth)
-    weights = weights / wnp.sum(weights)
-    return dice_loss(
+    weights = 1.0 / (frequency**2 + 1e-7)  # a class that is nowhere has a weight too
+    losses = dice_loss(
         predictions,
         targets,
-        class_weights=weights,
+        class_weights=weights / wnp.mean(weights),
         smooth=smooth,
         apply_softmax=apply_softmax,
+        reduction="none",
         ignore_background=ignore_background,
     )
+    return wnp.mean(losses)

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 import weft
 import weft.numpy as wnp
-from weft.optim.base import GradientTransformation, Params, Updates
+from weft.optim.base import (
+    GradientTransformation,
+    GradientTransformationExtraArgs,
+    Params,
+    Updates,
+    stateless,
+    with_extra_args_support,
+)
 from weft.optim.transforms.accumulation import ema
 from weft.optim.tree_utils.arithmetic import tree_zeros_like
 
@@ -19,7 +26,7 @@ class SnapshotState(NamedTuple):
 
 
 class MonitorState(NamedTuple):
-    """The last measurements and the states of those that have one, by name."""
+    """The last measurements by name, and the states of the measures in their order: a name stands in one place."""
 
     measurements: Any
     measure_states: Any
@@ -61,26 +68,33 @@ def measure_with_ema(
     return GradientTransformation(init, update)
 
 
-def monitor(measures: Mapping[str, Any]) -> GradientTransformation:
-    """Keeps several measurements by name; a measure is a function of updates or a `measure_with_ema`."""
-    plain = {name: measure for name, measure in measures.items() if not hasattr(measure, "update")}
-    stateful = {name: measure for name, measure in measures.items() if hasattr(measure, "update")}
+def monitor(measures: Mapping[str, Any]) -> GradientTransformationExtraArgs:
+    """Keeps several measurements by name; a measure is a function of updates, or a transformation whose updates are
+    the measurement, as `measure_with_ema`."""
+    parts = {
+        name: with_extra_args_support(measure if hasattr(measure, "update") else _measuring(measure))
+        for name, measure in measures.items()
+    }
 
     def init(params: Params) -> MonitorState:
-        states = {name: measure.init(params) for name, measure in stateful.items()}
+        states = tuple(part.init(params) for part in parts.values())
         zeros = tree_zeros_like(params)
-        measurements = {name: _zeros_of(measure, params) for name, measure in plain.items()}
-        for name, measure in stateful.items():
-            measurements[name] = _zeros_of(lambda updates, m=measure, n=name: m.update(updates, states[n])[0], zeros)
-        return MonitorState({name: measurements[name] for name in measures}, states)
+        # Measurements are there from the start, so that the state has one structure and steps can be scanned.
+        measurements = {
+            name: _zeros_of(lambda updates, p=part, s=state: p.update(updates, s, params)[0], zeros)
+            for (name, part), state in zip(parts.items(), states, strict=True)
+        }
+        return MonitorState(measurements, states)
 
-    def update(updates: Updates, state: MonitorState, params: Params | None = None) -> Any:
-        measurements, states = {}, {}
-        for name, measure in measures.items():
-            if name in plain:
-                measurements[name] = measure(updates)
-            else:
-                measurements[name], states[name] = measure.update(updates, state.measure_states[name])
-        return updates, MonitorState(measurements, states)
+    def update(updates: Updates, state: MonitorState, params: Params | None = None, **extra_args: Any) -> Any:
+        measurements, states = {}, []
+        for (name, part), inner in zip(parts.items(), state.measure_states, strict=True):
+            measurements[name], inner = part.update(updates, inner, params, **extra_args)
+            states.append(inner)
+        return updates, MonitorState(measurements, tuple(states))
 
-    return GradientTransformation(init, update)
+    return GradientTransformationExtraArgs(init, update)
+
+
+def _measuring(measure: Callable[[Updates], Any]) -> GradientTransformation:
+    return stateless(lambda updates, params: measure(updates))

@@ -33,6 +33,9 @@ from weft.compiler.target.cpu.link import Object, Tier
 MAGIC = b"weft object 1\n"
 NOTE_MAGIC = b"weft note 1\n"
 PROGRAM_MAGIC = b"weft program 1\n"
+SCHEDULE_MAGIC = b"weft schedule 1\n"
+# Schedules are never pruned: they are small, and without them the next process could choose otherwise.
+SCHEDULE = ".s"
 # The folders of Weft whose code has a part in what a traced program becomes.
 BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "ops", "transforms", "compiler", "runtime")
 MOST_BYTES = 1 << 29
@@ -192,6 +195,25 @@ def store_program(key: str, content: bytes) -> None:
     _write(key + ".p", PROGRAM_MAGIC, content)
 
 
+# ----------------------------------------------------------------------------------------------------------- schedules
+
+
+def schedule_key(meaning: str, features: Features) -> str:
+    """The name of the schedule of a product."""
+    return key_of(f"schedule {state_of_weft()} {meaning}", features, Tier.LIGHT)
+
+
+def load_schedule(key: str) -> str | None:
+    """The schedule kept under a name."""
+    content = _read(key + SCHEDULE, SCHEDULE_MAGIC)
+    return None if content is None else content.decode("ascii", "replace")
+
+
+def store_schedule(key: str, schedule: str) -> None:
+    """Keep a schedule."""
+    _write(key + SCHEDULE, SCHEDULE_MAGIC, schedule.encode())
+
+
 # --------------------------------------------------------------------------------------------------------------- files
 
 
@@ -252,6 +274,8 @@ def prune(place: pathlib.Path, most: int) -> None:
         for entry in entries:
             with contextlib.suppress(OSError):
                 state = entry.stat()
+                if entry.name.endswith(SCHEDULE):
+                    continue
                 if entry.name.startswith("new-") and state.st_mtime > time.time() - 3600:
                     continue  # somebody may be writing it
                 found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, state.st_size, entry))

@@ -21,6 +21,11 @@ class Features:
     vector_bits: int
     masks: bool = False
 
+    @property
+    def vector_bytes(self) -> int:
+        """The width of a register; that of one number, where there are no vectors."""
+        return max(self.vector_bits // 8, 4)
+
     def lanes(self, dtype: Any) -> int:
         """How many elements one register holds, as they are computed: bits are bytes, short floats are float32."""
         if not self.vector_bits:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, assert_never
 
+from weft.base import dtypes
 from weft.compiler.kernel.ir import (
     Buffer,
     Carry,
@@ -178,7 +179,11 @@ class _Lowering:
         return made
 
     def fold(self, op: str, lane: Lane, width: int) -> Lane:
-        """Halves onto each other until one is left."""
+        """Halves onto each other until one is left. Bits are one number, which is compared with that of none or all."""
+        if op in ("or", "and") and lane.dtype == dtypes.bool_ and width in (8, 16, 32, 64):
+            word = self.f.bitcast(lane.parts[0], llvm.integer(width))
+            bound = constant(0 if op == "or" else -1, word.type)
+            return lane.with_parts([self.f.icmp("ne" if op == "or" else "eq", word, bound)])
         while width > 1:
             width //= 2
             low, high = (lane.with_parts([self.half(p, start, width) for p in lane.parts]) for start in (0, width))

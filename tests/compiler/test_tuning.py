@@ -1,0 +1,200 @@
+"""Schedules: all of one product give the same bits, the quickest is found and kept, and what was kept stays."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import lax
+from weft.base import settings
+from weft.compiler import schedules
+from weft.compiler.compilation import compilation_of
+from weft.compiler.compile import compile_program
+from weft.compiler.fuse import classify
+from weft.compiler.program.ir import Call
+from weft.compiler.schedules import FIRST, LIBRARY
+from weft.compiler.target.cpu.features import host
+from weft.ir.jaxpr import Equation, Jaxpr
+from weft.runtime import tuning
+from weft.runtime.executable import Executable
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """A place of its own for what is found, and products that are large although they are small."""
+    monkeypatch.setattr(tuning, "LEAST", 0.0)
+    monkeypatch.setattr(schedules, "_pins", {})
+    place = tmp_path / "schedules"
+    with settings.compilation_cache_dir(str(place)), settings.autotune_milliseconds(60_000):
+        yield place
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
+
+
+def conv(x: Any, w: Any) -> Any:
+    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "square": (lambda a, b: a @ b, (numbers(96, 96), numbers(96, 96))),
+    "with an end": (lambda a, b: weft.numpy.tanh(a @ b + 1), (numbers(70, 33), numbers(33, 90))),
+    "transposed": (lambda a, b: a @ b.T, (numbers(64, 100), numbers(80, 100))),
+    "tall": (lambda a, b: a @ b, (numbers(500, 20), numbers(20, 30))),
+    "batched": (lambda a, b: a @ b, (numbers(6, 30, 40), numbers(6, 40, 50))),
+    "double": (lambda a, b: a @ b, (numbers(60, 70, dtype=np.float64), numbers(70, 50, dtype=np.float64))),
+    "convolution": (conv, (numbers(2, 12, 12, 8), numbers(3, 3, 8, 16))),
+}
+
+
+def traced(name: str) -> tuple[Jaxpr, tuple[np.ndarray, ...]]:
+    function, arguments = PRODUCTS[name]
+    with weft.enable_x64(arguments[0].dtype == np.float64):
+        return weft.make_jaxpr(function)(*arguments), arguments
+
+
+def product_in(jaxpr: Jaxpr) -> Equation:
+    (found,) = tuning._products(compile_program(jaxpr).fused)
+    return found
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_all_schedules_give_the_same_bits(name: str) -> None:
+    jaxpr, arguments = traced(name)
+    contest = tuning._contest(product_in(jaxpr), host())
+    assert contest is not None and len(contest.names) > 1
+    expected = None
+    for schedule in contest.names:
+        made = Executable(compile_program(jaxpr, schedules={contest.key: schedule}))
+        assert made.program.schedules == {contest.key: schedule}
+        found = np.asarray(made(list(arguments))[0]).tobytes()
+        assert expected is None or found == expected
+        expected = found
+
+
+class Clock:
+    """Time that only passes when a schedule runs, by how slow the test says it is."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def executable(self, contest: tuning.Contest, features: Any, name: str) -> Any:
+        def run(arrays: Any) -> None:
+            self.now += self.seconds.get(name, 1.0)
+
+        return run
+
+
+def race(monkeypatch: pytest.MonkeyPatch, jaxpr: Jaxpr, seconds: dict[str, float]) -> dict[str, str]:
+    """Compile with schedules that take as long as the test says; gives those that the program got."""
+    clock = Clock(seconds)
+    with monkeypatch.context() as patched:
+        patched.setattr(tuning, "time", clock)
+        patched.setattr(tuning, "_executable", clock.executable)
+        return compile_program(jaxpr, tune=tuning.tune).program.schedules
+
+
+def test_the_quickest_is_kept_for_later_processes(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path) -> None:
+    jaxpr, _ = traced("square")
+    assert list(race(monkeypatch, jaxpr, {"2": 0.5}).values()) == ["2"]
+    # Another process, on which the first would be quicker: what was found stays.
+    monkeypatch.setattr(schedules, "_pins", {})
+    assert list(race(monkeypatch, jaxpr, {FIRST: 0.1}).values()) == ["2"]
+    assert list(compile_program(jaxpr).program.schedules.values()) == ["2"]
+
+
+def test_noise_does_not_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr, _ = traced("square")
+    assert list(race(monkeypatch, jaxpr, {"1": 0.97, "3": 0.99}).values()) == [FIRST]
+
+
+def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock({})
+    monkeypatch.setattr(tuning, "time", clock)
+    monkeypatch.setattr(tuning, "_executable", clock.executable)
+    jaxpr = weft.make_jaxpr(lambda a, b: ((a @ b) @ numbers(50, 9), b @ numbers(50, 40)))(
+        numbers(30, 40), numbers(40, 50)
+    )
+    with settings.autotune_milliseconds(2_500):
+        compile_program(jaxpr, tune=tuning.tune)
+    assert clock.now < 2.5 + 2 * tuning.MOST_SCHEDULES
+    measured = len(schedules._pins)
+    with settings.autotune_milliseconds(1_000_000):
+        compile_program(jaxpr, tune=tuning.tune)
+    assert 0 < measured < len(schedules._pins)
+
+
+def test_a_program_on_disk_follows_what_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr, _ = traced("square")
+    compilation_of(jaxpr)
+    assert compilation_of(jaxpr).details is None
+    race(monkeypatch, jaxpr, {"1": 0.5})
+    changed = compilation_of(jaxpr)
+    assert changed.details is not None and list(changed.program.schedules.values()) == ["1"]
+    assert compilation_of(jaxpr).details is None
+
+
+@pytest.fixture
+def either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of any size may be a library's."""
+    monkeypatch.setattr(classify, "LIBRARY_CONTRACTION", 1)
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("winner", [LIBRARY, FIRST, "1"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_library_or_our_own_kernels(monkeypatch: pytest.MonkeyPatch, own: bool, winner: str) -> None:
+    """Whichever is the default, each of them can be chosen."""
+    monkeypatch.setattr(classify, "OWN_VECTOR_BITS", 0 if own else 1 << 20)
+    a, b = numbers(40, 50), numbers(50, 40)
+    jaxpr = weft.make_jaxpr(lambda a, b: (a @ b) @ (a @ b))(a, b)
+    assert set(race(monkeypatch, jaxpr, {winner: 0.1}).values()) == {winner}
+    made = Executable(compile_program(jaxpr))
+    calls = [step for step in made.program.all_steps() if isinstance(step, Call)]
+    assert len(calls) == (2 if winner == LIBRARY else 0)
+    (result,) = made([a, b])
+    expected = np.linalg.matrix_power(a.astype(np.float64) @ b.astype(np.float64), 2)
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("either")
+def test_what_was_not_measured_at_first_keeps_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr = weft.make_jaxpr(lambda a, b: a @ b)(numbers(40, 50), numbers(50, 30))
+    first = compile_program(jaxpr).program.schedules
+    assert race(monkeypatch, jaxpr, {LIBRARY: 0.1, "1": 0.2, FIRST: 1.0}) == first
+
+
+def test_nothing_is_measured_without_a_place_to_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr, _ = traced("square")
+    monkeypatch.setattr(tuning, "_winner", lambda *given: pytest.fail("measured"))
+    with settings.compilation_cache(False):
+        assert compile_program(jaxpr, tune=tuning.tune).program.schedules == {}
+
+
+def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    winner = tuning._winner
+    monkeypatch.setattr(tuning, "_winner", lambda *given: calls.append(given) or winner(*given))
+    a = numbers(64, 64)
+
+    def function(a: Any) -> Any:
+        return a @ a
+
+    with settings.autotune_milliseconds(0):
+        plain = np.asarray(weft.jit(function)(a))
+    assert not calls
+    weft.clear_caches()
+    begin = time.perf_counter()
+    tuned = np.asarray(weft.jit(function)(a))
+    assert calls and time.perf_counter() - begin < 30
+    assert tuned.tobytes() == plain.tobytes()

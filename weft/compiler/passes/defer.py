@@ -1,0 +1,116 @@
+"""Products that a scan adds up are taken from the loop and summed at once after it.
+
+    total = total + dot_general(x, y) in every turn    ->    total + dot_general(all x, all y), summed over turns too
+
+This is the gradient of a weight that every turn of a recurrence uses. In the loop each turn would read and write all of
+the total for a product that is thin; after it the product is one of matrices, and its operands mostly lie in memory
+already. The sum is rounded otherwise, so this is no part of the passes that keep bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.fuse.cost import bytes_of
+from weft.compiler.passes.accumulate import addend_of, uses_in
+from weft.compiler.rewrite import everywhere, new_equation
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
+from weft.ops.contract import dot_general
+from weft.ops.scan import scan, stacked
+from weft.ops.shape import transpose
+
+DTYPES = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
+# A product that sums more terms than this in a turn makes good use of a total that it reads.
+THICK = 128
+# Operands of all turns together take at most so much memory.
+MOST_BYTES = 1 << 26
+
+
+@everywhere
+def defer(jaxpr: Jaxpr) -> Jaxpr:
+    """Sum products of all turns of a scan after it. Needs: any. Keeps: its form."""
+    equations: list[Equation] = []
+    for equation in jaxpr.eqns:
+        equations.extend(after_loop(equation) if equation.primitive is scan else (equation,))
+    if len(equations) == len(jaxpr.eqns):
+        return jaxpr
+    return jaxpr.replace(eqns=equations)
+
+
+def after_loop(equation: Equation) -> list[Equation]:
+    """A scan without sums of products, and the products."""
+    params = equation.params
+    body: Jaxpr = params["jaxpr"]
+    held, carries, length = params["num_consts"], params["num_carry"], params["length"]
+    if type(length) is not int or length < 2:
+        return [equation]
+    inside: dict[Any, Equation] = {v: e for e in body.eqns for v in e.outvars}
+    uses = uses_in(body)
+    sources: dict[Any, Atom] = dict(zip(body.invars[held + carries :], equation.invars[held + carries :], strict=True))
+    stacks: dict[Any, Var] = {}  # values of the body that are stacked, and the arrays that they become
+    gone: list[int] = []
+    dead: set[int] = set()
+    later: list[Equation] = []
+    for place in range(carries):
+        total, result = body.invars[held + place], body.outvars[place]
+        addend = addend_of(total, result, inside, uses)
+        turned = inside.get(addend)
+        product = turned
+        if turned is not None and turned.primitive is transpose and uses[turned.invars[0]] == 1:
+            product = inside.get(turned.invars[0])
+        if product is None or not is_thin(product, total, sources, stacks, {*body.invars[:held]}, length):
+            continue
+        operands: list[Atom] = []
+        for atom in product.invars:
+            if atom not in sources and atom not in stacks:
+                stacks[atom] = Var(stacked(atom.aval, length))
+            operands.append(sources.get(atom) or stacks[atom])
+        later.append(new_equation(product.primitive, operands, over_turns(product), product))
+        if turned is not product and turned is not None:
+            later.append(new_equation(turned.primitive, [later[-1].outvars[0]], turned.params, turned))
+        sum_ = inside[result]
+        both = [equation.invars[held + place] if a is total else later[-1].outvars[0] for a in sum_.invars]
+        later.append(sum_.replace(invars=both, outvars=[equation.outvars[place]]))
+        gone.append(place)
+        dead.update((id(sum_), id(turned), id(product)))
+    if not gone:
+        return [equation]
+    kept = [n for n in range(carries) if n not in gone]
+    smaller = body.replace(
+        invars=[v for n, v in enumerate(body.invars) if n - held not in gone],
+        outvars=[*(body.outvars[n] for n in kept), *body.outvars[carries:], *stacks],
+        eqns=[e for e in body.eqns if id(e) not in dead],
+    )
+    loop = equation.replace(
+        invars=[a for n, a in enumerate(equation.invars) if n - held not in gone],
+        outvars=[*(equation.outvars[n] for n in kept), *equation.outvars[carries:], *stacks.values()],
+        params={**params, "jaxpr": smaller, "num_carry": len(kept)},
+    )
+    return [loop, *later]
+
+
+def is_thin(
+    product: Equation, total: Var, sources: dict[Any, Atom], stacks: dict[Any, Var], constants: set[Any], length: int
+) -> bool:
+    """Whether a product is better summed after the loop."""
+    if product.primitive is not dot_general or any(type(a) is not Var or a in constants for a in product.invars):
+        return False
+    types: list[Any] = [a.aval for a in (*product.invars, product.outvars[0], total)]
+    if any(t.dtype != types[0].dtype for t in types) or types[0].dtype not in DTYPES:
+        return False
+    (contracted, _), _ = product.params["dimension_numbers"]
+    if any(type(d) is not int for t in types for d in t.shape):
+        return False
+    more = sum(bytes_of(a.aval) for a in {*product.invars} if a not in sources and a not in stacks)
+    thin = math.prod(types[0].shape[axis] for axis in contracted) < THICK
+    return thin and more <= bytes_of(total.aval) and more * length <= MOST_BYTES
+
+
+def over_turns(product: Equation) -> dict[str, Any]:
+    """The parameters of a contraction that also sums over a first axis of both operands."""
+    contracted, batched = product.params["dimension_numbers"]
+    moved = [tuple((0, *(axis + 1 for axis in axes))) for axes in contracted]
+    kept = [tuple(axis + 1 for axis in axes) for axes in batched]
+    return {**product.params, "dimension_numbers": (tuple(moved), tuple(kept))}

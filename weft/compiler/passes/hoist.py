@@ -1,0 +1,299 @@
+"""Work that is the same in every turn of a loop goes in front of it.
+
+What only depends on constants of a loop (operands that its turns share, and carries that it hands on as they are) is
+computed once, if that is worth a value in memory: contractions, folds, functions. What is cheap stays inside, where it
+costs no trip to memory, and goes along in front only where something dear needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from weft.compiler.fuse.classify import (
+    CONTROL,
+    EXPAND,
+    HERO,
+    LIBRARY,
+    LOOKUP,
+    MOVE,
+    POINTWISE,
+    SYMBOLIC_SIZE,
+    classify,
+)
+from weft.compiler.fuse.cost import CHEAP_WEIGHT, bytes_of, equation_flops, weight_of
+from weft.compiler.passes.merge_equal import has_tapes, merge_equal
+from weft.compiler.rewrite import everywhere
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ops.repeat import repeat
+from weft.ops.scan import scan
+from weft.ops.while_loop import while_
+
+# A value of at most this many bytes stays in the cache, whatever it was made from.
+SMALL = 1 << 16
+# More bytes than this for each byte that is read are a broadcast, unless each element takes that many flops.
+GROWTH, FLOPS = 2, 16
+
+
+@everywhere
+def hoist(jaxpr: Jaxpr) -> Jaxpr:
+    """Move equations that are the same in every turn out of loops. Needs: any. Keeps: its form.
+
+    Equations with effects, barriers, callbacks and tapes stay. A loop that has no turns wastes what was moved, which
+    is at most a part of one turn; so inner loops are moved only if they are known to end.
+    """
+    equations: list[Equation] = []
+    for equation in jaxpr.eqns:
+        move = _LOOPS.get(equation.primitive)
+        equations.extend((equation,) if move is None else move(equation))
+    if len(equations) == len(jaxpr.eqns):
+        return jaxpr
+    return merge_equal(jaxpr.replace(eqns=equations))
+
+
+class Moved(NamedTuple):
+    """A loop's body without what was moved: its further constants, their values outside, and the equations there."""
+
+    program: Jaxpr
+    constants: list[Var]
+    operands: list[Var]
+    outside: list[Equation]
+
+
+def moved(program: Jaxpr, shared: dict[Var, Atom], caller: Equation) -> Moved | None:
+    """Take apart a body whose arguments in `shared` are the same in every turn; None if nothing is to be moved."""
+    program = with_split_scans(program, shared)
+    chosen = choose(program, shared)
+    if not chosen:
+        return None
+    needed = closure(program, chosen)
+    inside = [e for n, e in enumerate(program.eqns) if n not in chosen]
+    # What went along, but is read inside too, is computed at both places.
+    for number in sorted(needed - chosen, reverse=True):
+        made = program.eqns[number].outvars
+        if not is_read(made, inside, program.outvars):
+            inside = [e for e in inside if e is not program.eqns[number]]
+    names: dict[Any, Atom] = dict(shared)
+    outside = [copied(program.eqns[n], names, caller) for n in sorted(needed)]
+    read = {a for e in inside for a in e.invars} | set(program.outvars)
+    constants = [v for n in sorted(chosen) for v in program.eqns[n].outvars if v in read]
+    operands: list[Any] = [names[v] for v in constants]
+    return Moved(program.replace(eqns=inside), constants, operands, outside)
+
+
+def choose(program: Jaxpr, shared: dict[Var, Atom]) -> set[int]:
+    """The equations to be moved for their own sake."""
+    same: set[Any] = set(shared)
+    chosen: set[int] = set()
+    outside: set[Any] = set()
+    for number, equation in enumerate(program.eqns):
+        if not is_movable(equation) or not all(type(a) is Literal or a in same for a in equation.invars):
+            continue
+        same.update(equation.outvars)
+        made = sum(bytes_of(v.aval) for v in equation.outvars)
+        before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
+        # What is made of moved values and no larger than they are saves work for nothing.
+        if 0 < made <= before or is_worth_memory(equation, made):
+            chosen.add(number)
+            outside.update(equation.outvars)
+    return chosen
+
+
+def is_movable(equation: Equation) -> bool:
+    if equation.effects or has_tapes(equation):
+        return False
+    return equation.primitive is scan or classify(equation).role in _VALUES
+
+
+_VALUES = frozenset({POINTWISE, HERO, LIBRARY, LOOKUP, MOVE, EXPAND})
+
+
+def is_dear(equation: Equation) -> bool:
+    """Whether computing a value again costs more than reading it."""
+    facts = classify(equation)
+    if facts.alias:
+        return False
+    if facts.role == POINTWISE:
+        return weight_of(equation) > CHEAP_WEIGHT
+    return facts.role in (HERO, LIBRARY, LOOKUP, CONTROL)
+
+
+def is_worth_memory(equation: Equation, made: int) -> bool:
+    """Whether a dear value is worth what it takes in memory."""
+    if not is_dear(equation):
+        return False
+    if made <= SMALL or made <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
+        return True
+    if equation.primitive is scan:
+        return 2 * scan_flops(equation) >= made
+    return equation_flops(equation, classify(equation)) >= FLOPS * made
+
+
+def scan_flops(equation: Equation) -> float:
+    """The work of a scan that is more than reading memory."""
+    body: Jaxpr = equation.params["jaxpr"]
+    flops = sum(equation_flops(e, classify(e)) for e in body.eqns if is_dear(e) and classify(e).role != CONTROL)
+    length = equation.params["length"]
+    return flops * (length if type(length) is int else SYMBOLIC_SIZE)
+
+
+# ------------------------------------------------------------------------------------------------------ scans in loops
+
+
+def with_split_scans(program: Jaxpr, shared: dict[Var, Atom]) -> Jaxpr:
+    """The program with scans that do some of their work in every turn of the loop around, taken apart into that work
+    and the rest. (The product of a Hessian with a vector is such a scan where only the vector differs.)"""
+    same: set[Any] = set(shared)
+    equations: list[Equation] = []
+    for equation in program.eqns:
+        made = [equation]
+        if equation.primitive is scan and is_movable(equation):
+            made = split(equation, [type(a) is not Literal and a not in same for a in equation.invars])
+        for each in made:
+            if is_movable(each) and all(type(a) is Literal or a in same for a in each.invars):
+                same.update(each.outvars)
+        equations.extend(made)
+    return program if len(equations) == len(program.eqns) else program.replace(eqns=equations)
+
+
+def split(equation: Equation, differs: Sequence[bool]) -> list[Equation]:
+    """A scan as two, the first of which is the same in every turn, if that is worth the values between them."""
+    if all(differs) or not any(differs) or not scan_flops(equation):
+        return [equation]
+    card: Any = scan
+    found = card.split(differs, equation.params, lambda e: not is_repeated(e))
+    between = [Var(t) for t in found.residual_types]
+    results = list(zip(equation.outvars, found.unknown_out, strict=True))
+    params = found.known[1]
+    made = [v for v, u in results if not u]
+    # What is a result already is not stacked again.
+    stacked = dict(reversed([*zip(params["jaxpr"].outvars, made, strict=False)][params["num_carry"] :]))
+    saved = params["jaxpr"].outvars[len(made) :]
+    new = [n for n, v in enumerate(saved) if v not in stacked]
+    body = params["jaxpr"].replace(outvars=[*params["jaxpr"].outvars[: len(made)], *(saved[n] for n in new)])
+    first = equation.replace(
+        invars=[equation.invars[n] for n in found.known_in],
+        outvars=[*made, *(between[n] for n in new)],
+        params={**params, "jaxpr": body},
+    )
+    between = [stacked.get(v, own) for v, own in zip(saved, between, strict=True)]
+    if not scan_flops(first) or not is_worth_memory(first, sum(bytes_of(v.aval) for v in first.outvars)):
+        return [equation]
+    second = equation.replace(
+        invars=[equation.invars[n] if n >= 0 else between[~n] for n in found.unknown_in],
+        outvars=[v for v, u in results if u],
+        params=found.unknown[1],
+    )
+    return [first, second]
+
+
+def is_repeated(equation: Equation) -> bool:
+    """Whether a value is a smaller one again."""
+    facts = classify(equation)
+    return facts.role == EXPAND or facts.alias
+
+
+# ------------------------------------------------------------------------------------------------------------- helpers
+
+
+def closure(program: Jaxpr, chosen: set[int]) -> set[int]:
+    """The chosen equations and all that they need."""
+    maker = {v: n for n, e in enumerate(program.eqns) for v in e.outvars}
+    found: set[int] = set()
+    todo = list(chosen)
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo.extend(maker[a] for a in program.eqns[number].invars if type(a) is Var and a in maker)
+    return found
+
+
+def is_read(values: Sequence[Var], equations: Sequence[Equation], results: Sequence[Atom]) -> bool:
+    return any(v in results or any(v in e.invars for e in equations) for v in values)
+
+
+def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equation:
+    """The equation outside of the loop, with variables of its own: another loop may have the same body."""
+    made = [Var(v.aval) for v in equation.outvars]
+    operands = [names.get(a, a) for a in equation.invars]
+    names.update(zip(equation.outvars, made, strict=True))
+    return equation.replace(
+        invars=operands, outvars=made, source=equation.source or caller.source, stack=caller.stack + equation.stack
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- loops
+
+
+def handed_on(program: Jaxpr, carry: Sequence[Var]) -> list[bool]:
+    """Which carries come out of the body as they went in."""
+    return [made is given for given, made in zip(carry, program.outvars, strict=False)]
+
+
+def shared_by_turns(program: Jaxpr, operands: Sequence[Atom], first: int, constants: int, carry: int) -> dict[Any, Any]:
+    """Arguments that are the same in every turn, with what they are: constants, and carries that are handed on."""
+    start = first + constants
+    kept = handed_on(program, program.invars[start : start + carry])
+    places = [*range(first, start), *(start + n for n, same in enumerate(kept) if same)]
+    return {program.invars[n]: operands[n] for n in places}
+
+
+def move_from_scan(equation: Equation) -> list[Equation]:
+    program, held, carry = (equation.params[name] for name in ("jaxpr", "num_consts", "num_carry"))
+    found = moved(program, shared_by_turns(program, equation.invars, 0, held, carry), equation)
+    if found is None:
+        return [equation]
+    body = with_constants(found, held)
+    params = {**equation.params, "jaxpr": body, "num_consts": held + len(found.constants)}
+    operands = [*equation.invars[:held], *found.operands, *equation.invars[held:]]
+    return [*found.outside, equation.replace(invars=operands, params=params)]
+
+
+def move_from_repeat(equation: Equation) -> list[Equation]:
+    program, held = equation.params["jaxpr"], equation.params["nconsts"]
+    carry = len(program.invars) - 1 - held
+    found = moved(program, shared_by_turns(program, equation.invars, 1, held, carry), equation)
+    if found is None:
+        return [equation]
+    params = {**equation.params, "jaxpr": with_constants(found, 1 + held), "nconsts": held + len(found.constants)}
+    operands = [*equation.invars[: 1 + held], *found.operands, *equation.invars[1 + held :]]
+    return [*found.outside, equation.replace(invars=operands, params=params)]
+
+
+def move_from_while(equation: Equation) -> list[Equation]:
+    params = dict(equation.params)
+    condition, body = params["cond_jaxpr"], params["body_jaxpr"]
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    for_condition, for_body, carry = (
+        list(equation.invars[:first]),
+        list(equation.invars[first : first + second]),
+        list(equation.invars[first + second :]),
+    )
+    same = handed_on(body, body.invars[second:])
+    outside: list[Equation] = []
+    for name, program, held in (("cond", condition, for_condition), ("body", body, for_body)):
+        count = len(held)
+        shared: dict[Any, Any] = dict(zip(program.invars, held, strict=False))
+        shared.update((v, a) for v, a, s in zip(program.invars[count:], carry, same, strict=True) if s)
+        found = moved(program, shared, equation)
+        if found is not None:
+            outside.extend(found.outside)
+            held.extend(found.operands)
+            params[f"{name}_jaxpr"], params[f"{name}_nconsts"] = with_constants(found, count), len(held)
+    if not outside:
+        return [equation]
+    return [*outside, equation.replace(invars=[*for_condition, *for_body, *carry], params=params)]
+
+
+def with_constants(found: Moved, position: int) -> Jaxpr:
+    """The body with its further constants after the others."""
+    given = found.program.invars
+    return found.program.replace(invars=[*given[:position], *found.constants, *given[position:]])
+
+
+_LOOPS: dict[Any, Callable[[Equation], list[Equation]]] = {
+    scan: move_from_scan,
+    repeat: move_from_repeat,
+    while_: move_from_while,
+}

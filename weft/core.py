@@ -1,0 +1,77 @@
+"""What libraries above Weft need to know of tracing: in which traced function the present operation would be."""
+
+from __future__ import annotations
+
+import weakref
+
+from weft.ir.context import EVALUATION, Trace, context
+from weft.trace.stage import StagingTrace
+
+__all__ = ["OpaqueTraceState", "get_opaque_trace_state"]
+
+
+class OpaqueTraceState:
+    """The traced function that operations go to; two states are equal when it is the same one.
+
+    A library that keeps values between calls compares the state from when it began with that of now: where they
+    differ, a value kept now would not be valid there.
+    """
+
+    __slots__ = ("_reference",)
+
+    def __init__(self, trace: Trace):
+        self._reference = weakref.ref(trace)  # whoever keeps the state does not keep what was traced
+
+    @property
+    def _trace(self) -> Trace | None:
+        return self._reference()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueTraceState) and self._trace is not None and self._trace is other._trace
+
+    def __hash__(self) -> int:
+        return hash(self._reference)
+
+    def __repr__(self) -> str:
+        return f"OpaqueTraceState({self.describe()})"
+
+    def describe(self) -> str:
+        """Where that is, in words: a loop body, a jitted function, one element of vmap, with the line of the call."""
+        trace = self._trace
+        if isinstance(trace, StagingTrace):
+            return trace.where
+        return "no traced function" if trace is None or trace is EVALUATION else trace.describe()
+
+    def is_same_program(self, other: OpaqueTraceState) -> bool:
+        """Whether operations are run, or recorded into one program, in both states.
+
+        `grad` and `vmap` change what an operation does, `jit`, loops and branches also where it goes.
+        """
+        recorder = _recorder(self._trace)
+        return recorder is not None and recorder is _recorder(other._trace)
+
+    def is_repeated_since(self, start: OpaqueTraceState) -> bool:
+        """Whether a loop was entered after `start`: what is one value here stands for that of each of its turns."""
+        trace, first = self._trace, start._trace
+        while trace is not None and trace is not first:
+            if isinstance(trace, StagingTrace) and trace.repeats:
+                return True
+            trace = _around(trace)
+        return False
+
+
+def _around(trace: Trace) -> Trace | None:
+    """The trace that one was made in; None for the one that runs operations."""
+    return getattr(trace, "parent", None) or getattr(trace, "outer", None)
+
+
+def _recorder(trace: Trace | None) -> Trace | None:
+    """The innermost trace that records, or the one that runs operations."""
+    while trace is not None and not isinstance(trace, StagingTrace) and trace is not EVALUATION:
+        trace = _around(trace)
+    return trace
+
+
+def get_opaque_trace_state(convention: object = None) -> OpaqueTraceState:
+    """The traced function that operations go to now. `convention` is of no account; JAX's callers pass one."""
+    return OpaqueTraceState(context.trace)

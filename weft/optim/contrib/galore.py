@@ -1,0 +1,151 @@
+"""GaLore: gradients of matrices in a few directions only, so that the state of an optimizer is small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import weft
+import weft.numpy as wnp
+from weft import Array, lax
+from weft.optim.base import GradientTransformation, MaskOrFn, Params, ScalarOrSchedule, Updates
+from weft.optim.contrib.muon import MuonDimensionNumbers, as_matrices, axes_of
+from weft.optim.numerics import safe_increment
+from weft.optim.transforms.adaptive import scale_by_adam, zero_count
+from weft.optim.transforms.adding import add_decayed_weights
+from weft.optim.transforms.combining import chain
+from weft.optim.transforms.scaling import scale_by_learning_rate
+
+
+class GaLoreDimensionNumbers(NamedTuple):
+    """Which axes of a weight are the rows of a matrix and which its columns."""
+
+    reduction_axis: int | Sequence[int] = 0
+    output_axis: int | Sequence[int] = 1
+
+
+class GaLoreState(NamedTuple):
+    """Steps taken, the state of the inner optimizer in the chosen directions, and these, an empty array for others."""
+
+    count: Array  # type: ignore[assignment]
+    base_optimizer_state: Any
+    projector: Any
+
+
+def _is_numbers(node: Any) -> bool:
+    return node is None or isinstance(node, GaLoreDimensionNumbers)
+
+
+def _matrix(x: Any, numbers: GaLoreDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
+    """A weight as a matrix, and the way back."""
+    axes = axes_of(numbers.reduction_axis, max(x.ndim, 1)) + axes_of(numbers.output_axis, max(x.ndim, 1))
+    if x.ndim < 2 or sorted(axes) != list(range(x.ndim)):
+        raise ValueError(f"galore makes one matrix of a weight, and {numbers} does not fit an array of shape {x.shape}")
+    matrices, restore = as_matrices(x, MuonDimensionNumbers(*numbers))
+    return matrices[0], restore
+
+
+def _directions(matrix: Array, rank: int) -> Array:
+    """The first singular vectors of the longer side, as columns."""
+    left, _, right = wnp.linalg.svd(matrix.astype(wnp.float32), full_matrices=False)
+    found = left[:, :rank] if _is_tall(matrix) else right[:rank].T
+    return found.astype(matrix.dtype)
+
+
+def _is_tall(matrix: Any) -> bool:
+    return matrix.shape[0] >= matrix.shape[1]
+
+
+def scale_by_galore(
+    rank: int = 128,
+    update_proj_gap: int = 200,
+    scale: float = 1.0,
+    base_optimizer: GradientTransformation | None = None,
+    weight_dimension_numbers: Any = None,
+) -> GradientTransformation:
+    """P u(P^T G), with u of `base_optimizer` (Adam) and P the `rank` first singular vectors of G (Zhao et al. 2024).
+
+    P is found anew every `update_proj_gap` steps; a matrix with more columns than rows is taken from the right.
+    Weights that are no matrices go to `base_optimizer` as they are, unless `weight_dimension_numbers` (one for all
+    weights of two axes or more, a tree with None for those to leave alone, or a function of the parameters) says
+    otherwise. `base_optimizer` sees no parameters, since they do not have the shape of what it works on.
+    """
+    if not isinstance(rank, int) or rank < 1:
+        raise ValueError(f"galore needs a rank of 1 or more, and got {rank!r}")
+    inner = scale_by_adam() if base_optimizer is None else base_optimizer
+
+    def numbers_for(tree: Any) -> list[Any]:
+        """Dimension numbers or None for each leaf."""
+        given = weight_dimension_numbers
+        if callable(given):
+            given = given(tree)
+        leaves = weft.tree.leaves(tree)
+        if given is None:
+            return [GaLoreDimensionNumbers() if leaf.ndim == 2 else None for leaf in leaves]
+        if isinstance(given, GaLoreDimensionNumbers):
+            return [given if leaf.ndim >= 2 else None for leaf in leaves]
+        found = weft.tree.leaves(given, is_leaf=_is_numbers)
+        if len(found) != len(leaves) or not all(map(_is_numbers, found)):
+            raise ValueError(
+                f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, and got {found}"
+            )
+        return found
+
+    def init(params: Params) -> GaLoreState:
+        leaves, structure = weft.tree.flatten(params)
+        projectors, small = [], []
+        for leaf, numbers in zip(leaves, numbers_for(params), strict=True):
+            if numbers is None:
+                projectors.append(wnp.zeros((0, 0), leaf.dtype))
+                small.append(wnp.zeros_like(leaf))
+                continue
+            matrix = _matrix(leaf, numbers)[0]
+            rows, columns = matrix.shape
+            kept = min(rank, rows, columns)
+            projectors.append(wnp.zeros((max(rows, columns), kept), leaf.dtype))
+            small.append(wnp.zeros((kept, columns) if _is_tall(matrix) else (rows, kept), leaf.dtype))
+        state = inner.init(structure.unflatten(small))
+        return GaLoreState(zero_count(), state, structure.unflatten(projectors))
+
+    def update(updates: Updates, state: GaLoreState, params: Params | None = None) -> Any:
+        leaves, structure = weft.tree.flatten(updates)
+        numbers = numbers_for(updates)
+        due = state.count % update_proj_gap == 0
+        projectors, small = list(weft.tree.leaves(state.projector)), list(leaves)
+        for place, (leaf, number) in enumerate(zip(leaves, numbers, strict=True)):
+            if number is not None:
+                matrix = _matrix(leaf, number)[0]
+                old = projectors[place]
+                new = lax.cond(due, lambda m, old: _directions(m, old.shape[1]), lambda m, old: old, matrix, old)
+                projectors[place] = new
+                small[place] = new.T @ matrix if _is_tall(matrix) else matrix @ new
+        steps, inner_state = inner.update(structure.unflatten(small), state.base_optimizer_state)
+        made = weft.tree.leaves(steps)
+        for place, (leaf, number) in enumerate(zip(leaves, numbers, strict=True)):
+            if number is not None:
+                matrix, restore = _matrix(leaf, number)
+                projector, step = projectors[place], made[place]
+                whole = projector @ step if _is_tall(matrix) else step @ projector.T
+                made[place] = restore(scale * whole).astype(leaf.dtype)
+        state = GaLoreState(safe_increment(state.count), inner_state, structure.unflatten(projectors))
+        return structure.unflatten(made), state
+
+    return GradientTransformation(init, update)
+
+
+def galore(
+    learning_rate: ScalarOrSchedule,
+    rank: int = 128,
+    update_proj_gap: int = 200,
+    scale: float = 1.0,
+    base_optimizer: GradientTransformation | None = None,
+    weight_decay: float = 0.0,
+    mask: MaskOrFn | None = None,
+    weight_dimension_numbers: Any = None,
+) -> GradientTransformation:
+    """Steps of an optimizer, Adam by default, in a few directions of each matrix; weight decay is in all of them."""
+    return chain(
+        scale_by_galore(rank, update_proj_gap, scale, base_optimizer, weight_dimension_numbers),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
