@@ -64,7 +64,9 @@ def writes(count: int) -> Iterator[Program]:
     yield Program("scatter-add of rows of 64", lambda x, i, u: x.at[i].add(u), (rows, some, rows))
     yield Program("scatter-add of scalars", lambda x, i, u: x.at[i].add(u), (x, places, x))
     yield Program("scatter-set of scalars", lambda x, i, u: x.at[i].set(u), (x, places, x))
-    yield Program("histogram: 1 added at (i * 7) % 1000", lambda i: wnp.zeros(1000).at[(i * 7) % 1000].add(1.0), (places,))
+    yield Program(
+        "histogram: 1 added at (i * 7) % 1000", lambda i: wnp.zeros(1000).at[(i * 7) % 1000].add(1.0), (places,)
+    )
     yield Program("segment_sum", lambda x, i: wnp.zeros(1000).at[i].add(x), (x, groups))
     yield Program("gradient of gathered rows", weft.grad(lambda x, i: (x[i] ** 2).sum()), (rows, some))
 

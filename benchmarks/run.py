@@ -44,8 +44,10 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "routines": programs.routines,
     "steps": programs.steps,
 }
-# Groups measured in processes of their own, and those that need more than JAX to compare with.
-FRESH = ("imports", "first_calls", "second_processes", "optimizer_update", "linen_step", "newton_cg")
+# Groups that are compared with what builds on JAX.
+WITH_PEERS = {"optimizer_update": ("optax",), "linen_step": ("optax", "flax")}
+# Groups measured in processes of their own, and those.
+FRESH = ("imports", "first_calls", "second_processes", *WITH_PEERS, "newton_cg")
 
 
 def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) -> Iterator[Result]:
@@ -59,9 +61,7 @@ def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) 
         yield from processes.second_processes(sides, repeats)
     elif small or "jax" not in sides:
         return
-    elif group == "optimizer_update" and installed("optax"):
-        yield from importlib.import_module(group).results(quick)
-    elif group == "linen_step" and installed("optax") and installed("flax"):
+    elif group in WITH_PEERS and all(installed(peer) for peer in WITH_PEERS[group]):
         yield from importlib.import_module(group).results(quick)
 
 

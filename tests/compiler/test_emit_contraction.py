@@ -81,6 +81,11 @@ LARGE: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "batch last": (((((0,), (0,)), ((2,), (2,)))), (5, 6, 300), (5, 7, 300)),
     "many axes": (((((1, 3), (2, 0)), ((2,), (3,)))), (5, 6, 3, 20, 4), (20, 7, 6, 3, 17)),
     "outer product": (((((), ()), ((), ()))), (70, 3), (130,)),
+    "chunks of the depth": (PLAIN, (300, 1531), (1531, 260)),
+    "chunks of a transposed matrix": (TT, (1531, 300), (260, 1531)),
+    "rows far apart in chunks": (PLAIN, (20, 500), (500, 1024)),
+    "groups of panels": (PLAIN, (50, 30), (30, 3001)),
+    "large": (PLAIN, (401, 397), (397, 433)),
 }
 
 
@@ -167,6 +172,13 @@ def test_what_comes_after_long_sums() -> None:
     ]
 
 
+@pytest.mark.parametrize("shapes", [((300, 1531), (1531, 260)), ((20, 500), (500, 1024))])
+def test_what_comes_after_the_last_chunk(shapes: Any) -> None:
+    a, b, c = whole(*shapes[0]), whole(*shapes[1]), whole(shapes[1][1], seed=1)
+    kinds = check(lambda a, b, c: wnp.tanh(a @ b * 1e-2 + c), a, b, c, compare=close(2e-6), interpret=False)
+    assert kinds == ["contraction"]
+
+
 # --------------------------------------------------------------------------------------------------------- the kernels
 
 
@@ -187,7 +199,8 @@ def test_equal_products_have_equal_kernels() -> None:
 
 def test_work_to_share_is_shared() -> None:
     """A larger product has a loop over threads with several turns, also when only its sums are long."""
-    for args in ((whole(256, 128), whole(128, 256)), (whole(2, 300_000), whole(300_000, 2))):
+    shapes = ((256, 128, 256), (2, 300_000, 2), (8, 512, 2048), (16, 1000, 3000), (1024, 1024, 1024))
+    for args in ((np.ones((m, k), np.float32), np.ones((k, n), np.float32)) for m, k, n in shapes):
         shared = [k.parallel for k in kernels(lambda a, b: a @ b, *args)]
         assert max(0 if loop is None else loop.count for loop in shared) >= 4
 
@@ -206,7 +219,10 @@ def _loops(body: Any) -> list[Loop]:
     return found
 
 
-@pytest.mark.parametrize("shapes", [((130, 96), (96, 150)), ((5, 300_000), (300_000, 3))])
+@pytest.mark.parametrize(
+    "shapes",
+    [((130, 96), (96, 150)), ((5, 300_000), (300_000, 3)), ((300, 1531), (1531, 260)), ((20, 500), (500, 1024))],
+)
 def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> None:
     rng = np.random.default_rng(0)
     args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
@@ -218,6 +234,21 @@ def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> Non
         runner = partial(compiled, features=MACHINES["host"](), parts=parts)
         made.append(launched(emission, operands, program, runner)[0].tobytes())
     assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("shapes", [((70, 130), (130, 90)), ((300, 1531), (1531, 260)), ((20, 500), (500, 1024))])
+def test_schedules_to_choose_from_give_the_same_bits(shapes: Any) -> None:
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    ((equation, operands),) = fusions_with_operands(lambda a, b: a @ b, *args)
+    program, hero, features = equation.params["jaxpr"], equation.params["hero"], MACHINES["host"]()
+    first = emit("contraction", program, hero, features.vector_bits // 8)
+    assert first.schedules > 1
+    made = set()
+    for number in range(first.schedules):
+        emission = emit("contraction", program, hero, features.vector_bits // 8, number)
+        made.add(launched(emission, operands, program, partial(compiled, features=features))[0].tobytes())
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("shapes", [((30, 20), (20, 37), (30, 37)), ((3, 300_000), (300_000, 2), (3, 2))])

@@ -11,8 +11,9 @@ import weft
 from tests.compiler.emitting import check, fusions_with_operands, launched
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
+from weft.base.settings import num_threads
 from weft.compiler.emit import sort as emitter
-from weft.compiler.emit import sort_radix
+from weft.compiler.emit import sort_radix, sort_split
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.target.cpu.features import host
 from weft.ops.sort import sort, top_k
@@ -146,6 +147,37 @@ def test_long_arrays() -> None:
     check_sort(x, interpret=False)
     check_sort(x, np.arange(x.size, dtype=np.int32), interpret=False, machines=("host",))
     check_sort(x.astype(np.float64), x, x, interpret=False, machines=("host",))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "float32", "float16", *WIDE])
+def test_one_row_in_blocks_and_buckets(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sort_split, "LEAST", 300)
+    for size in (300, 1001):
+        x = elements(dtype, size)
+        check_sort(x, interpret=dtype == "float32" and size == 300)
+        check_sort(x, np.arange(size, dtype=np.int32), machines=("host",), interpret=False)
+        check_sort(x, x.astype(np.float64), x, machines=("host",), interpret=False)
+
+
+@pytest.mark.parametrize("low, high", [(5, 6), (0, 3), (-3, 1 << 12), (7, 1 << 20), (-(1 << 31), (1 << 31) - 1)])
+def test_blocks_and_buckets_of_any_range(low: int, high: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sort_split, "LEAST", 300)
+    x = np.random.default_rng(0).integers(low, high, 1000).astype(np.int32)
+    check_sort(x, interpret=False)
+    check_sort(x, np.arange(x.size, dtype=np.int32), interpret=False)
+    check_sort(x.astype(np.int64) << 20, interpret=False, machines=("host",))
+    y = np.sort(x)[::-1].copy()
+    y[::7] = high - 1
+    check_sort(y, interpret=False, machines=("host",))
+
+
+def test_one_long_row_by_several_threads() -> None:
+    x = elements("float32", 150_001)
+    wanted = np.sort(x, kind="stable")
+    for threads in (1, 2, 3):
+        with num_threads(threads):
+            same(np.asarray(weft.jit(weft.numpy.sort)(x)), wanted)
+            same(np.asarray(weft.jit(weft.numpy.argsort)(x)), np.argsort(x, kind="stable").astype(np.int32))
 
 
 def test_only_the_order_is_wanted() -> None:

@@ -100,7 +100,7 @@ def test_checks_that_cannot_fail_are_left_out(write: Any) -> None:
     assert not count(program, Branch)
 
 
-# ------------------------------------------------------------------------------------------------------- what is looked at
+# ---------------------------------------------------------------------------------------------------- what is looked at
 
 
 def test_one_flag_and_few_tests() -> None:
@@ -133,7 +133,7 @@ def test_loops_carry_the_flag() -> None:
 
 def test_lasting_carries() -> None:
     def turn(carry: Any, x: Any) -> Any:
-        a, b, c, d = carry
+        a, b, c, _ = carry
         return (a + x, b * 0.5, wnp.where(x > 0, c + x, 0.0), x + 1.0), None
 
     with weft.checks("all"):
@@ -228,7 +228,9 @@ def test_scatters_with_a_flag(name: str, width: int, dtype: str) -> None:
                 for outside, nan in ((True, False), (False, True), (True, True))[: 3 if name in MAKING else 1]:
                     asked = {**params, "card": name, "outside": outside, "nan": nan}
                     for used in (True, False):
-                        function = weft.jit(lambda *args, asked=asked, used=used: card(*args, **asked)[0 if used else 1 :])
+                        function = weft.jit(
+                            lambda *args, asked=asked, used=used: card(*args, **asked)[0 if used else 1 :]
+                        )
                         made = [np.asarray(a).astype("float64") for a in function(x, index, updates)]
                         with np.errstate(invalid="ignore"):
                             given = card.eval(x, index, updates, **asked)
@@ -297,7 +299,7 @@ def test_flags_find_what_traps_find(seed: int) -> None:
                 case 5:
                     values.append(weft.nn.softmax(a) + b.max())
                 case 6:
-                    step = lambda s, b=b: (s[0] + 1, s[1] + b[s[0] * 2])  # noqa: E731
+                    step = lambda s, b=b: (s[0] + 1, s[1] + b[s[0] * 2])
                     values.append(lax.while_loop(lambda s: s[0] < i[2], step, (0, a))[1])
                 case 7:
                     values.append(a[(i[3] // wnp.maximum(i[1], 0)) % 9] * b)
@@ -323,6 +325,8 @@ def test_flags_find_what_traps_find(seed: int) -> None:
 
 def test_the_check_card_is_gone_from_flagged_programs() -> None:
     with weft.checks("all"):
-        jaxpr = weft.make_jaxpr(lambda x, i: lax.reduce(x[i], 1.0, lambda a, b: a * b, (0,)))(wnp.ones(3), wnp.arange(3))
+        jaxpr = weft.make_jaxpr(lambda x, i: lax.reduce(x[i], 1.0, lambda a, b: a * b, (0,)))(
+            wnp.ones(3), wnp.arange(3)
+        )
     assert any(e.primitive is check for e in jaxpr.eqns)
     flagged(lambda x, i: lax.reduce(x[i], 1.0, lambda a, b: a * b, (0,)), wnp.ones(3), wnp.arange(3))

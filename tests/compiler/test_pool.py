@@ -213,6 +213,17 @@ def test_many_jobs_and_pauses(own: Pool, workers: int) -> None:
             assert (own.visits(1000, 10) == 1).all()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not tell where threads may run")
+def test_threads_may_run_wherever_the_process_may(own: Pool) -> None:
+    """Also after they have left the caller's processor, for which they forbid it to themselves for a moment."""
+    own.start(3)
+    for _ in range(20):
+        own.visits(1000, 10)
+        time.sleep(0.001)  # they go to sleep in between
+    allowed = os.sched_getaffinity(0)
+    assert until(lambda: all(os.sched_getaffinity(int(t)) == allowed for t in os.listdir("/proc/self/task")))
+
+
 def test_workers_keep_denormals_whatever_the_mode_of_their_maker(own: Pool) -> None:
     own.start(1)
     smallest = np.finfo(np.float32).tiny

@@ -29,7 +29,7 @@ assert weft.jit  # importing the package fills in the evaluator
 CALLBACKS = frozenset({"debug_callback", "io_callback", "pure_callback"})
 WITHIN_PROGRAMS = CALLBACKS | frozenset(
     {"custom_lin", "tape_add", "tape_broadcast", "tape_length", "tape_new", "tape_read", "tape_select", "tape_sum"}
-    | {"tape_write", "check", "trap"}
+    | {"tape_write", "check", "trap", "scatter_flagged"}
 )
 
 MODULES = [f"weft.ops.{module.name}" for module in pkgutil.iter_modules(weft.ops.__path__)]

@@ -66,6 +66,20 @@ def test_the_cause_names_what_differs(call: Callable[[Any], Any], cause: str) ->
     assert cause in str(f.cache_report())
 
 
+def test_the_nearest_signature_is_the_one_that_differs_least(caplog: pytest.LogCaptureFixture) -> None:
+    @weft.jit
+    def f(x: Any, n: Any = 2) -> Any:
+        return x * n
+
+    f(wnp.ones(4))
+    f(wnp.ones(3))
+    f(wnp.ones(4), n=3)
+    with weft.explain_cache_misses(True), caplog.at_level(logging.WARNING, logger="weft"):
+        f(wnp.ones(4, dtype=wnp.int32))
+    cause = "x: now i32[4], before f32[4]"
+    assert cause in f.cache_report()[-1].cause and cause in caplog.text
+
+
 def test_calls_that_hit_are_no_misses() -> None:
     f = weft.jit(lambda x: x + 1)
     for _ in range(5):

@@ -23,6 +23,8 @@ import weft
 import weft.explain.__main__
 import weft.numpy as wnp
 from weft import lax
+from weft.compiler.program.ir import Launch
+from weft.compiler.provenance import costs, held_by
 from weft.explain import Explanation
 from weft.runtime.limits import limits
 
@@ -228,6 +230,22 @@ def test_steps_ran_as_often_as_the_page_says(name: str) -> None:
     assert counts == [t.runs for t in log.times]
 
 
+def test_kernels_of_one_operation_share_its_bytes_by_the_memory_they_touch() -> None:
+    """One that packs an operand of a product is hardly any work, yet moves all of it."""
+    x = wnp.ones((256, 256))
+    steps = list(weft.jit(lambda a: a @ a).lower(x).compile().runtime_executable().program.all_steps())
+    groups: dict[int, list[Any]] = {}
+    for step in steps:
+        if isinstance(step, Launch) and step.origin is not None:
+            groups.setdefault(id(step.origin), []).append(step)
+    several = [group for group in groups.values() if len(group) > 1]
+    assert several, "this product has no kernel that packs any more; take another program"
+    found = costs(steps)
+    for group in several:
+        held, moved = [held_by(step) for step in group], [found[step].bytes for step in group]
+        assert np.array(moved) / sum(moved) == pytest.approx(np.array(held) / sum(held))
+
+
 def test_turns_of_a_loop_are_counted() -> None:
     calls = []
     shape = weft.ShapeDtypeStruct((), np.float32)
@@ -384,17 +402,23 @@ def test_the_command_says_what_is_wrong(
 # -- in a browser, where there is one ----------------------------------------------------------------------------------
 
 HOVER = """<script>
-const wrong = [];
+const wrong = [], hidden = [];
 for (const [id, elements] of items) for (const element of elements) {
   element.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
   const lit = new Set([...document.querySelectorAll(".on")].map(e => e.dataset.id));
   const want = new Set([id, ...(data.related[id] || [])]);
   if (lit.size !== want.size || [...want].some(o => !lit.has(o))) wrong.push(id);
+  for (const panel of document.querySelectorAll(".panel")) {
+    const box = panel.getBoundingClientRect();
+    const parts = [...panel.querySelectorAll(".on")].map(e => e.getBoundingClientRect());
+    const seen = parts.some(part => part.bottom > box.top && part.top < box.bottom);
+    if (parts.length && !seen && !panel.contains(element)) hidden.push([id, panel.className]);
+  }
 }
 document.body.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
 if (document.querySelector(".on")) wrong.push("nothing");
 const boxes = [...document.querySelectorAll("section, circle, rect")].filter(e => e.getBoundingClientRect().width <= 0);
-document.body.dataset.result = JSON.stringify({items: items.size, wrong, empty: boxes.length});
+document.body.dataset.result = JSON.stringify({items: items.size, wrong, hidden, empty: boxes.length});
 </script></body>"""
 
 
@@ -423,4 +447,4 @@ if browser() is not None:
         told = re.search(r'data-result="([^"]*)"', done.stdout)
         assert told is not None, done.stderr
         result = json.loads(told[1].replace("&quot;", '"'))
-        assert result == {"items": len(Page(explained(name).html).items), "wrong": [], "empty": 0}
+        assert result == {"items": len(Page(explained(name).html).items), "wrong": [], "hidden": [], "empty": 0}

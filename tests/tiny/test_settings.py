@@ -146,9 +146,24 @@ def test_a_wrong_value_raises_and_changes_nothing(name, value):
     assert config.read(name) == before
 
 
+def test_assigning_is_the_same_as_update():
+    before = config.checks
+    try:
+        config.checks = True
+        assert settings.checks.global_value == "all" and weft.config.checks == "all"
+        with settings.checks("off"):
+            config.weft_checks = "eager"
+            assert config.checks == "off" and settings.checks.global_value == "eager"
+        assert config.checks == "eager"
+        with pytest.raises(ValueError, match="checks"):
+            config.checks = 7
+        with pytest.raises(AttributeError, match="Did you mean 'checks'"):
+            config.check = True
+    finally:
+        config.update("checks", before)
+
+
 def test_what_is_easily_confused_raises():
-    with pytest.raises(AttributeError, match=r"config\.update"):
-        config.enable_x64 = True
     with pytest.raises(TypeError, match=r"config\.enable_x64"):
         bool(settings.enable_x64)
     with pytest.raises(TypeError, match="needs a value"):

@@ -217,7 +217,9 @@ class _Writer:
         """Expressions for the arrays of results, and for their addresses."""
         made: list[str] = []
         addresses: list[str] = []
-        totals = [0]  # bytes of results that are cut from chunks, so many at a time that each fills half a chunk at most
+        totals = [
+            0
+        ]  # bytes of results that are cut from chunks, so many at a time that each fills half a chunk at most
         arrays: list[str] = []
         for number, (aval, alias) in enumerate(
             zip(self.executable.out_types, self.executable.program.aliases, strict=True)

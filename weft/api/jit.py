@@ -182,7 +182,7 @@ class JitFunction:
         function, name = self._with_static(static), name_of(self._function)
         location, cause = user_location(), self._cache.cause(name, key, paths)
         if config.explain_cache_misses:
-            explain_miss(name, key, list(self._cache), paths, location)
+            explain_miss(cause, location)
         out = OutTree()
         where = f"{name}, {self._transformation} at {user_line()}"
         flat = flat_function(function, in_tree, out)

@@ -2,7 +2,7 @@
 
 A setting has a global value and, inside a `with` block, a value of the current thread:
 
-    config.update("enable_x64", True)      the global value
+    config.update("enable_x64", True)      the global value; config.enable_x64 = True is the same
     with enable_x64(True): ...             this thread, this block
     config.enable_x64                      the value now
 
@@ -119,10 +119,8 @@ class Config(threading.local):
         return before
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
-            f"config.{name} cannot be assigned. Write config.update({name!r}, {value!r}) to set it for the whole "
-            f"program, or `with {name}({value!r}):` to set it for a block."
-        )
+        """The same as `update`: what is assigned holds for the whole program, outside of `with` blocks."""
+        self.update(name, value)
 
     def __repr__(self) -> str:
         return "Config(" + ", ".join(f"{name}={value!r}" for name, value in self.values.items()) + ")"

@@ -93,8 +93,8 @@ def step_lines(step: Step) -> dict[Line, float]:
 
 
 def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
-    """What each step costs. Where an equation has several kernels they share its cost by how much work they are; where
-    it calls a library, the call has all of it."""
+    """What each step costs. Where an equation has several kernels they share its flops by how much work they are and
+    its bytes by the memory that they read and write; where it calls a library, the call has all of it."""
     groups: dict[int, list[Step]] = {}
     found: dict[Step, StepCost] = {}
     for step in steps:
@@ -116,9 +116,10 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
         if calls:
             moving = computing = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
         else:
-            moving = {step: work(step.full) for step in launches}
+            # One that only packs an operand is little work, but moves all of it.
+            moving = {step: float(held_by(step)) for step in launches}
             # Kernels that only move have no flops, unless all of them do.
-            computing = {step: moving[step] * _computes(step.full.body) for step in launches}
+            computing = {step: work(step.full) * _computes(step.full.body) for step in launches}
         moved, computed = _shares(moving), _shares(computing if any(computing.values()) else moving)
         for step in group:
             few, many = computed[step], moved[step]
@@ -126,6 +127,11 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
                 few * cost.flops, few * cost.functions, few * cost.work, many * cost.read, many * cost.written
             )
     return found
+
+
+def held_by(step: Step) -> int:
+    """The bytes of all memory that a step reads or writes."""
+    return sum(slot.size for slot in dict.fromkeys((*step.reads, *step.writes)))
 
 
 def _shares(weights: dict[Part, float]) -> dict[Part, float]:

@@ -19,7 +19,7 @@ from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import Lifetimes
 from weft.compiler.program.ir import Launch, Slot, Step
 from weft.compiler.program.printer import named_lines
-from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines
+from weft.compiler.provenance import Line, StepCost, costs, equations_of, held_by, lines_of, step_lines
 from weft.compiler.target.cpu import link, lower
 from weft.explain.measure import Measurement
 from weft.explain.origins import fusions_of_equations
@@ -218,8 +218,7 @@ class Collector:
 
     def _limit(self, step: Step, cost: StepCost, count: int) -> float:
         """The least seconds that all runs of a step could take on this machine."""
-        held = sum(slot.size for slot in dict.fromkeys((*step.reads, *step.writes)))
-        return count * self.limits.seconds(cost.work, cost.bytes, held)
+        return count * self.limits.seconds(cost.work, cost.bytes, held_by(step))
 
     def _kernel(self, step: Step) -> str | None:
         if not isinstance(step, Launch):
@@ -264,7 +263,8 @@ class Collector:
             key = f"m{number}"
             touching = {self.step_ids[s] for s in timeline.touched.get(slot, ())}
             rows = [row for row in self._step_rows if row["id"] in touching]
-            self.relate([key], [k for row in rows for k in (row["id"], row["fusion"], row["kernel"]) if k])
+            belonging = [k for row in rows for k in (row["id"], row["fusion"], row["kernel"], *row["lines"]) if k]
+            self.relate([key], belonging)
             slots.append({"id": key, "offset": slot.offset, "size": slot.size, "first": first, "last": last})
         end = timeline.position
         changes = [0] * (end + 2)

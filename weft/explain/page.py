@@ -26,14 +26,16 @@ section { background: var(--panel); border: 1px solid var(--rule); border-radius
 section.wide { grid-column: 1 / -1; }
 pre, code, .code { font: 12px/1.5 ui-monospace, monospace; }
 pre { overflow: auto; max-height: 28rem; margin: .3rem 0; }
-.code { white-space: pre; overflow-x: auto; max-height: 32rem; overflow-y: auto; }
+.code { white-space: pre; }
+.panel { overflow: auto; max-height: 32rem; }
 .row { display: block; padding: 0 .3rem; border-radius: 3px; }
 .number { display: inline-block; width: 3.5rem; text-align: right; color: var(--faint); margin-right: .6rem; }
 .time { display: inline-block; width: 4.8rem; text-align: right; color: var(--hot); margin-right: .6rem; }
-.file { color: var(--faint); display: block; margin-top: .3rem; }
+.file, .gap { color: var(--faint); display: block; margin-top: .3rem; }
+.gap { margin: 0; padding-left: 2.5rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: right; padding: .15rem .5rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th { color: var(--faint); font-weight: 500; }
+th { color: var(--faint); font-weight: 500; position: sticky; top: 0; background: var(--panel); }
 td.text, th.text { text-align: left; white-space: normal; font: 12px/1.4 ui-monospace, monospace; }
 .fusion { border: 1px solid var(--rule); border-radius: 4px; padding: .4rem .6rem; margin: .4rem 0; }
 .reason { display: block; font-size: 12px; padding-left: 1rem; }
@@ -67,16 +69,31 @@ function show(id) {
   for (const other of [id, ...(data.related[id] || [])])
     for (const element of items.get(other) || []) element.classList.add("on");
 }
+// What belongs together is of no use out of sight: panels other than the one pointed at go to their first lit part.
+function reveal(pointed) {
+  for (const panel of document.querySelectorAll(".panel")) {
+    if (panel.contains(pointed)) continue;
+    const lit = [...panel.querySelectorAll(".on")].map(element => element.getBoundingClientRect());
+    const box = panel.getBoundingClientRect();
+    if (!lit.length || lit.some(part => part.bottom > box.top && part.top < box.bottom)) continue;
+    panel.scrollTop += lit[0].top - box.top - box.height / 4;
+  }
+}
 function idOf(event) {
   const element = event.target.closest("[data-id]");
   return element ? element.dataset.id : null;
 }
-document.addEventListener("mouseover", event => { if (held === null) show(idOf(event)); });
+document.addEventListener("mouseover", event => {
+  if (held !== null) return;
+  show(idOf(event));
+  reveal(event.target);
+});
 document.addEventListener("click", event => {
   if (event.target.closest("summary")) return;
   const id = idOf(event);
   held = id === held ? null : id;
   show(id);
+  reveal(event.target);
 });
 document.addEventListener("keydown", event => { if (event.key === "Escape") { held = null; show(null); } });
 """
@@ -153,24 +170,27 @@ def _memory(data: dict[str, Any]) -> str:
 
 
 def _lines(data: dict[str, Any]) -> str:
-    rows, file = [], None
+    rows, file, last = [], None, 0
     for line in data["lines"]:
         if line["file"] != file:
             file = line["file"]
             rows.append(f'<span class="file">{html.escape(file)}</span>')
+        elif line["number"] != last + 1:
+            rows.append('<span class="gap">&hellip;</span>')
+        last = line["number"]
         time = _seconds(line["seconds"]) if line["seconds"] else ""
         content = (
             f'<span class="number">{line["number"]}</span><span class="time">{time}</span>{html.escape(line["text"])}'
         )
         rows.append(_item("span", line["id"], content, "row"))
-    return f'<div class="code">{"".join(rows)}</div>'
+    return f'<div class="code panel">{"".join(rows)}</div>'
 
 
 def _equations(data: dict[str, Any]) -> str:
     rows = [
         _item("span", row["id"], "  " * row["depth"] + html.escape(row["text"]), "row") for row in data["equations"]
     ]
-    return f'<div class="code">{"".join(rows)}</div>'
+    return f'<div class="code panel">{"".join(rows)}</div>'
 
 
 def _fusions(data: dict[str, Any]) -> str:
@@ -181,7 +201,7 @@ def _fusions(data: dict[str, Any]) -> str:
     parts = []
     for unit in data["fusions"]:
         led = f" led by {unit['hero']}" if unit["hero"] else ""
-        count = f", {len(unit['operations'])} operations" if unit["fused"] else ""
+        count = f", {_number(len(unit['operations']), 'operation')}" if unit["fused"] else ""
         time = f" &middot; {_seconds(seconds[unit['id']])}" if seconds.get(unit["id"]) else ""
         head = f"<b>{unit['id']}</b> {html.escape(unit['kind'])}{html.escape(led)}{count}{time}"
         reasons = "".join(_reason(reason, None) for reason in unit["reasons"])
@@ -192,7 +212,7 @@ def _fusions(data: dict[str, Any]) -> str:
     if data["refusals"]:
         parts.append("<h2>Not fused</h2>")
         parts += [_reason(reason, reason["id"]) for reason in data["refusals"]]
-    return "".join(parts)
+    return f'<div class="panel">{"".join(parts)}</div>'
 
 
 def _reason(reason: dict[str, Any], key: str | None) -> str:
@@ -218,7 +238,7 @@ def _steps(data: dict[str, Any]) -> str:
             step["kernel"] or "",
         )
         rows.append(_item("tr", step["id"], _cells(cells), ""))
-    return _table(head, rows)
+    return f'<div class="panel">{_table(head, rows)}</div>'
 
 
 def _cells(cells: Sequence[str]) -> str:
@@ -242,15 +262,20 @@ def _kernels(data: dict[str, Any]) -> str:
     parts = []
     for kernel in data["kernels"]:
         head = (
-            f"<b>{kernel['id']}</b> <code>{html.escape(kernel['name'])}</code> &middot; {kernel['count']} runs, "
-            f"{_seconds(kernel['seconds'])}, {100 * kernel['share']:.0f}% of the limit"
+            f"<b>{kernel['id']}</b> <code>{html.escape(kernel['name'])}</code> &middot; "
+            f"{_number(kernel['count'], 'run')}, {_seconds(kernel['seconds'])}, "
+            f"{100 * kernel['share']:.0f}% of the limit"
         )
         texts = "".join(
             f"<details><summary>{title}</summary><pre>{html.escape(kernel[word])}</pre></details>"
             for word, title in (("text", "kernel"), ("llvm", "LLVM"), ("assembly", "assembly"))
         )
         parts.append(f'<div class="item fusion" data-id="{kernel["id"]}">{head}{texts}</div>')
-    return "".join(parts)
+    return f'<div class="panel">{"".join(parts)}</div>'
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _seconds(seconds: float) -> str:

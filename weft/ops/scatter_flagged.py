@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.ir.primitive import Primitive, lookup, primitive
 from weft.ir.types import ArrayType, Type, array_type
-from weft.ops.scatter import Scatter, scatter, window_sizes
+from weft.ops.scatter import Scatter, window_sizes
 
 _FLAG = array_type((), np.dtype(np.bool_))
 
@@ -21,7 +21,15 @@ class scatter_flagged(Primitive):
     multiple_results = True
 
     def type(
-        self, x: ArrayType, indices: ArrayType, updates: ArrayType, *, card: str, outside: bool, nan: bool, **params: Any
+        self,
+        x: ArrayType,
+        indices: ArrayType,
+        updates: ArrayType,
+        *,
+        card: str,
+        outside: bool,
+        nan: bool,
+        **params: Any,
     ) -> list[Type]:
         return [lookup(card).type(x, indices, updates, **params), _FLAG]
 
@@ -37,7 +45,7 @@ class scatter_flagged(Primitive):
             flag = bool(((np.asarray(indices) < 0) | (np.asarray(indices) > np.array(most))).any())
         if nan:
             ones = np.ones(np.shape(updates), np.bool_)
-            touched = scatter.eval(np.zeros(np.shape(x), np.bool_), indices, ones, **params)
+            touched = lookup("scatter").eval(np.zeros(np.shape(x), np.bool_), indices, ones, **params)
             flag = flag or bool(np.isnan(np.asarray(made)[touched]).any())
         return [made, np.asarray(flag)]
 

@@ -35,6 +35,8 @@ NARROW = 2**32 - 1
 # Rows at least so long are worth more buckets and thereby fewer passes.
 LONG = 1 << 15
 NONE = Index()
+# Part of a row: its first element, how many it has at most, and how many are left of the row if that may be fewer.
+Range = tuple[Index, int, Index | None]
 # Elements that are moved together.
 TOGETHER = 2
 
@@ -152,9 +154,9 @@ def sort_words(radix: Radix, block: Index, row: Row, size: Index) -> None:
 # --------------------------------------------------------------------------------------------------- words of elements
 
 
-def fill(radix: Radix, stage: list[Part], row: Row, place: Index, first: Index = NONE) -> list[Value]:
-    """Write the words, of `size` elements from the first on. Where elements are later made of words alone, gives how
-    many have a word below that of zero, how many are nan, and how many are nan or -0, which cannot be made of words."""
+def fill(radix: Radix, stage: list[Part], row: Row, place: Index, part: Range | None = None) -> list[Value]:
+    """Write the words, of all elements or of a part. Where elements are later made of words alone, gives how many have
+    a word below that of zero, how many are nan, and how many are nan or -0, which cannot be made of words."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     width = radix.writer.lanes
     dtype = storage(task.keys[0])
@@ -162,7 +164,8 @@ def fill(radix: Radix, stage: list[Part], row: Row, place: Index, first: Index =
     zero = k.constant(0, radix.count)
     counts: tuple[Value, ...] = ()
     carries = [zero] * 3 if counting else ()
-    with k.loop(radix.length, kind=Kind.LANES, width=width, carries=carries, limit=radix.size) as opened:
+    first, size, limit = part or (NONE, radix.length, None)
+    with k.loop(size, kind=Kind.LANES, width=width, carries=carries, limit=limit) as opened:
         i, inside = opened if counting else (opened, ())
         i = first + i
         word = task.word(radix.writer, stage, row, i)

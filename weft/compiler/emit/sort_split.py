@@ -15,6 +15,7 @@ from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.sort_radix import (
     INT64,
     Radix,
+    Range,
     count,
     deliver,
     digit_of,
@@ -107,6 +108,11 @@ class Split:
         # The mask changes nothing, but says that the shift is not longer than the word, so that it is not checked.
         return k.compute("and", below, k.constant(8 * word.itemsize - 1, word))
 
+    def part(self, block: Any) -> Range:
+        """The elements of a block."""
+        first = Index.of(block) * self.block
+        return first, self.block, None if self.block * BLOCKS == self.length else Index(self.length) - first
+
     def size_of(self, block: Any) -> Index:
         """How many elements a block has."""
         k = self.k
@@ -148,14 +154,14 @@ def _fill_blocks(split: Split) -> None:
     k, radix, task = split.k, split.radix, split.radix.task
     (words, *_) = radix.buffers()
     with k.loop(BLOCKS, kind=Kind.THREADS) as block:
-        first, size = block * split.block, split.size_of(block)
-        for number, found in enumerate(fill(replace(radix, size=size), split.stage, _row, Index(), first)):
+        part = first, size, limit = split.part(block)
+        for number, found in enumerate(fill(radix, split.stage, _row, Index(), part)):
             k.store(split.writer.scratch(split.specials), block * 3 + number, found)
         other = k.scalars.convert(task.word(split.writer, split.stage, _row, 0), words.dtype)
         if radix.joined:
             other = k.compute("shift_left", other, k.constant(32, words.dtype))
         width, none = split.writer.lanes, k.constant(0, words.dtype)
-        with k.loop(split.block, kind=Kind.LANES, width=width, carries=[none], limit=size) as (i, (bits,)):
+        with k.loop(size, kind=Kind.LANES, width=width, carries=[none], limit=limit) as (i, (bits,)):
             (bits,) = k.carry(k.compute("or", bits, k.compute("xor", k.load(words, first + i), other)))
         k.store(split.writer.scratch(split.differing), block, k.fold("or", bits, width))
 
@@ -166,10 +172,10 @@ def _count_blocks(split: Split) -> None:
     one, zero, shift = k.constant(1, radix.count), k.constant(0, radix.count), split.shift()
     words = split.writer.scratch_input(radix.words[0])
     with k.loop(BLOCKS, kind=Kind.THREADS) as block:
-        own, first = block * radix.buckets, block * split.block
+        own, (first, size, limit) = block * radix.buckets, split.part(block)
         with k.loop(radix.buckets, kind=Kind.LANES, width=split.writer.lanes) as n:
             k.store(counts, own + n, zero)
-        with k.loop(split.block, limit=split.size_of(block)) as i:
+        with k.loop(size, limit=limit) as i:
             bucket = own + digit_of(radix, k.load(words, first + i), shift)
             k.store(counts, bucket, k.compute("add", k.load(counts, bucket), one))
 
@@ -193,7 +199,9 @@ def _move_blocks(split: Split) -> None:
     k, shift = split.k, split.shift()
     with k.loop(BLOCKS, kind=Kind.THREADS) as block:
         few = replace(split.upper, size=split.size_of(block))
-        move_all(few, block * few.buckets, shift, block * split.block, Index(split.length))
+        # As numbers, so that they are made before the loops and not in them.
+        own, begin = (Index.of(k.position(i)) for i in (block * few.buckets, block * split.block))
+        move_all(few, own, shift, begin, Index(split.length))
 
 
 def _sort_buckets(split: Split) -> None:

@@ -29,7 +29,6 @@ from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
 from weft.ops.gather import GatherScatterMode
 from weft.ops.scatter import Scatter, window_sizes
-from weft.ops.scatter_flagged import scatter_flagged
 
 _FLAG = array_type((), np.dtype(np.bool_))
 _COUNT = np.dtype(np.uint8)
@@ -65,8 +64,8 @@ def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
 def with_flag(
     jaxpr: Jaxpr, ranges: Ranges, *, outermost: bool = False, shown: frozenset[int] = frozenset()
 ) -> Jaxpr | None:
-    """The program with one more result, whether something was found in it; None if nothing can be. `ranges` are those of
-    whole numbers among its arguments; nobody has to look for a nan in the results numbered in `shown`."""
+    """The program with one more result, whether something was found in it; None if nothing can be. `ranges` are those
+    of whole numbers among its arguments; nobody has to look for a nan in the results numbered in `shown`."""
     return jaxpr.cached(
         ("with_flag", config.key(), ranges, outermost, shown),
         lambda: _Flagged(jaxpr, ranges, outermost, shown).program(),
@@ -103,7 +102,9 @@ def lasting_carries(scan: Equation) -> frozenset[int]:
         return frozenset()
     return params["jaxpr"].cached(
         ("lasting carries", config.key(), params["num_consts"], params["num_carry"]),
-        lambda: frozenset(n for n in range(params["num_carry"]) if _lasts(params["jaxpr"], params["num_consts"] + n, n)),
+        lambda: frozenset(
+            n for n in range(params["num_carry"]) if _lasts(params["jaxpr"], params["num_consts"] + n, n)
+        ),
     )
 
 
@@ -203,8 +204,8 @@ class _Flagged:
             self.test(v)
 
     def scatter(self, equation: Equation) -> bool:
-        """A scatter that has a flag, if it has something to find: windows that do not lie in the operand, and where that
-        takes less than looking at the whole of what it makes, a nan."""
+        """A scatter that has a flag, if it has something to find: windows that do not lie in the operand, and where
+        that takes less than looking at the whole of what it makes, a nan."""
         (made,) = equation.outvars
         outside = equation in self.noting
         small = 2 * _size(made) < _size(equation.invars[2])
@@ -213,7 +214,7 @@ class _Flagged:
             return False
         self.writer.like = equation
         params = {**equation.params, "card": equation.primitive.name, "outside": outside, "nan": nan}
-        flagged = new_equation(scatter_flagged, equation.invars, params, equation)
+        flagged = new_equation(lookup("scatter_flagged"), equation.invars, params, equation)
         self.flags.append(flagged.outvars[1])
         self.writer.keep(flagged.replace(outvars=(made, flagged.outvars[1])))
         if not nan:
@@ -301,9 +302,7 @@ class _Flagged:
             return body
         constants, first = equation.params["num_consts"], equation.params["num_consts"] + equation.params["num_carry"]
         whole: dict[Any, Atom] = dict(zip(body.invars[first:], operands[first:], strict=True))
-        scalars = {
-            v: a for v, a in zip(body.invars[:constants], operands[:constants], strict=True) if not _shape(v)
-        }
+        scalars = {v: a for v, a in zip(body.invars[:constants], operands[:constants], strict=True) if not _shape(v)}
         defined = {v: e for e in body.eqns for v in e.outvars}
         kept = []
         for inner in body.eqns:

@@ -179,12 +179,13 @@ class _Lowering:
         return made
 
     def fold(self, op: str, lane: Lane, width: int) -> Lane:
-        """Halves onto each other until one is left. Bits are one number, which is compared with that of none or all."""
-        if op in ("or", "and") and lane.dtype == dtypes.bool_ and width in (8, 16, 32, 64):
-            word = self.f.bitcast(lane.parts[0], llvm.integer(width))
-            bound = constant(0 if op == "or" else -1, word.type)
-            return lane.with_parts([self.f.icmp("ne" if op == "or" else "eq", word, bound)])
+        """Halves onto each other until one is left. Bits of one register are a number, that of none or of all."""
+        bits = lane.dtype == dtypes.bool_ and op in ("or", "and")
         while width > 1:
+            if bits and width in (8, 16):
+                word = self.f.bitcast(lane.parts[0], llvm.integer(width))
+                bound = constant(0 if op == "or" else -1, word.type)
+                return lane.with_parts([self.f.icmp("ne" if op == "or" else "eq", word, bound)])
             width //= 2
             low, high = (lane.with_parts([self.half(p, start, width) for p in lane.parts]) for start in (0, width))
             lane = self.compute(op, [low, high], {})

@@ -60,6 +60,8 @@ _CLOSED, _CALLER_SLEEPS = 1 << 30, 1 << 29
 # Nothing else stands in the two cache lines of a variable that threads write.
 _LINE = 128
 _EVERYONE = (1 << 31) - 1
+# Bytes of a set of processors, as the C library has it.
+_PROCESSOR_SET = 128
 
 
 class Waiting(Enum):
@@ -103,14 +105,15 @@ class _Text:
 
         self.owner, self.gate, self.next = line("owner"), line("gate"), line("next")
         self.generation, self.sleepers = line("generation"), line("sleepers")
-        # Kernel, table, count and grain.
-        self.job = line("job")
+        # Kernel, table, count and grain; and the processor that the caller was on.
+        self.job, self.caller = line("job"), line("caller")
         self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
         self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
         if how is not Waiting.NO_THREADS:
             self.write_waiting()
             self.write_chunks()
             self.write_enter()
+            self.write_apart()
             self.write_worker()
             self.write_grow()
             self.write_finish()
@@ -214,6 +217,29 @@ class _Text:
             turn.again(f.and_(free, f.not_(attempt.results[0])))
         f.ret(attempt.results[0])
 
+    def write_apart(self) -> None:
+        """apart: leave the caller's processor. Linux may wake a thread on the one that the caller runs on, and leave it
+        there for many milliseconds, above all if a thread of another library spins on the next one. To be put
+        elsewhere a thread forbids itself the processor for a moment."""
+        f = self.function("apart", void)
+        if self.how is Waiting.FUTEX:
+            here = _call(f, "sched_getcpu", i32)
+            known = f.icmp("ult", here, constant(8 * _PROCESSOR_SET, i32))
+            same = f.icmp("eq", here, f.atomic_load(i32, self.caller, "monotonic"))
+            with f.when(f.and_(known, same)):
+                allowed, others = f.alloca(i8, _PROCESSOR_SET), f.alloca(i8, _PROCESSOR_SET)
+                me, size = constant(0, i32), constant(_PROCESSOR_SET, i64)
+                status = _call(f, "sched_getaffinity", i32, me, size, allowed)
+                with f.when(f.icmp("eq", status, constant(0, i32))):
+                    f.copy(others, allowed, size)
+                    word = f.offset(others, i64, f.zext(f.lshr(here, constant(6, i32)), i64))
+                    bit = f.shl(constant(1, i64), f.zext(f.and_(here, constant(63, i32)), i64))
+                    f.store(f.and_(f.load(i64, word, 8), f.xor(bit, constant(-1, i64))), word, 8)
+                    # Where there is no other one the first call fails, and the thread stays.
+                    f.call("sched_setaffinity", i32, me, size, others)
+                    f.call("sched_setaffinity", i32, me, size, allowed)
+        f.ret()
+
     def write_worker(self) -> None:
         """worker: the life of a thread. It gets the generation to start from, in the place of a pointer."""
         f = self.function("worker", ptr, first=ptr)
@@ -244,7 +270,10 @@ class _Text:
         f.store(now, last, 4)
         f.branch_if(f.icmp("ne", f.atomic_load(i32, self.ending, "acquire"), constant(0, i32)), finish, awake)
 
+        # Before it registers: nobody waits for a thread that is on its way.
         f.start(awake)
+        with f.when(slept):
+            f.call("apart", void)
         with f.when(_call(f, "enter", i1)):
             with f.when(slept):
                 self.wake_others(f)
@@ -344,6 +373,8 @@ class _Text:
             f.call("grow", void)
         for number, value in enumerate((kernel, table, count, grain)):
             f.store(value, f.offset(self.job, i64, number), 8)
+        if self.how is Waiting.FUTEX:
+            f.atomic_store(_call(f, "sched_getcpu", i32), self.caller, "monotonic")
         f.atomic_store(constant(0, i64), self.next, "monotonic")
         f.atomic_store(no_bits, self.gate, "release")
         f.atomic_update("add", self.generation, one, "seq_cst")
