@@ -255,6 +255,26 @@ def test_explicit_modes_mean_what_they_say() -> None:
         assert weft.jit(lambda i: wnp.take(table, i, mode="wrap"))(bad).tolist() == [1.0, 1.0]
 
 
+def test_positions_of_take_are_checked_in_programs_when_asked() -> None:
+    """An embedding and a loss by labels read so; what they fill in would be found later, or not at all."""
+    table, bad = wnp.arange(12).reshape(4, 3), wnp.array([1, -4, 9])
+    rows = wnp.array([[2], [0], [-3], [3]])
+    with weft.checks("all"):
+        for function in (wnp.take, weft.jit(wnp.take, static_argnames="axis")):
+            with pytest.raises(INDEX, match=r"Index 9 is out of bounds for axis 0") as caught:
+                function(table, bad, axis=0)
+            assert "at [2] of" in str(caught.value)
+        for function in (wnp.take_along_axis, weft.jit(wnp.take_along_axis, static_argnames="axis")):
+            with pytest.raises(INDEX, match=r"Index 3 is out of bounds for axis 1"):
+                function(table, rows, axis=1)
+        with pytest.raises(INDEX, match="Index 9"):
+            weft.jit(weft.vmap(lambda i: wnp.take(table, i, axis=0)))(bad)
+        assert weft.jit(lambda i: wnp.take(table, i, axis=0))(bad[:2]).tolist() == [[3, 4, 5], [0, 1, 2]]
+        assert weft.jit(lambda i: wnp.take(table, i, fill_value=-1))(wnp.array([1, 99])).tolist() == [1, -1]
+        assert weft.jit(lambda i: wnp.take(table, i, mode="clip"))(wnp.array([1, 99])).tolist() == [1, 11]
+    assert weft.jit(lambda i: wnp.take(table * 1.0, i))(wnp.array([1, 99])).tolist()[0] == 1.0
+
+
 def test_computed_indices_are_told_as_they_were() -> None:
     table = wnp.arange(1000.0)
     program = weft.jit(lambda i, n: table[(i * 7 + 1) % n])

@@ -9,6 +9,7 @@ import typing
 
 import pytest
 
+import weft
 from weft.base import settings
 from weft.base.settings import Config, config, states
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft import lax
+from weft.base.settings import config
 from weft.base.source import user_line
+from weft.indexing.expression import Expression
 from weft.numpy.elementwise import clip, remainder
 from weft.numpy.indexing import getitem
 from weft.numpy.manipulation import ravel
@@ -18,7 +21,15 @@ from weft.numpy.util import (
     expand_to,
     kind_of,
 )
+from weft.ops.check import check_index
 from weft.trace.array import Array
+
+
+def _check_places(places: Any, axis: int, shape: Sequence[Any], wrap: bool) -> None:
+    """Have positions checked in programs where `checks` asks for it. To fill in for those outside is what these
+    functions are known to do, so unasked they do that."""
+    if config.checks == "all" and not isinstance(shape[axis], Expression):
+        check_index(places, axis, shape, -shape[axis] if wrap else 0, shape[axis] - 1)
 
 
 def take(
@@ -34,6 +45,7 @@ def take(
     """The elements at positions along an axis, or in the flattened array.
 
     Positions outside give `fill_value` (not-a-number by default); with `mode` 'clip' or 'wrap' they are brought inside.
+    Under the setting `checks` they are an error, unless a mode or a value is given.
     """
     check_arraylike("take", a, indices)
     check_no_out("take", out)
@@ -47,6 +59,8 @@ def take(
     else:
         place = canonicalize_axis(axis, a.ndim, "take")
     length = a.shape[place]
+    if mode is None and fill_value is None:
+        _check_places(places, place, a.shape, True)
     if mode == "raise":
         raise ValueError(
             f"take cannot raise for positions outside: use mode 'fill', 'clip' or 'wrap'.  at {user_line()}"
@@ -86,6 +100,8 @@ def take_along_axis(
             f"indices and arr must have the same number of dimensions: {places.ndim} and {a.ndim}.  at {user_line()}"
         )
     place = canonicalize_axis(axis, a.ndim, "take_along_axis")
+    if mode is None and fill_value is None:
+        _check_places(places, place, a.shape, wrap_negative_indices)
     around = tuple(1 if i == place else n for i, n in enumerate(a.shape))
     sizes = broadcast_shape("take_along_axis", around, places.shape)
     number = places.dtype if places.dtype.itemsize >= 4 else lax.iota("int32", 1).dtype

@@ -1,0 +1,147 @@
+"""Products of many shapes: Weft's own kernels, the library behind Weft, and NumPy beside each other.
+
+Prints a line for each shape with the best and the median of each side in microseconds, and how many times as long as
+NumPy's the median of our own kernels is; then the geometric mean and the worst. Layouts say which operands are
+transposed: nt is `a @ b.T`. Schedules are the default ones: nothing is measured and pinned.
+
+python benchmarks/product_grid.py [--repeats N] [--only TEXT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from measure import Line, Result, compare
+
+import weft
+from weft.base import settings
+from weft.compiler.compile import compile_program
+from weft.compiler.schedules import LIBRARY
+from weft.runtime import tiers
+from weft.runtime.executable import Executable
+
+Case = tuple[str, str, tuple[int, int, int]]
+
+SQUARES = (32, 64, 100, 128, 192, 256, 300, 384, 512, 768, 1000, 1024)
+# Rows, columns, terms.
+SKEWED = (
+    (16, 3000, 512),
+    (3000, 16, 512),
+    (16, 16, 3000),
+    (64, 64, 3000),
+    (64, 256, 8192),
+    (100, 3000, 64),
+    (100, 400, 3000),
+    (256, 100, 1000),
+    (256, 1000, 100),
+    (512, 3000, 16),
+    (1000, 64, 512),
+    (1000, 256, 256),
+    (1000, 700, 300),
+    (1000, 1000, 16),
+    (1000, 1000, 100),
+    (2000, 500, 100),
+    (3000, 100, 256),
+    (3000, 64, 64),
+    (3000, 1000, 64),
+)
+TURNED = ((100, 100, 100), (256, 256, 256), (512, 512, 512), (1000, 100, 256), (100, 1000, 512), (64, 64, 3000))
+
+
+def cases() -> Iterator[Case]:
+    """Dtype, layout, and (m, n, k) of each line."""
+    for dtype in ("float32", "float64"):
+        for size in SQUARES:
+            yield dtype, "nn", (size, size, size)
+        for shape in SKEWED:
+            yield dtype, "nn", shape
+        for layout in ("nt", "tn", "tt"):
+            for shape in TURNED:
+                yield dtype, layout, shape
+
+
+def name_of(case: Case) -> str:
+    dtype, layout, shape = case
+    return f"{dtype:8} {layout} {'x'.join(map(str, shape)):>15}"
+
+
+def line(case: Case, repeats: int) -> Line:
+    """The three sides of a product, compiled and warm."""
+    dtype, layout, (m, n, k) = case
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(k, m) if layout[0] == "t" else (m, k)).astype(dtype)
+    b = rng.normal(size=(n, k) if layout[1] == "t" else (k, n)).astype(dtype)
+
+    def product(a: Any, b: Any) -> Any:
+        return (a.T if layout[0] == "t" else a) @ (b.T if layout[1] == "t" else b)
+
+    ours, left, right = weft.jit(product), weft.numpy.asarray(a), weft.numpy.asarray(b)
+    for _ in range(3):  # the first code is replaced by better one
+        ours(left, right)
+    tiers.wait()
+    sides: dict[str, Callable[[], object]] = {"weft": lambda: ours(left, right), "numpy": lambda: product(a, b)}
+    library = by_library(product, a, b)
+    if library is not None:
+        sides["library"] = lambda: library([a, b])
+    difference = np.abs(np.asarray(ours(left, right)) - product(a, b)).max()
+    assert difference < (1e-3 if dtype == "float32" else 1e-10) * math.sqrt(k), name_of(case)
+    return Line(name_of(case), sides, repeats=repeats)
+
+
+def by_library(product: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Executable | None:
+    """The program with a library's product. It is called past the dispatcher, so small ones are a bit late."""
+    traced = weft.make_jaxpr(product)(a, b)
+    keys = compile_program(traced).program.schedules
+    if len(keys) != 1:
+        return None
+    return Executable(compile_program(traced, schedules=dict.fromkeys(keys, LIBRARY)))
+
+
+def shown(result: Result) -> str:
+    cells = []
+    for side in ("weft", "library", "numpy"):
+        times = result.times.get(side)
+        cells.append(" " * 19 if times is None else f"{times.best * 1e6:9.1f} {times.median * 1e6:9.1f}")
+    return f"{result.name}  {'  '.join(cells)}  {result.ratio('numpy') or 0.0:6.2f}"
+
+
+def summary(results: list[Result]) -> str:
+    """The geometric mean of the ratios to NumPy, and the worst."""
+    ratios = {r.name: ratio for r in results if (ratio := r.ratio("numpy"))}
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    worst = sorted(ratios.items(), key=lambda item: -item[1])[:10]
+    rows = "\n".join(f"  {name}  {ratio:.2f}" for name, ratio in worst)
+    return f"{len(ratios)} products, geometric mean of the time over NumPy's {mean:.2f}; the worst:\n{rows}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", default="", help="lines whose name has this in it")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    print(f"{'dtype, layout, rows x columns x terms':29} {'own: best, median':>18} {'library':>20} {'NumPy':>20}  ratio")
+    results = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        settings.compilation_cache_dir(folder),
+        settings.autotune_milliseconds(0),
+        weft.enable_x64(True),
+    ):
+        for case in cases():
+            if options.only in name_of(case):
+                results.append(compare(line(case, options.repeats)))
+                print(shown(results[-1]), flush=True)
+    if results:
+        print(summary(results))
+    print(f"{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
