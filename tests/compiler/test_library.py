@@ -151,7 +151,7 @@ def check(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any], **o
 
 
 # custom_lin has no samples: what its plan gives is the user's error, which has a test of its own.
-@pytest.mark.parametrize("card", PLANS.keys() - {lookup("custom_lin")}, ids=lambda card: card.name)
+@pytest.mark.parametrize("card", [c for c in PLANS if c is not lookup("custom_lin")], ids=lambda card: card.name)
 def test_samples(card: Any) -> None:
     count = 0
     for sample in card.samples():

@@ -98,9 +98,11 @@ def test_a_side_that_computes_something_else_is_found(scripts: Any) -> None:
 def test_turns_are_interleaved_and_start_with_each_side(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(scripts.measure, "seconds", lambda side: side() or (1.0, 1.0))
+    monkeypatch.setattr(scripts.measure, "rest", lambda: calls.append("."))
     sides = {name: (lambda name=name: calls.append(name)) for name in "abc"}
     scripts.measure.compare(scripts.measure.Line("line", sides), 3)
-    assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
+    # Before each sample a rest, and a call that wakes the side's threads.
+    assert "".join(calls) == "abc" + ".aa.bb.cc" + ".bb.cc.aa" + ".cc.aa.bb"
 
 
 def test_marks_say_what_is_short(scripts: Any) -> None:

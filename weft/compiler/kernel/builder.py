@@ -10,8 +10,8 @@
 
 An equal computation or load, in this block or in one around it, is made once, so emitters may simply ask again. What
 does not depend on a loop is written before it: a value stands in the innermost of the open blocks that its operands are
-from. Only loads that may not run (under a condition, from buffers that the kernel writes, or that have no elements) stay
-where they are asked for.
+from. Only loads that may not run (under a condition, from buffers that the kernel writes, or that are empty) stay where
+they are asked for.
 """
 
 from __future__ import annotations
