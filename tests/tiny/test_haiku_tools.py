@@ -225,6 +225,19 @@ def test_plain_trees() -> None:
     np.testing.assert_array_equal(restored["mlp/~/linear_0"]["w"], params["mlp/~/linear_0"]["w"])
 
 
+@pytest.mark.parametrize(
+    "module", [nn.Dense(3), nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=4)], ids=["linear", "attention"]
+)
+def test_a_module_that_is_the_whole_model_is_converted(module: Any) -> None:
+    variables = module.init(weft.random.key(0), wnp.ones((2, 4)))
+    pairs = [Pair("", "model", heads=2)]
+    params, state = linen_to_haiku(variables, pairs)
+    assert not state and all(path.split("/")[0] == "model" for path in params)
+    again = haiku_to_linen(params, state, pairs)
+    assert weft.tree.structure(again) == weft.tree.structure(variables)
+    assert all(map(np.array_equal, weft.tree.leaves(again), weft.tree.leaves(variables)))
+
+
 def test_converters_leave_nothing_out() -> None:
     variables = Net().init(KEY, X, IDS, True)
     with pytest.raises(ValueError, match="'Dense_0'"):

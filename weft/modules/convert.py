@@ -25,9 +25,9 @@ _ENDLESS = np.int32(2**30)
 class Pair(NamedTuple):
     """A linen module and a Haiku module that are equal.
 
-    `linen` is a path such as "encoder/Dense_0", `haiku` one such as "mlp/~/linear_0". `kind` is one of `KINDS`; where
-    it is None the names of the parameters say it. `heads` is for attention, `rank` for batch normalization: how many
-    dimensions its input has.
+    `linen` is a path such as "encoder/Dense_0", empty for a module that is the whole model; `haiku` is one such as
+    "mlp/~/linear_0". `kind` is one of `KINDS`; where it is None the names of the parameters say it. `heads` is for
+    attention, `rank` for batch normalization: how many dimensions its input has.
     """
 
     linen: str
@@ -221,7 +221,7 @@ def _kind(pair: Pair, there: set[str], signs: Sequence[tuple[str, str]], path: s
 
 
 def _below(tree: Any, path: str) -> Any:
-    for part in path.split("/"):
+    for part in filter(None, path.split("/")):
         tree = tree.get(part, {}) if isinstance(tree, Mapping) else {}
     return to_plain(tree)
 
@@ -282,7 +282,7 @@ def haiku_to_linen(params: Tree, state: Tree | None, pairs: Sequence[Pair | tupl
         for collection, values in (("params", made.params), ("batch_stats", made.stats)):
             if values:
                 node = variables.setdefault(collection, {})
-                for part in pair.linen.split("/"):
+                for part in filter(None, pair.linen.split("/")):
                     node = node.setdefault(part, {})
                 node.update(from_plain(values))
     _check_all([path for path in paths if not any(_is_below(path, one) for one in used)], "Haiku")
@@ -299,7 +299,7 @@ def _parts(tree: Tree, path: str) -> dict[str, dict[str, Any]]:
 
 
 def _is_below(path: str, above: str) -> bool:
-    return path == above or path.startswith(f"{above}/")
+    return not above or path == above or path.startswith(f"{above}/")
 
 
 def _linen_paths(variables: Tree) -> list[str]:
