@@ -1,8 +1,8 @@
 """Products of many shapes: Weft's own kernels, the library behind Weft, and NumPy beside each other.
 
 Prints a line for each shape with the best and the median of each side in microseconds, and how many times as long as
-NumPy's those of our own kernels are; then geometric means and the worst of the best, which noise touches least. Layouts say which operands are
-transposed: nt is `a @ b.T`. Schedules are the default ones: nothing is measured and pinned.
+NumPy's those of our own kernels are; then geometric means and the worst of the best, which noise touches least. Layouts
+say which operands are transposed: nt is `a @ b.T`. Schedules are the default ones: nothing is measured and pinned.
 
 python benchmarks/product_grid.py [--repeats N] [--only TEXT]
 """
@@ -135,7 +135,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="lines whose name has this in it")
     options = parser.parse_args()
     start = time.perf_counter()
-    print(f"{'dtype, layout, rows x columns x terms':29} {'own: best, median':>18} {'library':>20} {'NumPy':>20}  best median")
+    print(
+        f"{'dtype, layout, rows x columns x terms':29} {'own: best, median':>18} {'library':>20} {'NumPy':>20}  best median"
+    )
     results = []
     # For the process, not for a block: what blocks set is looked up in every call.
     config.update("autotune_milliseconds", 0)

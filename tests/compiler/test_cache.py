@@ -151,3 +151,51 @@ def test_a_process_may_be_killed_at_any_time(tmp_path: pathlib.Path) -> None:
     value, _ = outcome(run(folder))
     assert np.isfinite(value)
     assert outcome(run(folder)) == (value, 0)
+
+
+DYING = """
+import os, signal, sys
+from weft.compiler.target.cpu import cache
+moment, count = sys.argv[1], int(sys.argv[2])
+seen = 0
+def due():
+    global seen
+    seen += 1
+    return seen == count
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+replace, fdopen = os.replace, os.fdopen
+class Half:
+    def __init__(self, file): self.file = file
+    def __enter__(self): return self
+    def __exit__(self, *error): self.file.close()
+    def write(self, content):
+        if moment == "half" and due():
+            self.file.write(content[: len(content) // 2])
+            self.file.flush()
+            die()
+        self.file.write(content)
+def moved(source, target):
+    if moment == "before" and due():
+        die()
+    replace(source, target)
+    if moment == "after" and due():
+        die()
+cache.os.replace = moved
+cache.os.fdopen = lambda handle, mode: Half(fdopen(handle, mode))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+@pytest.mark.parametrize("moment", ["half", "before", "after"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_process_killed_while_it_writes_leaves_nothing_wrong(tmp_path: pathlib.Path, moment: str, count: int) -> None:
+    folder = tmp_path / "objects"
+    environment = {**os.environ, "WEFT_COMPILATION_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", DYING + PROGRAM, moment, str(count)]
+    died = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=120, check=False)
+    assert died.returncode == -signal.SIGKILL
+    left = sorted(p.name for p in folder.iterdir())
+    assert [name.startswith("new-") for name in left].count(True) == (moment != "after")
+    value, _ = outcome(run(folder))
+    assert np.isfinite(value) and outcome(run(folder)) == (value, 0)

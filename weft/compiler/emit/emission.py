@@ -134,9 +134,7 @@ class Fusion:
         for writer in self._launches:
             operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
             launches.append(Launch(writer.kernel(), tuple(operands)))
-        return Emission(
-            tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated), self.schedules
-        )
+        return Emission(tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated), self.schedules)
 
 
 class Writer:
@@ -167,11 +165,11 @@ class Writer:
         place = len(self.fusion.arguments) + len(self.fusion.program.outvars) + number
         return self._buffer(place, f"scratch{number}", made.dtype, made.size, True)
 
-    def scratch_input(self, number: int) -> Buffer:
+    def scratch_input(self, number: int, padded: bool = False) -> Buffer:
         """A scratch buffer that an earlier kernel wrote and this one only reads."""
         made = self.fusion.scratch[number]
         place = len(self.fusion.arguments) + len(self.fusion.program.outvars) + number
-        return self._buffer(place, f"scratch{number}", made.dtype, made.size, False)
+        return self._buffer(place, f"scratch{number}", made.dtype, made.size, False, padded)
 
     def literal(self, literal: Literal) -> Value:
         """The value of a literal: floats from memory, others in the code."""
@@ -212,9 +210,9 @@ class Writer:
             self._finished = made if self.settled else split_for_threads(merge_loops(made))
         return self._finished
 
-    def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool) -> Buffer:
+    def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool, padded: bool = False) -> Buffer:
         found = self._buffers.get(operand)
         if found is None:
-            found = self._buffers[operand] = self.k.buffer(name, dtype, size, written)
+            found = self._buffers[operand] = self.k.buffer(name, dtype, size, written, padded)
             self.operands.append(operand)
         return found

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+
+from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.products import Access, Axis, Factor, Products, Spot, product_of, sum_dtype
 from weft.compiler.emit.tiling import Plan
+from weft.compiler.emit.transpose import SIDE, transposed
+from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, Value
 
 # Rows of a transposed copy that are made together.
@@ -16,7 +22,8 @@ ROWS = 64
 def packed(fusion: Fusion, products: Products, plan: Plan, factor: Factor, access: Access) -> Factor:
     """A factor that reads a copy, made by a kernel that is written here.
 
-    The order is: free axes that have no lanes, panels of lanes, the depth, and last the lanes of a panel.
+    The order is: free axes that have no lanes, panels of lanes, the depth, and last the lanes of a panel. What the last
+    panel has beyond the axis is zero, so that it can be read without masks, and sums of it cost no more than others.
     """
     dtype = sum_dtype(products.compute)
     lanes = plan.lanes if plan.lanes is not None and plan.lanes in access.strides and not plan.folded else None
@@ -34,58 +41,171 @@ def packed(fusion: Fusion, products: Products, plan: Plan, factor: Factor, acces
             total, stride = total + place * stride if size > 1 else total, stride * size
         return total
 
-    writer = fusion.writer("pack")
-    k = writer.k
-    register = max(1, fusion.vector_bytes // max(4, min(8, dtype.itemsize)))
-
-    # The axis of the copy's lanes, and the one that is read one after the other if they are not: it runs inside of
-    # them, so that all of a line is used while it is in the cache.
-    dims: list[Axis | None] = [*free, *([] if lanes is None else [None]), *depth]
-    across = lanes if lanes is not None else dims.pop()
-    inner = None
-    if across is not None and access.stride(across) > 1:
-        inner = next((a for a in dims if a is not None and access.stride(a) == 1), None)
-    outer = [a for a in dims if a is None or a is not inner]
-    block = 1 if inner is None else min(inner.size, ROWS)
-
-    def element(spot: Spot) -> None:
-        k.store(writer.scratch(number), position(spot), factor(writer, spot))
-
-    def rows(spot: Spot, first: Index) -> None:
-        if inner is None:
-            element(spot)
-            return
-        limit = Index(inner.size) - first if inner.size % block else None
-        with k.loop(block, limit=limit) as i:
-            element(spot.at(inner, first + i))
-
-    def vectors(spot: Spot, first: Index) -> None:
-        if across is None:
-            rows(spot, first)
-            return
-        count, width, limit = across.size, register, None
-        if lanes is not None:
-            count, width = plan.width, min(register, plan.width)
-            limit = Index(lanes.size) - spot.panel * plan.width if lanes.size % plan.width else None
-        with k.loop(count, kind=Kind.LANES, width=width, limit=limit) as j:
-            there = Spot(spot.places, spot.panel, Index.of(j)) if lanes is not None else spot
-            rows(there.at(across, spot.panel * plan.width + j), first)
-
-    def loops(left: Sequence[Axis | None], spot: Spot, kind: Kind) -> None:
-        """One loop after the other; None stands for panels. Blocks of rows come last."""
-        if left:
-            axis, *rest = left
-            with k.loop(panels if axis is None else axis.size, kind=kind) as i:
-                loops(rest, Spot(spot.places, Index.of(i)) if axis is None else spot.at(axis, i + 0), Kind.SERIAL)
-        elif inner is not None and inner.size > block:
-            with k.loop(-(-inner.size // block), kind=kind) as i:
-                vectors(spot, i * block)
-        else:
-            vectors(spot, Index())
-
-    loops(outer, Spot({}), Kind.THREADS)
+    _Copy(fusion, plan, factor, access, (free, lanes, depth), number, position).write()
 
     def read(reader: Writer, spot: Spot) -> Value:
-        return reader.k.load(reader.scratch_input(number), position(spot))
+        return reader.k.load(reader.scratch_input(number, padded=lanes is not None), position(spot))
 
     return read
+
+
+class _Copy:
+    """The kernel of one copy. Lanes are along `across`, the last axis of the copy. If the factor is not read one after
+    the other along it but along another axis, `inner`, squares of both are turned in registers, where they fit; else
+    `inner` runs inside of the lanes, so that all of a line is used while it is in the cache."""
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        plan: Plan,
+        factor: Factor,
+        access: Access,
+        axes: tuple[Sequence[Axis], Axis | None, Sequence[Axis]],
+        number: int,
+        position: Callable[[Spot], Index],
+    ) -> None:
+        self.writer = fusion.writer("pack")
+        self.k: KernelBuilder = self.writer.k
+        self.factor, self.position = factor, position
+        self.dtype: np.dtype[Any] = fusion.scratch[number].dtype
+        self.target = self.writer.scratch(number)
+        free, self.lanes, depth = axes
+        # None stands for panels.
+        dims: list[Axis | None] = [*free, *([] if self.lanes is None else [None]), *depth]
+        self.across = self.lanes if self.lanes is not None else dims.pop()
+        self.inner: Axis | None = None
+        if self.across is not None and access.stride(self.across) > 1:
+            self.inner = next((a for a in dims if a is not None and access.stride(a) == 1), None)
+        self.outer = [a for a in dims if a is None or a is not self.inner]
+        # Of how many places along `across` there are panels, and how many the last one has.
+        self.width = plan.width if self.lanes is not None else self.across.size if self.across is not None else 1
+        self.panels = 1 if self.lanes is None else -(-self.lanes.size // self.width)
+        self.rest = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
+        self.register = max(1, fusion.vector_bytes // max(4, min(8, self.dtype.itemsize)))
+        self.side = self.side_of_squares(fusion)
+        self.block = 1 if self.inner is None else self.side or min(self.inner.size, ROWS)
+
+    def side_of_squares(self, fusion: Fusion) -> int:
+        """The side of the squares that are turned, or 0."""
+        size, side = self.dtype.itemsize, min(SIDE, fusion.vector_bytes // self.dtype.itemsize)
+        simple = size in (4, 8) and dtypes.kind(self.dtype) != "c"
+        if self.inner is None or self.across is None or not simple or side < 4:
+            return 0
+        shortest = min(self.inner.size, self.across.size, self.width)
+        return side if shortest >= side and (self.lanes is None or self.width % side == 0) else 0
+
+    def write(self) -> None:
+        self.loops(self.outer, Spot({}), Kind.THREADS)
+
+    def loops(self, left: Sequence[Axis | None], spot: Spot, kind: Kind) -> None:
+        """One loop after the other. Blocks of rows come last."""
+        if left:
+            axis, *rest = left
+            with self.k.loop(self.panels if axis is None else axis.size, kind=kind) as i:
+                there = Spot(spot.places, Index.of(i)) if axis is None else spot.at(axis, i + 0)
+                self.loops(rest, there, Kind.SERIAL)
+        elif self.inner is not None and self.inner.size > self.block:
+            with self.k.loop(-(-self.inner.size // self.block), kind=kind) as i:
+                self.rows(spot, Index.of(i))
+        else:
+            self.rows(spot, Index())
+
+    def rows(self, spot: Spot, number: Index) -> None:
+        """A block of rows along `inner`."""
+        if self.inner is None or not self.side:
+            self.apart(spot, number * self.block, 0)
+            return
+        whole = self.inner.size // self.side
+        if whole * self.side == self.inner.size:
+            self.squares(spot, number * self.side)
+            return
+        at_end = self.k.compute("ge", self.k.position(number), self.k.constant(whole, "int64"))
+        with self.k.when(self.k.compute("not", at_end)):
+            self.squares(spot, number * self.side)
+        with self.k.when(at_end):
+            self.apart(spot, Index(whole * self.side), 0)
+
+    # -- squares -----------------------------------------------------------------------------------------------------
+
+    def squares(self, spot: Spot, first: Index) -> None:
+        """As many squares as there are along a panel, and what is left of it."""
+        side = self.side
+        whole = self.rest // side * side
+        limit = None
+        if whole < self.width and self.panels > 1:
+            limit = Index(((self.panels - 1) * self.width + whole) // side) - spot.panel * (self.width // side)
+        count = whole if self.panels == 1 else self.width
+        with self.k.loop(count // side, limit=limit) as number:
+            self.square(spot, number * side, first)
+        if whole == self.width:
+            return
+        if self.panels == 1:
+            self.apart(spot, first, whole)
+            return
+        with self.k.when(self.in_last(spot)):
+            self.apart(Spot(spot.places, Index(self.panels - 1), spot.lane), first, whole)
+
+    def square(self, spot: Spot, start: Index, first: Index) -> None:
+        """Read vectors along `inner`, turn them, write vectors along `across`."""
+        k, side, inner = self.k, self.side, self.inner
+        assert inner is not None
+        empty = [k.constant(0, self.dtype)] * side
+        with k.loop(side, kind=Kind.LANES, width=side, carries=empty) as (lane, _):
+            there = [self.at(spot, start + n).at(inner, first + lane) for n in range(side)]
+            vectors = k.carry(*(self.factor(self.writer, s) for s in there))
+        turned = transposed(k, vectors)
+        with k.loop(side, kind=Kind.LANES, width=side, carries=turned) as (lane, inside):
+            for n, value in enumerate(inside):
+                k.store(self.target, self.position(self.at(spot, start + lane).at(inner, first + n)), value)
+            k.carry(*inside)
+
+    # -- one element after the other ---------------------------------------------------------------------------------
+
+    def apart(self, spot: Spot, first: Index, start: int) -> None:
+        """Vectors along `across` from a place of a panel on, with rows inside of them."""
+        if self.across is None:
+            self.visit(spot, first, self.value)
+            return
+        last, width = self.rest < self.width, min(self.register, self.width)
+        stop, limit = self.rest if self.panels == 1 else self.width, None
+        if last and self.panels > 1:
+            limit = Index((self.panels - 1) * self.width + self.rest) - spot.panel * self.width
+        with self.k.loop(stop, start=start, kind=Kind.LANES, width=width, limit=limit) as j:
+            self.visit(self.at(spot, Index.of(j)), first, self.value)
+        if last and self.panels == 1:
+            self.pad(spot, first)
+        elif last:
+            with self.k.when(self.in_last(spot)):
+                self.pad(spot, first)
+
+    def pad(self, spot: Spot, first: Index) -> None:
+        """Zeros in what the last panel has beyond the axis."""
+        zero = self.k.constant(0, self.dtype)
+        width = min(self.register, self.width)
+        with self.k.loop(self.width, start=self.rest, kind=Kind.LANES, width=width) as j:
+            self.visit(self.at(spot, Index.of(j)), first, lambda _: zero)
+
+    def visit(self, spot: Spot, first: Index, value: Callable[[Spot], Value]) -> None:
+        """Store what stands in the rows of a block."""
+        inner = self.inner
+        if inner is None:
+            self.k.store(self.target, self.position(spot), value(spot))
+            return
+        limit = Index(inner.size) - first if inner.size % self.block else None
+        with self.k.loop(self.block, limit=limit) as i:
+            there = spot.at(inner, first + i)
+            self.k.store(self.target, self.position(there), value(there))
+
+    def value(self, spot: Spot) -> Value:
+        return self.factor(self.writer, spot)
+
+    def at(self, spot: Spot, place: Index) -> Spot:
+        """A place along `across`: in a panel, if that has them."""
+        assert self.across is not None
+        if self.lanes is None:
+            return spot.at(self.across, place)
+        return Spot(spot.places, spot.panel, place).at(self.across, spot.panel * self.width + place)
+
+    def in_last(self, spot: Spot) -> Value:
+        """Whether this is the last panel."""
+        return self.k.compute("ge", self.k.position(spot.panel), self.k.constant(self.panels - 1, "int64"))

@@ -17,6 +17,7 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.loop import nest
 from weft.compiler.emit.pieces import FEW, copy_lanes
+from weft.compiler.emit.scatter_split import emit_split, fits_split
 from weft.compiler.emit.update import begin_update
 from weft.compiler.emit.values import Place, expanded, row_major, space_of
 from weft.compiler.emit.windows import first_of_window, window_place
@@ -55,8 +56,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
     if needed and (nothing or not widened or hero.params["unique_indices"]):
         updated = begin_update(fusion)
         if not nothing:
-            writer = fusion.writer("scatter")
-            _Scatter(fusion, writer, writer.result(made), wide if widened else exact).emit()
+            _emit(fusion, lambda writer: writer.result(made), wide if widened else exact)
         return fusion.finish(updated=updated)
     if nothing:
         return fusion.finish()
@@ -69,8 +69,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
         writer.k.store(writer.scratch(kept), place, writer.k.scalars.convert(value, wide))
 
     nest(writer.k, space_of(operand), writer.lanes, widen)
-    middle = fusion.writer("scatter")
-    _Scatter(fusion, middle, middle.scratch(kept), wide).emit()
+    _emit(fusion, lambda writer: writer.scratch(kept), wide)
     if not needed:
         return fusion.finish()
     last = fusion.writer("round")
@@ -91,11 +90,24 @@ def _clear_flag(fusion: Fusion) -> None:
         writer.k.store(writer.result(flag), Index(), writer.k.constant(False, dtypes.bool_))
 
 
-class _Scatter:
-    """One kernel: loops over batches, indices and windows that store into `buffer`, computing in `wide`."""
+def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
+    """One kernel, or several for many scalars, that store into a buffer."""
 
-    def __init__(self, fusion: Fusion, writer: Writer, buffer: Buffer, wide: Any) -> None:
-        self.writer, self.k, self.buffer, self.wide = writer, writer.k, buffer, wide
+    def made(writer: Writer) -> Scattering:
+        return Scattering(fusion, writer, buffer_of, wide)
+
+    if fits_split(made(Writer(fusion, "none"))):
+        emit_split(fusion, made)
+    else:
+        made(fusion.writer("scatter")).emit()
+
+
+class Scattering:
+    """One kernel: loops over batches, indices and windows that store into the buffer that `buffer_of` gives for a
+    writer, computing in `wide`."""
+
+    def __init__(self, fusion: Fusion, writer: Writer, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
+        self.writer, self.k, self.buffer_of, self.wide = writer, writer.k, buffer_of, wide
         hero: Any = fusion.hero
         self.hero = hero
         operand, self.indices, self.updates = hero.invars
@@ -110,10 +122,9 @@ class _Scatter:
         self.width = copy_lanes(fusion)
         self.clip = hero.params["mode"] is GatherScatterMode.CLIP
         self.op = MEETS[card_of(hero.primitive, hero.params).name]
-        flags = [v for v in hero.outvars[1:] if v in fusion.results]
-        self.flag = writer.result(flags[0]) if flags else None
-        self.notes_outside = bool(flags) and hero.params["outside"]
-        self.notes_nan = bool(flags) and hero.params["nan"]
+        self.flags = [v for v in hero.outvars[1:] if v in fusion.results]
+        self.notes_outside = bool(self.flags) and hero.params["outside"]
+        self.notes_nan = bool(self.flags) and hero.params["nan"]
         if self.op is not None and wide == dtypes.bool_:
             self.op = MEETS_OF_BOOLS[self.op]
 
@@ -163,38 +174,39 @@ class _Scatter:
 
     def _window(self, many: Place, part: Any) -> None:
         """One window: where it starts, and loops over its elements."""
-        k, values = self.k, self.writer.values
-        starts = self.numbers.scatter_dims_to_operand_dims
-        vector = [values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
-        limits = [self.shape[d] - self.sizes[d] for d in starts]
-        first, inside = first_of_window(k, vector, limits, self.clip)
-        begin = dict(zip(starts, first, strict=True))
+        k = self.k
+        begin, inside = self.start(many)
         dims = [d for d in self.window_dims if self.sizes[d] != 1]
 
         def store(inner: dict[int, Index]) -> Value:
-            return self._element(many, {d: inner.get(d, Index()) for d in self.window_dims}, begin)
+            return self._element(many, inner, begin)
 
         if inside is None:
             self._over_window(dims, {}, part, store)
             return
         if self.notes_outside:
-            self._note(k.compute("not", inside))
+            self.note(k.compute("not", inside))
         with k.when(inside):
             self._over_window(dims, {}, part, store)
 
-    def _note(self, found: Value) -> None:
+    def start(self, many: Place) -> tuple[dict[int, Index], Value | None]:
+        """Where a window starts, in the dimensions that indices are of, and whether it lies inside (None: it does)."""
+        starts = self.numbers.scatter_dims_to_operand_dims
+        vector = [self.writer.values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
+        limits = [self.shape[d] - self.sizes[d] for d in starts]
+        first, inside = first_of_window(self.k, vector, limits, self.clip)
+        return dict(zip(starts, first, strict=True)), inside
+
+    def note(self, found: Value) -> None:
         """Set the flag, if a scalar condition holds."""
-        assert self.flag is not None
         with self.k.when(found):
-            self.k.store(self.flag, Index(), self.k.constant(True, dtypes.bool_))
+            self.k.store(self.writer.result(self.flags[0]), Index(), self.k.constant(True, dtypes.bool_))
 
     def _over_window(
         self, dims: Sequence[int], inner: dict[int, Index], part: Any, store: Callable[[dict[int, Index]], Value]
     ) -> None:
         if not dims:
-            value = store(inner)
-            if self.notes_nan:
-                self._note(self.k.compute("ne", value, value))
+            self._note_nan(store(inner))
             return
         d, *rest = dims
         size, offset, limit = self.sizes[d], Index(), None
@@ -208,7 +220,7 @@ class _Scatter:
             with self.k.loop(size, kind=Kind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
                 value = store({**inner, d: offset + i})
                 (found,) = self.k.carry(self.k.compute("or", before, self.k.compute("ne", value, value)))
-            self._note(self.k.fold("or", found, width))
+            self.note(self.k.fold("or", found, width))
             return
         with self.k.loop(size, kind=Kind.LANES if lanes else Kind.SERIAL, width=width, limit=limit) as i:
             self._over_window(rest, {**inner, d: offset + i}, part, store)
@@ -219,22 +231,34 @@ class _Scatter:
 
     def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
         """One element of a window: what is there and the update meet. Gives what is there then."""
-        place = row_major(self.shape, window_place(self.shape, many, inner, begin, self.pairs))
-        update = self.writer.values.at(self.updates, self._update_index(many, inner))
-        met = self._met(place, update)
-        self.k.store(self.buffer, place, met)
-        return met
+        return self._met(self.place(many, inner, begin), self.update(many, inner))
 
-    def _update_index(self, many: Place, inner: dict[int, Index]) -> Place:
+    def place(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
+        """Where an element of a window lies in the buffer."""
+        return row_major(self.shape, window_place(self.shape, many, inner, begin, self.pairs))
+
+    def update(self, many: Place, inner: dict[int, Index]) -> Value:
+        """An element of an update; of dimensions that are not given, the first."""
         rank = len(self.updates.aval.shape)
         window = self.numbers.update_window_dims
         found = dict(zip(kept_axes(rank, window), many, strict=True))
-        found.update(zip(window, (inner[d] for d in self.window_dims), strict=True))
-        return tuple(found[axis] for axis in range(rank))
+        found.update(zip(window, (inner.get(d, Index()) for d in self.window_dims), strict=True))
+        return self.writer.values.at(self.updates, tuple(found[axis] for axis in range(rank)))
+
+    def meet(self, place: Index, update: Value) -> None:
+        """Bring an update into the buffer, outside of loops over lanes."""
+        self._note_nan(self._met(place, update))
+
+    def _note_nan(self, value: Value) -> None:
+        if self.notes_nan:
+            self.note(self.k.compute("ne", value, value))
 
     def _met(self, place: Index, update: Value) -> Value:
-        if self.op is None:
-            return update
-        k = self.k
-        there = k.scalars.convert(k.load(self.buffer, place), self.wide)
-        return k.scalars.convert(k.compute(self.op, there, k.scalars.convert(update, self.wide)), self.buffer.dtype)
+        k, buffer = self.k, self.buffer_of(self.writer)
+        met = update
+        if self.op is not None:
+            there = k.scalars.convert(k.load(buffer, place), self.wide)
+            both = k.compute(self.op, there, k.scalars.convert(update, self.wide))
+            met = k.scalars.convert(both, buffer.dtype)
+        k.store(buffer, place, met)
+        return met

@@ -110,9 +110,9 @@ class KernelBuilder:
         # The least and the greatest number that a term can be, where that is known.
         self.ranges: dict[Term, tuple[int, int]] = {}
 
-    def buffer(self, name: str, dtype: Any, size: int, written: bool = False) -> Buffer:
+    def buffer(self, name: str, dtype: Any, size: int, written: bool = False, padded: bool = False) -> Buffer:
         """The next buffer of the kernel's signature."""
-        made = Buffer(name, np.dtype(dtype), size, written)
+        made = Buffer(name, np.dtype(dtype), size, written, padded)
         self._buffers.append(made)
         return made
 

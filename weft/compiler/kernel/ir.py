@@ -17,12 +17,15 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A flat array of `size` elements of a (storage) dtype that the kernel reads or writes."""
+    """A flat array of `size` elements of a (storage) dtype that the kernel reads or writes. One that is `padded` has
+    elements for the lanes beyond the bound of a loop too: vectors of it are read as a whole, which is quicker than with
+    a mask."""
 
     name: str
     dtype: Any
     size: int
     written: bool = False
+    padded: bool = False
 
 
 @dataclass(frozen=True, eq=False)

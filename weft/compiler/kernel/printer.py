@@ -84,7 +84,7 @@ class _Printer:
 
     def text(self) -> str:
         buffers = ", ".join(
-            f"{name}: {dtypes.short_name(b.dtype)}[{b.size}]{' written' if b.written else ''}"
+            f"{name}: {dtypes.short_name(b.dtype)}[{b.size}]{' written' * b.written}{' padded' * b.padded}"
             for b, name in self.buffers.items()
         )
         self.lines.append(f"kernel({buffers})")

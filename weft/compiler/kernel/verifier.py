@@ -255,12 +255,13 @@ class _Verifier:
             return
         if not self.runs():
             return
-        low, high = -self.most(index * -1), self.most(index)
+        low, high = -self.most(index * -1), self.most(index, whole=buffer.padded)
         if low < 0 or high >= buffer.size:
             self.fail(f"The buffer {buffer.name} has {buffer.size} elements, and {low} to {high} are touched")
 
-    def most(self, index: Index) -> int:
-        """The greatest number that an index of loop variables can be."""
+    def most(self, index: Index, whole: bool = False) -> int:
+        """The greatest number that an index of loop variables can be; with `whole` vectors, also those lanes count that
+        a limit leaves out."""
         total = index.constant
         for term, coefficient in index.terms:
             if not isinstance(term, Variable):
@@ -271,8 +272,10 @@ class _Verifier:
         # Below a limit of other variables the terms may cancel, so that more is known than from each range alone.
         for term, coefficient in index.terms:
             limit = self.loops[term].limit if isinstance(term, Variable) else None
+            if whole and self.lanes is not None and term is self.lanes.variable:
+                continue
             if coefficient > 0 and limit is not None:
-                total = min(total, self.most(index + (limit - 1 - Index.of(term)) * coefficient))
+                total = min(total, self.most(index + (limit - 1 - Index.of(term)) * coefficient, whole))
         return total
 
 

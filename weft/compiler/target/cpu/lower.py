@@ -277,7 +277,8 @@ class _Lowering:
         if condition is None or otherwise is None:
             if uniform:
                 return self.lanes(1).loaded(memory.load_one(place.base), buffer.dtype)
-            return self.lanes(self.width).loaded(memory.load(place, self.width, self.mask, None), buffer.dtype)
+            mask = None if buffer.padded and place.stride == 1 and place.offsets is None else self.mask
+            return self.lanes(self.width).loaded(memory.load(place, self.width, mask, None), buffer.dtype)
         holds, rest = self.values[condition].parts[0], self.values[otherwise]
         if uniform:
             return self.load_uniform(memory, place, buffer.dtype, holds, rest)

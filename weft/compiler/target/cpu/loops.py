@@ -1,0 +1,261 @@
+"""Small loops as one native function: the kernels of the body stand in it one after the other, and no step machine
+walks between them.
+
+A loop is first put down apart from its program (`Outline`): rows of plain data, in which memory from outside and
+registers go by the order they are met. Rows are all that its code depends on, besides the texts of its kernels, so
+their digest is the code's name: equal loops share code, and a program from disk finds the code of its loops without
+knowing kernels. The step machine calls the code as a routine, with the addresses of memory from outside in its table.
+
+Only what runs in one thread and cannot fail is put down so: launches, copies, pointers, counters, loops and branches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft.base.spans import measured
+from weft.compiler.kernel.ir import Kernel, NamedKernel
+from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.program.assign import place_of
+from weft.compiler.program.ir import (
+    Branch,
+    Copy,
+    Count,
+    Fill,
+    Kind,
+    Launch,
+    Loop,
+    Point,
+    Program,
+    Register,
+    Slot,
+    Step,
+    While,
+    walk,
+)
+from weft.compiler.target.cpu import kernels
+from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.machine import SHARED_COPY, Place
+
+# Statements of kernels in one function, each launch counted by itself: LLVM's time grows faster than a function.
+MOST_STATEMENTS = 1500
+# Nanoseconds that the step machine takes for a launch and for any other step.
+LAUNCH_COST, STEP_COST = 6.0, 2.0
+# What a loop must save to be worth compiling: a part of its time, and so many nanoseconds a run.
+LEAST_PART, LEAST_NANOSECONDS = 0.04, 300.0
+# Turns of a loop whose number is not known before it runs.
+SOME_TURNS = 100
+
+# Memory: ("outside", number in the table) or ("pointer", number of the register); counters alike, or ("turn", number).
+Operand: TypeAlias = tuple[str, int]
+Row: TypeAlias = tuple[Any, ...]
+
+
+class _StaysWords(Exception):
+    """A step that only the step machine can do."""
+
+
+class Outline:
+    """A loop apart from its program. `places` and `counters` are what it takes from outside: memory, and registers of
+    the program that count turns of loops around it."""
+
+    def __init__(self, step: Step, program: Program) -> None:
+        self.program = program
+        self.places: list[Place] = []
+        self.counters: list[int] = []
+        self.kernels: dict[str, Kernel | NamedKernel] = {}
+        self._known: dict[Any, Operand] = {}
+        self._registers = 0
+        # Registers that the loop itself sets: where they can be read, their operands, else None.
+        self._own: dict[Register, Operand | None] = {}
+        self.rows = self._steps([step])
+
+    @property
+    def symbol(self) -> str:
+        """The name of the code."""
+        return f"loop_{hashlib.blake2b(repr(self.rows).encode(), digest_size=10).hexdigest()}"
+
+    def _steps(self, steps: Sequence[Step]) -> tuple[Row, ...]:
+        """Rows of a block; what it sets can be read until its end."""
+        before = dict(self._own)
+        rows = tuple(self._step(step) for step in steps)
+        self._own = {register: before.get(register) for register in self._own}
+        return rows
+
+    def _step(self, step: Any) -> Row:
+        match step:
+            case Launch(kernel, slots, 0):
+                symbol = symbol_of(kernel)
+                self.kernels.setdefault(symbol, kernel)
+                return "launch", symbol, kernel.count, tuple(self._slot(s) for s in slots)
+            case Copy(target, source, size) if size < SHARED_COPY:
+                return "copy", self._slot(target), self._slot(source), size
+            case Fill(target):
+                return "fill", self._slot(target), target.size
+            case Point(target, base, counter, stride):
+                assert target.register is not None
+                row = self._slot(base), self._counter(counter), stride
+                return "point", self._set(target.register, "pointer"), *row
+            case Count(target, counter):
+                return "count", self._slot(target), self._counter(counter)
+            case Loop():
+                turns = self._slot(step.count) if isinstance(step.count, Slot) else step.count
+                counter = self._set(step.counter, "turn")
+                return "loop", counter, turns, step.reverse, self._steps(step.body)
+            case While():
+                counter = None if step.counter is None else self._set(step.counter, "turn")
+                # The predicate may be memory that the condition points to, so it belongs to its block.
+                condition = self._steps(step.condition)
+                return "while", counter, condition, self._slot(step.predicate), self._steps(step.body)
+            case Branch(index, dtype, _, branches):
+                kind = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
+                return "branch", self._slot(index), kind, tuple(self._steps(branch) for branch in branches)
+            case _:
+                raise _StaysWords
+
+    def _set(self, register: Register, kind: str) -> Operand:
+        made = self._own[register] = kind, self._registers
+        self._registers += 1
+        return made
+
+    def _slot(self, slot: Slot) -> Operand:
+        if slot.kind is Kind.POINTED and slot.register in self._own:
+            return self._read(slot.register)
+        place = Place(*place_of(slot, self.program))
+        return self._outside(place, self.places, place)
+
+    def _counter(self, register: Register) -> Operand:
+        if register in self._own:
+            return self._read(register)
+        return self._outside(register, self.counters, register.number)
+
+    def _read(self, register: Register) -> Operand:
+        operand = self._own[register]
+        if operand is None:  # set by a block that is over
+            raise _StaysWords
+        return operand
+
+    def _outside(self, thing: Any, listed: list[Any], entry: Any) -> Operand:
+        if thing not in self._known:
+            self._known[thing] = "outside", len(listed)
+            listed.append(entry)
+        return self._known[thing]
+
+
+@dataclass(frozen=True)
+class NativeLoop:
+    """The code of a loop, and what the step machine calls it with."""
+
+    code: kernels.CompiledKernel
+    places: tuple[Place, ...]
+    counters: tuple[int, ...]
+
+
+def native_loops(
+    program: Program, features: Features, making: kernels.Making, make: bool
+) -> tuple[dict[Step, NativeLoop], bool]:
+    """Loops of a program that have code of their own, the outermost that can; and whether others should have it, which
+    are made only if `make` says so."""
+    found: dict[Step, NativeLoop] = {}
+    wanted = False
+    with measured(making.seconds, "compile", "loops"):
+        inner = list(program.steps)
+        while inner:
+            step = inner.pop()
+            outline = _outline(step, program) if isinstance(step, Loop | While) else None
+            if outline is not None:
+                code = kernels.routine(outline.symbol, None, features, Tier.LIGHT)
+                if code is None and worth(step, outline):
+                    if make:
+                        code = kernels.routine(outline.symbol, _Text(outline, features), features, Tier.LIGHT)
+                    else:
+                        wanted = True
+                        continue
+                if code is not None:
+                    found[step] = NativeLoop(code, tuple(outline.places), tuple(outline.counters))
+                    continue
+            inner.extend(child for body in step.bodies for child in body)
+    return found, wanted
+
+
+def _outline(step: Step, program: Program) -> Outline | None:
+    try:
+        return Outline(step, program)
+    except _StaysWords:
+        return None
+
+
+class _Text:
+    """The text of a loop's code, made when it is asked for: what lowers kernels is not loaded before."""
+
+    def __init__(self, outline: Outline, features: Features) -> None:
+        self.outline, self.features = outline, features
+
+    def __call__(self) -> str:
+        from weft.compiler.target.cpu.loop_text import loop_text
+
+        known = {name: kernel for name, kernel in self.outline.kernels.items() if isinstance(kernel, Kernel)}
+        return loop_text(self.outline.symbol, self.outline.rows, known, self.features)
+
+
+# -------------------------------------------------------------------------------------------------------- what it pays
+
+
+def worth(step: Step, outline: Outline) -> bool:
+    """Whether a loop gains enough. Of kernels known by name only nobody can say, and they cannot be lowered either."""
+    if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):
+        return False
+    sizes = {symbol: _statements(kernel) for symbol, kernel in _full(outline.kernels)}
+    launches = [inner for inner in walk([step]) if isinstance(inner, Launch)]
+    if sum(sizes[symbol_of(launch.kernel)] for launch in launches) > MOST_STATEMENTS:
+        return False
+    # Costs of kernels are asked for here only, where programs are compiled.
+    from weft.compiler.kernel.cost import work
+
+    works = {symbol: work(kernel) for symbol, kernel in _full(outline.kernels)}
+    spent, saved = _times(outline.rows, works)
+    return saved >= LEAST_NANOSECONDS and saved >= LEAST_PART * (spent + saved)
+
+
+def _full(known: Mapping[str, Any]) -> Iterator[tuple[str, Kernel]]:
+    return ((symbol, kernel) for symbol, kernel in known.items() if isinstance(kernel, Kernel))
+
+
+def _times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float]:
+    """Nanoseconds that rows take by themselves, and in the step machine besides."""
+    spent = saved = 0.0
+    for row in rows:
+        match row:
+            case "launch", symbol, _, _:
+                spent, saved = spent + works[symbol], saved + LAUNCH_COST
+            case "loop", _, turns, _, body:
+                within = _times(body, works)
+                count = turns if isinstance(turns, int) else SOME_TURNS
+                spent, saved = spent + count * within[0], saved + count * (within[1] + 3 * STEP_COST)
+            case "while", _, condition, _, body:
+                first, second = _times(condition, works), _times(body, works)
+                spent += SOME_TURNS * (first[0] + second[0])
+                saved += SOME_TURNS * (first[1] + second[1] + 3 * STEP_COST)
+            case "branch", _, _, branches:
+                # As if each were taken as often as the others.
+                parts = [_times(branch, works) for branch in branches]
+                spent += sum(part[0] for part in parts) / len(parts)
+                saved += sum(part[1] for part in parts) / len(parts) + 3 * STEP_COST
+            case "copy" | "fill", *_, size:
+                spent, saved = spent + size / 64, saved + STEP_COST
+            case _:
+                saved += STEP_COST
+    return spent, saved
+
+
+def _statements(kernel: Kernel) -> int:
+    """How much there is to compile."""
+
+    def of(body: Sequence[Any]) -> int:
+        return sum(1 + of(getattr(statement, "body", ())) for statement in body)
+
+    return of(kernel.body)
