@@ -135,9 +135,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="lines whose name has this in it")
     options = parser.parse_args()
     start = time.perf_counter()
-    print(
-        f"{'dtype, layout, rows x columns x terms':29} {'own: best, median':>18} {'library':>20} {'NumPy':>20}  best median"
-    )
+    print(f"{'rows x columns x terms':>29}{'own: best, median':>19}{'library':>21}{'NumPy':>21}{'own / NumPy':>15}")
     results = []
     # For the process, not for a block: what blocks set is looked up in every call.
     config.update("autotune_milliseconds", 0)

@@ -396,6 +396,23 @@ def test_lanes_of_numbers(axis: int) -> None:
         mapped(values)
 
 
+LOOPS: dict[str, Any] = {
+    "scan": lambda v: lax.scan(lambda c, x: (c + wnp.log(x), None), 0.0, v)[0],
+    "while": lambda v: lax.while_loop(lambda s: s < 100, lambda s: s * 2 + 0 * wnp.log(v[0]), 1.0),
+    "cond": lambda v: lax.cond(v[0] < 0, lambda: wnp.log(v[0]), lambda: v[0]),
+    "jit": weft.jit(lambda v: wnp.log(v)),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_lanes_of_numbers_in_carried_programs(name: str) -> None:
+    x = np.array([[1.0, 2.0], [2.0, 3.0], [-1.0, -2.0]], np.float32)
+    with weft.debug_nans(True), pytest.raises(NUMBER, match="in lane 2 of vmap"):
+        weft.jit(weft.vmap(LOOPS[name]))(x)
+    with weft.debug_nans(True), pytest.raises(NUMBER, match=r"in lane 0 of vmap(.|\n)*in lane 2 of vmap"):
+        weft.jit(weft.vmap(weft.vmap(LOOPS[name])))(x[None])
+
+
 def test_many_values_of_many_elements_need_wide_flags() -> None:
     def f(x: Any) -> Any:
         for _ in range(70):

@@ -82,6 +82,11 @@ def active(trace: Trace) -> Iterator[Trace]:
         context.trace = before
 
 
+def joined_names(around: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of an equation that is put where others are around. A body that was staged there has them already."""
+    return own if own[: len(around)] == around else around + own
+
+
 @contextmanager
 def named(*names: str) -> Iterator[None]:
     """Push names (a scope, or a transformation) on the stack that new equations record."""

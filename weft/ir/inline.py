@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.ir.context import joined_names
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 
 # The constants of a program under construction, by identity of the value: one variable for each.
@@ -46,7 +47,7 @@ def copy_equations(
                 equation.params,
                 equation.effects,
                 equation.source or caller.source,
-                caller.stack + equation.stack if caller.stack else equation.stack,
+                joined_names(caller.stack, equation.stack),
             )
         )
     return [read(a, a) for a in program.outvars]

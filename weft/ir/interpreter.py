@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.context import EVALUATION, context
+from weft.ir.context import EVALUATION, context, joined_names
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import check_finite, is_unwatched, watches_numbers
 from weft.ir.primitive import check_operands
@@ -43,7 +43,7 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     try:
         for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
             context.source = equation.source or source
-            context.stack = stack + equation.stack if equation.stack else stack
+            context.stack = joined_names(stack, equation.stack)
             operands = [literal(a) if type(a) is Literal else values[a] for a in equation.invars]
             results = context.trace.process(equation.primitive, operands, equation.params)
             values.update(zip(equation.outvars, results, strict=True))

@@ -19,8 +19,8 @@ from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
-from weft.compiler.program.ir import Call, Launch, Loop, While, bytes_of
-from weft.compiler.target.cpu import entry, kernels, machine, stamp, tape
+from weft.compiler.program.ir import Call, Launch, Loop, Step, While, bytes_of
+from weft.compiler.target.cpu import entry, kernels, loops, machine, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
@@ -99,6 +99,7 @@ class Executable:
         self._codes: list[np.ndarray] = []
         self._held: list[Any] = []  # the kernels of all codes
         self.makings: list[kernels.Making] = []  # what the code of each tier took
+        self.loops: dict[Step, loops.NativeLoop] = {}  # those that have code of their own
         self._timed: _Timed | None = None
         self._calls = 0
         assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
@@ -128,11 +129,15 @@ class Executable:
         except kernels.CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
             self.kernels = kernels.compiled(self._launched(), features, tier, making)
-        self.tier = making.tier
+        self.tier, self.loops = making.tier, {}
+        if making.tier is not Tier.QUICK:
+            # Other loops than those that are there are compiled when time is given to it.
+            self.loops, wanted = loops.native_loops(self.program, features, making, make=tier is not Tier.QUICK)
+            self.tier = Tier.QUICK if wanted else making.tier
         with spans.measured(making.seconds, "compile", "assemble"):
-            assembly = Assembly(self.program, self._address, _HOST_ADDRESS, self._first_host)
+            assembly = Assembly(self.program, self._address, _HOST_ADDRESS, self._first_host, self.loops)
             self._codes.append(assembly.words())  # a run may still be at the older ones
-        self._held.append(self.kernels)
+        self._held.append((self.kernels, self.loops))
         self.makings.append(making)
         if self.compilation.folder is not None:
             from weft.compiler.dump import write_code
@@ -261,7 +266,9 @@ class Executable:
 
     def code_bytes(self) -> int:
         """How large its code is."""
-        return self._codes[-1].nbytes + sum(made.library.size for made in self.kernels.values())
+        return self._codes[-1].nbytes + sum(
+            made.library.size for made in (*self.kernels.values(), *(loop.code for loop in self.loops.values()))
+        )
 
     def _run_with_traps(self, arrays: Sequence[Any]) -> list[Any]:
         """Run again and tell what the flag was set for. Where nothing is wrong then, the results are as good."""

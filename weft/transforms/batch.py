@@ -120,14 +120,16 @@ def batch_flat(
     dims: Sequence[int | None],
     name: str = "vmap",
     at: Location | None = None,
+    is_named: bool = True,
 ) -> tuple[list[Any], list[int | None]]:
-    """Results of a flat function over batched arguments, and where each result has its batch dimension."""
+    """Results of a flat function over batched arguments, and where each result has its batch dimension. New equations
+    are marked with the name of the mapped axis, unless it is known around here."""
     trace = BatchTrace(context.trace, axis, name, at)
     pairs = [(lifted(v), d) for v, d in zip(values, dims, strict=True)]
     if watches_numbers():  # then errors read the lane from the leading dimensions
         pairs = [(move_axis(v, d, 0), 0) if d and isinstance(type_of(v), ArrayType) else (v, d) for v, d in pairs]
     arguments = [trace.join(v, d) for v, d in pairs]
-    with active(trace), named(Lane.of(name, axis.size)):
+    with active(trace), named(*([Lane.of(name, axis.size)] if is_named else [])):
         if axis.name is None:
             results = function(*arguments)
         else:
@@ -155,7 +157,7 @@ def _batch_jaxpr(
 
     def function(*flat: Any) -> list[Any]:
         dims = [0 if b else None for b in batched]
-        outs, out_dims = batch_flat(lambda *a: replay(jaxpr, *a), axis, flat, dims)
+        outs, out_dims = batch_flat(lambda *a: replay(jaxpr, *a), axis, flat, dims, is_named=False)
         batched_out.extend(d is not None or f for d, f in zip(out_dims, force, strict=True))
         return [batched_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
 

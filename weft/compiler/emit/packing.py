@@ -71,7 +71,8 @@ class _Copy:
         self.target = self.writer.scratch(number)
         free, self.lanes, depth = axes
         # None stands for panels.
-        dims: list[Axis | None] = [*free, *([] if self.lanes is None else [None]), *depth]
+        several = self.lanes is not None and self.lanes.size > plan.width
+        dims: list[Axis | None] = [*free, *([None] if several else []), *depth]
         self.across = self.lanes if self.lanes is not None else dims.pop()
         self.inner: Axis | None = None
         if self.across is not None and access.stride(self.across) > 1:
@@ -83,7 +84,7 @@ class _Copy:
         self.rest = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
         self.register = max(1, fusion.vector_bytes // max(4, min(8, self.dtype.itemsize)))
         self.side = self.side_of_squares(fusion)
-        self.block = 1 if self.inner is None else self.side or min(self.inner.size, ROWS)
+        self.block = 1 if self.inner is None else min(self.inner.size, ROWS)
 
     def side_of_squares(self, fusion: Fusion) -> int:
         """The side of the squares that are turned, or 0."""
@@ -98,52 +99,53 @@ class _Copy:
         self.loops(self.outer, Spot({}), Kind.THREADS)
 
     def loops(self, left: Sequence[Axis | None], spot: Spot, kind: Kind) -> None:
-        """One loop after the other. Blocks of rows come last."""
+        """One loop after the other. Squares, or blocks of rows, come last."""
         if left:
             axis, *rest = left
             with self.k.loop(self.panels if axis is None else axis.size, kind=kind) as i:
                 there = Spot(spot.places, Index.of(i)) if axis is None else spot.at(axis, i + 0)
                 self.loops(rest, there, Kind.SERIAL)
-        elif self.inner is not None and self.inner.size > self.block:
-            with self.k.loop(-(-self.inner.size // self.block), kind=kind) as i:
-                self.rows(spot, Index.of(i))
+        elif self.side:
+            with self.k.loop(-(-self.width // self.side), kind=kind) as i:
+                self.squares(spot, i * self.side)
         else:
-            self.rows(spot, Index())
+            self.rows(spot, 0, kind)
 
-    def rows(self, spot: Spot, number: Index) -> None:
-        """A block of rows along `inner`."""
-        if self.inner is None or not self.side:
-            self.apart(spot, number * self.block, 0)
+    def rows(self, spot: Spot, start: int, kind: Kind) -> None:
+        """All rows along `inner`, in blocks, from a place of the panel on."""
+        if self.inner is None or self.inner.size <= self.block:
+            self.apart(spot, Index(), start)
             return
-        whole = self.inner.size // self.side
-        if whole * self.side == self.inner.size:
-            self.squares(spot, number * self.side)
-            return
-        at_end = self.k.compute("ge", self.k.position(number), self.k.constant(whole, "int64"))
-        with self.k.when(self.k.compute("not", at_end)):
-            self.squares(spot, number * self.side)
-        with self.k.when(at_end):
-            self.apart(spot, Index(whole * self.side), 0)
+        with self.k.loop(-(-self.inner.size // self.block), kind=kind) as i:
+            self.apart(spot, i * self.block, start)
 
     # -- squares -----------------------------------------------------------------------------------------------------
 
-    def squares(self, spot: Spot, first: Index) -> None:
-        """As many squares as there are along a panel, and what is left of it."""
-        side = self.side
-        whole = self.rest // side * side
-        limit = None
-        if whole < self.width and self.panels > 1:
-            limit = Index(((self.panels - 1) * self.width + whole) // side) - spot.panel * (self.width // side)
-        count = whole if self.panels == 1 else self.width
-        with self.k.loop(count // side, limit=limit) as number:
-            self.square(spot, number * side, first)
-        if whole == self.width:
+    def squares(self, spot: Spot, start: Index) -> None:
+        """Squares one after the other along `inner`, which are read as they lie in memory; where none fits any more,
+        the rest of the panel."""
+        assert self.across is not None
+        edge = self.across.size // self.side * self.side
+        if edge == self.across.size and self.rest == self.width:
+            self.column(spot, start)
             return
-        if self.panels == 1:
-            self.apart(spot, first, whole)
-            return
-        with self.k.when(self.in_last(spot)):
-            self.apart(Spot(spot.places, Index(self.panels - 1), spot.lane), first, whole)
+        k, place = self.k, self.k.position(spot.panel * self.width + start)
+        with k.when(k.compute("lt", place, k.constant(edge, "int64"))):
+            self.column(spot, start)
+        with k.when(k.compute("eq", place, k.constant(edge, "int64"))):
+            last = self.panels - 1
+            self.rows(Spot(spot.places, Index(last)), edge - last * self.width, Kind.SERIAL)
+
+    def column(self, spot: Spot, start: Index) -> None:
+        """The squares from a place of the panel on, and the rows that are left."""
+        k, side, inner = self.k, self.side, self.inner
+        assert inner is not None
+        whole = inner.size // side
+        with k.loop(whole) as number:
+            self.square(spot, start, number * side)
+        if whole * side < inner.size:
+            with k.loop(side, kind=Kind.LANES, width=side) as lane, k.loop(inner.size, start=whole * side) as row:
+                self.store(self.at(spot, start + lane).at(inner, row + 0), self.value)
 
     def square(self, spot: Spot, start: Index, first: Index) -> None:
         """Read vectors along `inner`, turn them, write vectors along `across`."""
@@ -152,7 +154,7 @@ class _Copy:
         empty = [k.constant(0, self.dtype)] * side
         with k.loop(side, kind=Kind.LANES, width=side, carries=empty) as (lane, _):
             there = [self.at(spot, start + n).at(inner, first + lane) for n in range(side)]
-            vectors = k.carry(*(self.factor(self.writer, s) for s in there))
+            vectors = k.carry(*(self.value(s) for s in there))
         turned = transposed(k, vectors)
         with k.loop(side, kind=Kind.LANES, width=side, carries=turned) as (lane, inside):
             for n, value in enumerate(inside):
@@ -162,7 +164,7 @@ class _Copy:
     # -- one element after the other ---------------------------------------------------------------------------------
 
     def apart(self, spot: Spot, first: Index, start: int) -> None:
-        """Vectors along `across` from a place of a panel on, with rows inside of them."""
+        """Vectors along `across` from a place of a panel on, with a block of rows inside of them."""
         if self.across is None:
             self.visit(spot, first, self.value)
             return
@@ -170,8 +172,9 @@ class _Copy:
         stop, limit = self.rest if self.panels == 1 else self.width, None
         if last and self.panels > 1:
             limit = Index((self.panels - 1) * self.width + self.rest) - spot.panel * self.width
-        with self.k.loop(stop, start=start, kind=Kind.LANES, width=width, limit=limit) as j:
-            self.visit(self.at(spot, Index.of(j)), first, self.value)
+        if not start or start < self.rest:
+            with self.k.loop(stop, start=start, kind=Kind.LANES, width=width, limit=limit) as j:
+                self.visit(self.at(spot, Index.of(j)), first, self.value)
         if last and self.panels == 1:
             self.pad(spot, first)
         elif last:
@@ -189,12 +192,14 @@ class _Copy:
         """Store what stands in the rows of a block."""
         inner = self.inner
         if inner is None:
-            self.k.store(self.target, self.position(spot), value(spot))
+            self.store(spot, value)
             return
         limit = Index(inner.size) - first if inner.size % self.block else None
         with self.k.loop(self.block, limit=limit) as i:
-            there = spot.at(inner, first + i)
-            self.k.store(self.target, self.position(there), value(there))
+            self.store(spot.at(inner, first + i), value)
+
+    def store(self, spot: Spot, value: Callable[[Spot], Value]) -> None:
+        self.k.store(self.target, self.position(spot), value(spot))
 
     def value(self, spot: Spot) -> Value:
         return self.factor(self.writer, spot)

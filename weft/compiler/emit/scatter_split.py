@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Updates, and bytes of an array, from which on it pays to bring updates together: what is in a cache is found at once.
 LEAST, LARGE = 1 << 17, 1 << 20
 # Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most.
-BLOCKS, PART, MOST = 16, 1 << 16, 64
+BLOCKS, PART, MOST = 16, 1 << 17, 32
 COUNT = dtypes.uint32
 
 

@@ -202,8 +202,10 @@ class Value(NamedTuple):
             return Made(self.kind, self.operation, self.number, None, ())
         lanes = [lane for lane in self.equation.stack if isinstance(lane, Lane)]
         shape: Any = self.atom.aval.shape  # type: ignore[attr-defined]
-        mapped = tuple(lane.size for lane in lanes) == shape[: len(lanes)]
-        names = tuple(str(lane) for lane in lanes) if mapped else ()
+        # A program that was mapped before it was called here has its lanes twice.
+        once = list({(str(lane), lane.size): lane for lane in lanes}.values())
+        fitting = (f for f in (lanes, once) if tuple(lane.size for lane in f) == shape[: len(f)])
+        names = tuple(str(lane) for lane in next(fitting, []))
         return Made(self.kind, self.operation, self.number, self.equation.source, names)
 
 

@@ -24,6 +24,7 @@ from weft.compiler.fuse.classify import (
 from weft.compiler.fuse.cost import CHEAP_WEIGHT, bytes_of, equation_flops, weight_of
 from weft.compiler.passes.merge_equal import has_tapes, merge_equal
 from weft.compiler.rewrite import everywhere
+from weft.ir.context import joined_names
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
@@ -219,7 +220,10 @@ def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equa
     operands = [names.get(a, a) for a in equation.invars]
     names.update(zip(equation.outvars, made, strict=True))
     return equation.replace(
-        invars=operands, outvars=made, source=equation.source or caller.source, stack=caller.stack + equation.stack
+        invars=operands,
+        outvars=made,
+        source=equation.source or caller.source,
+        stack=joined_names(caller.stack, equation.stack),
     )
 
 

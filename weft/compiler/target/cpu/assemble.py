@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 import numpy as np
@@ -11,20 +11,28 @@ from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.assign import place_of
 from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
 from weft.compiler.target.cpu import tape
+from weft.compiler.target.cpu.loops import NativeLoop
 from weft.compiler.target.cpu.machine import Assembler, Place
 
 
 class Assembly:
     """Writes one program. `addresses` are those of its kernels, `host` that of what calls Python with the number of the
-    call, from `first_host` on; `blocks` collects parameters of tiled calls, which must live as long as the words."""
+    call, from `first_host` on; `loops` have code of their own, which is called in their place. `blocks` collects
+    parameters of tiled calls, which must live as long as the words."""
 
     def __init__(
-        self, program: Program, addresses: Callable[[Kernel | NamedKernel], int], host: int, first_host: int
+        self,
+        program: Program,
+        addresses: Callable[[Kernel | NamedKernel], int],
+        host: int,
+        first_host: int,
+        loops: Mapping[Step, NativeLoop] | None = None,
     ) -> None:
         self.program = program
         self.addresses = addresses
         self.host = host
         self.next_host = first_host
+        self.loops = loops or {}
         self.machine = Assembler()
         self.blocks: list[np.ndarray] = []
         self.pointers: list[tuple[int, np.ndarray]] = []
@@ -46,6 +54,10 @@ class Assembly:
 
     def step(self, step: Any) -> None:
         m = self.machine
+        native = self.loops.get(step)
+        if native is not None:
+            m.call(native.code.address, native.places, native.counters)
+            return
         match step:
             case Launch(kernel, slots, grain):
                 if grain:

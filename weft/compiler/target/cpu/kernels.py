@@ -6,7 +6,7 @@ import functools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from weft.base.forks import in_child
@@ -110,6 +110,24 @@ def compiled(
                     cache.store_kernels(code, features, tier)
         making.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
         return held
+
+
+def routine(
+    name: str, text: Callable[[], str] | None, features: Features, tier: Tier = Tier.LIGHT
+) -> CompiledKernel | None:
+    """A function by the name that stands for its text: from this process, from disk, or else from the text; None if
+    there is no text either."""
+    with _lock:
+        found = _compiled.get((features, tier, name))
+        if found is not None:
+            return found
+        for made, _ in cache.load_kernels([name], features, tier):
+            return _keep(made, [name], features, tier)[name]
+        if text is None:
+            return None
+        code = link.make_object(text(), features, tier)
+        cache.store_kernels(code, features, tier)
+        return _keep(code, [name], features, tier)[name]
 
 
 def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:

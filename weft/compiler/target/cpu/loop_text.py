@@ -6,50 +6,41 @@ Memory from outside is in the table; counters of loops around are in registers, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import assert_never
+from collections.abc import Sequence
 
+from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cpu.features import Features
-from weft.compiler.target.cpu.loops import Operand, Row
+from weft.compiler.target.cpu.loops import Operand, Outline, Row
 from weft.compiler.target.cpu.lower import lower_at
 from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, integer, ptr
 
 
-def loop_text(name: str, rows: Sequence[Row], kernels: Mapping[str, Kernel], features: Features) -> str:
-    """The module with the function."""
+def loop_text(outline: Outline, features: Features) -> str:
+    """The module with the function of a loop whose kernels are known."""
     module = Module(triple=features.triple, vector_bits=features.vector_bits or 128)
-    _Writer(module, name, kernels, features).run(rows)
+    _Writer(module, outline, features).run()
     return module.text()
 
 
 class _Writer:
-    """Writes one function. `values` has what each operand is: an address or a counter."""
+    """Writes one function. `values` has the pointers and counters that the loop sets itself."""
 
-    def __init__(self, module: Module, name: str, kernels: Mapping[str, Kernel], features: Features) -> None:
+    def __init__(self, module: Module, outline: Outline, features: Features) -> None:
         parameters = [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)]
-        self.f = module.function(name, i64, parameters)
-        self.kernels = kernels
+        f = self.f = module.function(outline.symbol, i64, parameters)
+        self.outline = outline
         self.features = features
-        self.places: dict[int, Value] = {}
-        self.counters: dict[int, Value] = {}
         self.values: dict[Operand, Value] = {}
-
-    def run(self, rows: Sequence[Row]) -> None:
         # What comes from outside is read once, in front of everything.
-        for place, counter in _outside(rows):
-            if place is not None and place not in self.places:
-                self.places[place] = self.f.load(ptr, self.f.offset(self.f.arguments[0], ptr, place), 8)
-            if counter is not None and counter not in self.counters:
-                self.counters[counter] = self.held(counter)
-        self.rows(rows)
-        self.f.ret(constant(0, i64))
+        table, numbers, registers = f.arguments
+        self.places = [f.load(ptr, f.offset(table, ptr, n), 8) for n in range(len(outline.places))]
+        named = [f.load(i64, f.offset(numbers, i64, n), 8) for n in range(len(outline.counters))]
+        self.counters = [f.load(i64, f.offset(registers, i64, number), 8) for number in named]
 
-    def held(self, counter: int) -> Value:
-        """What a counter of a loop around is at."""
-        _, numbers, registers = self.f.arguments
-        number = self.f.load(i64, self.f.offset(numbers, i64, counter), 8)
-        return self.f.load(i64, self.f.offset(registers, i64, number), 8)
+    def run(self) -> None:
+        self.rows(self.outline.rows)
+        self.f.ret(constant(0, i64))
 
     def place(self, operand: Operand) -> Value:
         return self.places[operand[1]] if operand[0] == "outside" else self.values[operand]
@@ -65,7 +56,8 @@ class _Writer:
         f = self.f
         match row:
             case "launch", symbol, count, operands:
-                kernel = self.kernels[symbol]
+                kernel = self.outline.kernels[symbol]
+                assert isinstance(kernel, Kernel), f"{symbol} is known by name only"
                 pointers = [self.place(operand) for operand in operands]
                 lower_at(f, kernel, self.features, pointers, constant(0, i64), constant(count, i64))
             case "copy", target, source, size:
@@ -84,7 +76,7 @@ class _Writer:
             case "branch", index, kind, branches:
                 self.branch(index, kind, branches)
             case _:
-                assert_never(row)  # type: ignore[arg-type]
+                raise InternalError(f"A row of a loop is {row}.", stage="llvm")
 
     def loop(self, counter: Operand, turns: Operand | int, reverse: bool, body: Sequence[Row]) -> None:
         f = self.f
@@ -127,48 +119,3 @@ class _Writer:
             self.rows(rows)
             f.branch(end)
         f.start(end)
-
-
-def _outside(rows: Sequence[Row]) -> list[tuple[int | None, int | None]]:
-    """Numbers of places and of counters from outside, in the order that rows mention them."""
-    found: list[tuple[int | None, int | None]] = []
-
-    def place(operand: Operand) -> None:
-        if operand[0] == "outside":
-            found.append((operand[1], None))
-
-    def counter(operand: Operand) -> None:
-        if operand[0] == "outside":
-            found.append((None, operand[1]))
-
-    for row in rows:
-        match row:
-            case "launch", _, _, operands:
-                for operand in operands:
-                    place(operand)
-            case "copy", target, source, _:
-                place(target)
-                place(source)
-            case "fill", target, _:
-                place(target)
-            case "point", _, base, turn, _:
-                place(base)
-                counter(turn)
-            case "count", target, turn:
-                place(target)
-                counter(turn)
-            case "loop", _, turns, _, body:
-                if not isinstance(turns, int):
-                    place(turns)
-                found += _outside(body)
-            case "while", _, condition, predicate, body:
-                found += _outside(condition)
-                place(predicate)
-                found += _outside(body)
-            case "branch", index, _, branches:
-                place(index)
-                for branch in branches:
-                    found += _outside(branch)
-            case _:
-                assert_never(row)  # type: ignore[arg-type]
-    return found

@@ -104,13 +104,11 @@ class Outline:
                 return "count", self._slot(target), self._counter(counter)
             case Loop():
                 turns = self._slot(step.count) if isinstance(step.count, Slot) else step.count
-                counter = self._set(step.counter, "turn")
-                return "loop", counter, turns, step.reverse, self._steps(step.body)
+                return "loop", self._set(step.counter, "turn"), turns, step.reverse, self._steps(step.body)
             case While():
-                counter = None if step.counter is None else self._set(step.counter, "turn")
-                # The predicate may be memory that the condition points to, so it belongs to its block.
+                number = None if step.counter is None else self._set(step.counter, "turn")
                 condition = self._steps(step.condition)
-                return "while", counter, condition, self._slot(step.predicate), self._steps(step.body)
+                return "while", number, condition, self._slot(step.predicate), self._steps(step.body)
             case Branch(index, dtype, _, branches):
                 kind = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
                 return "branch", self._slot(index), kind, tuple(self._steps(branch) for branch in branches)
@@ -198,8 +196,7 @@ class _Text:
     def __call__(self) -> str:
         from weft.compiler.target.cpu.loop_text import loop_text
 
-        known = {name: kernel for name, kernel in self.outline.kernels.items() if isinstance(kernel, Kernel)}
-        return loop_text(self.outline.symbol, self.outline.rows, known, self.features)
+        return loop_text(self.outline, self.features)
 
 
 # -------------------------------------------------------------------------------------------------------- what it pays

@@ -63,8 +63,25 @@ def lower_into(module: llvm.Module, kernel: Kernel, features: Features, name: st
     """Add a kernel to a module, as a function of the given name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
-    _Lowering(function, kernel, features).run()
+    table, begin, end = function.arguments
+    pointers = [function.load(llvm.ptr, function.offset(table, llvm.ptr, n), 8) for n in range(len(kernel.buffers))]
+    lower_at(function, kernel, features, pointers, begin, end)
     function.ret()
+
+
+def lower_at(
+    function: llvm.Function,
+    kernel: Kernel,
+    features: Features,
+    pointers: Sequence[llvm.Value],
+    begin: llvm.Value,
+    end: llvm.Value,
+) -> None:
+    """Write a part of a kernel's loop over threads where a function is at, with its buffers at these addresses."""
+    lowering = _Lowering(function, kernel, features)
+    lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
+    lowering.begin, lowering.end = begin, end
+    lowering.block(kernel.body)
 
 
 class _Lowering:
@@ -78,6 +95,7 @@ class _Lowering:
         self.values: dict[Value, Lane] = {}
         self.variables: dict[Variable, llvm.Value] = {}
         self.pointers: dict[Buffer, llvm.Value] = {}
+        self.begin = self.end = constant(0, i64)
         self.memory: dict[Any, Memory] = {}
         self.widened: dict[int, Lanes] = {}
         # Scalars made from indices and pairs of words made by the cipher, by block: what an outer block has made is
@@ -89,12 +107,6 @@ class _Lowering:
         self.step = 0
         self.width = 1
         self.mask: llvm.Value | None = None
-
-    def run(self) -> None:
-        table, self.begin, self.end = self.f.arguments
-        for number, buffer in enumerate(self.kernel.buffers):
-            self.pointers[buffer] = self.f.load(llvm.ptr, self.f.offset(table, llvm.ptr, number), 8)
-        self.block(self.kernel.body)
 
     def block(self, body: Iterable[Statement]) -> None:
         for statement in body:
