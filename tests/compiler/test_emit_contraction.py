@@ -95,6 +95,37 @@ def test_larger_products_in_blocks_panels_parts_and_chunks(name: str) -> None:
     assert check(contract(numbers), whole(*left), whole(*right), compare=EXACT, interpret=False) == ["contraction"]
 
 
+# Copies of squares that are turned, with rows, columns and lanes at the edge; products of masked panels.
+TURNED: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+    "rows and lanes left": (NT, (90, 107), (90, 107)),
+    "only lanes that are missing": (NT, (90, 107), (80, 107)),
+    "nothing left": (NT, (96, 64), (128, 64)),
+    "less than a square": (NT, (90, 9), (90, 9)),
+    "of the left": (TN, (150, 601), (150, 90)),
+    "of both": (TT, (150, 601), (90, 150)),
+    "in a batch": (((((1,), (2,)), ((0,), (0,)))), (3, 80, 520), (3, 70, 80)),
+    "short sums": (PLAIN, (600, 17), (17, 1001)),
+    "pages": (PLAIN, (130, 150), (150, 1040)),
+    "pages read once": (PLAIN, (13, 150), (150, 3000)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("name", TURNED)
+def test_copies_of_squares_and_what_is_left(name: str, dtype: Any) -> None:
+    numbers, left, right = TURNED[name]
+    a, b = whole(*left, dtype=dtype), whole(*right, dtype=dtype)
+    with weft.enable_x64(True):
+        assert check(contract(numbers), a, b, compare=EXACT, interpret=False) == ["contraction"]
+
+
+def test_what_masked_lanes_multiply_is_neither_read_nor_kept() -> None:
+    """Lanes beyond the result see zeros, whatever stood in the memory of the copy before."""
+    a, b = whole(90, 107), whole(90, 107)
+    a[:, 0], b[:, 0] = np.inf, 1.0
+    assert check(contract(NT), a, b, compare=EXACT, interpret=False) == ["contraction"]
+
+
 DTYPES = [
     np.bool_, np.int8, np.uint8, np.int16, np.uint32, np.int64, np.float16, np.float32, np.float64, np.complex64,
     np.complex128, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.int4,

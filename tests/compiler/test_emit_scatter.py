@@ -11,7 +11,8 @@ import pytest
 import weft
 from tests.compiler.emitting import array, check, close, fused_program, fusions_with_operands, launched
 from tests.compiler.running import assert_same, compiled
-from weft.base import dtypes
+from weft.base import dtypes, errors
+from weft.compiler.emit import scatter_split
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import fusions
@@ -160,6 +161,66 @@ def test_large_scatters() -> None:
     function = scattered("scatter-add", ROWS, GatherScatterMode.FILL_OR_DROP)
     args = array(5000, 64), i, array(3000, 64, seed=1)
     assert check(function, *args, interpret=False, compare=assert_same) == ["scatter"]
+
+
+MANY: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "sums": (lambda x, i, u: x.at[i].add(u), (array(7000), np.arange(5000) * 7 % 7200 - 100, array(5000, seed=1))),
+    "the last stays": (lambda x, i, u: x.at[i].set(u), (array(90), np.arange(5000) * 7 % 101, array(5000, seed=1))),
+    "one place": (lambda x, i, u: x.at[i].mul(u), (array(900), np.full(40, 899), array(40, seed=1))),
+    "pairs": (
+        lambda x, i, j, u: x.at[i, j].min(u),
+        (array(50, 60), np.arange(4000).reshape(40, 100) % 49, np.arange(100) % 61, array(40, 100, seed=1)),
+    ),
+    "work before": (lambda x, i: x.at[i * 2].add(i * 0.5, mode="clip"), (array(3000), np.arange(2001) * 5 % 1700)),
+    "all outside": (lambda x, i: x.at[i].add(1.0), (array(300), np.full(100, 300))),
+}
+
+
+@pytest.fixture
+def always_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in {"LEAST": 1, "LARGE": 1, "PART": 256}.items():
+        monkeypatch.setattr(scatter_split, name, number)
+
+
+@pytest.mark.usefixtures("always_split")
+@pytest.mark.parametrize("name", MANY)
+def test_many_scalars_are_brought_together_by_parts_of_the_array(name: str) -> None:
+    function, args = MANY[name]
+    assert "scatter" in check(function, *args, compare=assert_same)
+    for equation, operands in fusions_with_operands(function, *args):
+        program = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        names = [launch.kernel.name for launch in emission.launches]
+        if equation.params["kind"] == "scatter":
+            assert names == ["scatter_count", "scatter_places", "scatter_move", "scatter"]
+        got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
+        for one, want in zip(got, interpret(program, operands), strict=True):
+            assert_same(one, want)
+
+
+@pytest.mark.usefixtures("always_split")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FAMILY)
+def test_scalars_of_every_dtype_are_brought_together(name: str, dtype: str) -> None:
+    if dtypes.kind(dtypes.as_dtype(dtype)) not in lookup(name).kinds:  # type: ignore[attr-defined]
+        pytest.skip("there is no such scatter")
+    i = (np.arange(50, dtype=np.int32) * 7 % 13)[:, None]
+    function = scattered(name, SCALARS, GatherScatterMode.FILL_OR_DROP)
+    x, u = array(12, dtype=dtype), array(50, dtype=dtype, seed=1)
+    assert check(function, x, i, u, compare=assert_same) == ["scatter"]
+
+
+@pytest.mark.parametrize("outside", [0, 1])
+def test_checks_of_many_scalars(outside: int) -> None:
+    x, i = np.zeros(1 << 20, np.float32), np.arange(1 << 17, dtype=np.int32) * 8
+    i[70_000] += outside << 20
+    with weft.checks("all"):
+        function = weft.jit(lambda x, i: x.at[i].add(1.0))
+        if outside:
+            with pytest.raises(errors.OutOfBoundsIndexError):
+                function(x, i)
+        else:
+            assert float(function(x, i).sum()) == 1 << 17
 
 
 def test_what_is_read_under_another_shape_is_not_overwritten() -> None:

@@ -30,6 +30,7 @@ from weft.compiler.kernel.verifier import verify
 
 FLOAT, BOOL, INT = (np.dtype(d) for d in ("float32", "bool", "int32"))
 X, Y = Buffer("x", FLOAT, 10), Buffer("y", FLOAT, 10, written=True)
+PADDED = Buffer("p", FLOAT, 10, padded=True)
 N, M = Variable("i"), Variable("j")
 V, W = Value(FLOAT), Value(FLOAT)
 
@@ -56,6 +57,10 @@ BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
     "dtype of a computation": (
         "does not give",
         lambda: kernel(Constant(V, 1.0), Compute(Value(INT), "add", (V, V))),
+    ),
+    "above the end of what is padded": (
+        "0 to 11 are touched",
+        lambda: Kernel("bad", (PADDED,), (lanes(Load(V, PADDED, Index.of(N))),)),
     ),
     "above the end": ("0 to 11 are touched", lambda: kernel(loop(Load(V, X, Index.of(N)), stop=12))),
     "below the start": ("-1 to 8", lambda: kernel(loop(Load(V, X, N - 1)))),

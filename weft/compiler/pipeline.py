@@ -35,6 +35,7 @@ from weft.compiler.passes.inline import CALLS, inline
 from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.orient import orient
 from weft.compiler.passes.simplify import simplify
+from weft.compiler.passes.split_transforms import split_transforms
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.printer import equation_text, to_text
 from weft.ir.verifier import verify
@@ -150,9 +151,12 @@ STEPS = (
     Step(hoist, needs=CANONICAL, makes=CANONICAL),  # what is the same in every turn, in front of loops
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
 )
+_AT = [step.function for step in STEPS].index(decompose)
 # What programs go through before code is made of them.
 ALL_STEPS = (
-    *STEPS,
+    *STEPS[:_AT],
+    Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
+    *STEPS[_AT:],
     Step(defer, needs=CANONICAL, makes=CANONICAL),  # products that loops add up, after them; sums may round otherwise
     Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
     Step(fuse, needs=CANONICAL, makes=FUSED),

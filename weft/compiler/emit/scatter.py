@@ -2,7 +2,7 @@
 
 Hero: one of the `Scatter` family. Of two updates of one place the later comes later, so the loop over indices is
 serial; lanes run along a window. Threads take what is written apart: batches, windows that are said to be unique, or
-parts of a dimension that windows cover whole.
+parts of a dimension that windows cover whole. Many scalars have kernels of their own.
 Sums and products of short floats are kept wider until the last update: in memory of their own, which is rounded at the
 end.
 """
@@ -258,7 +258,7 @@ class Scattering:
         met = update
         if self.op is not None:
             there = k.scalars.convert(k.load(buffer, place), self.wide)
-            both = k.compute(self.op, there, k.scalars.convert(update, self.wide))
-            met = k.scalars.convert(both, buffer.dtype)
+            new = k.compute(self.op, there, k.scalars.convert(update, self.wide))
+            met = k.scalars.convert(new, buffer.dtype)
         k.store(buffer, place, met)
         return met

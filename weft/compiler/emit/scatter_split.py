@@ -21,18 +21,21 @@ from weft.compiler.kernel.ir import Index, Kind, Value
 if TYPE_CHECKING:
     from weft.compiler.emit.scatter import Scattering
 
-# Updates, and bytes of an array, from which on it pays to bring updates together: what is in a cache is found at once.
-LEAST, LARGE = 1 << 17, 1 << 20
-# Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most.
+# Updates, and bytes of an array, from which on it pays to bring updates together: smaller arrays are in a cache anyway.
+LEAST, LARGE = 1 << 17, 3 << 20
+# Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most. Updates and
+# places are written to two lines for each part, and with many more of these caches lose them before they are full.
 BLOCKS, PART, MOST = 16, 1 << 17, 32
 COUNT = dtypes.uint32
 
 
 def fits_split(scattering: Scattering) -> bool:
     """Whether updates are single elements, many of them, that may go anywhere in a large array."""
-    size = math.prod(scattering.shape)
+    params, size = scattering.hero.params, math.prod(scattering.shape)
+    if params["unique_indices"] or params["indices_are_sorted"] or scattering.pairs:
+        return False
     many = [n for n in scattering.many if n != 1]
-    single = all(n == 1 for n in scattering.sizes) and not scattering.pairs
+    single = all(n == 1 for n in scattering.sizes)
     large = size * scattering.wide.itemsize >= LARGE and size < 1 << 31
     return single and large and LEAST <= math.prod(many) < 1 << 31 and many[0] >= BLOCKS
 

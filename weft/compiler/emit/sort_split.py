@@ -35,8 +35,10 @@ from weft.compiler.kernel.ir import Index, Kind, Value
 LEAST = 1 << 16
 # Blocks that threads share, and tiles of buckets.
 BLOCKS, TILES = 16, 64
-# Bits of the upper digit, and of a digit inside of a bucket.
-UPPER, LOWER = 11, 7
+# Bits of the upper digit, and of a digit inside of a bucket: of a small one, and of one that has so many elements that
+# fewer passes are worth longer tables.
+UPPER, LOWER, WIDE = 11, 7, 11
+MANY = 1 << 12
 
 
 def fits_split(task: Task) -> bool:
@@ -126,7 +128,8 @@ def emit_split(task: Task) -> None:
     # Whatever kernel asks for a buffer has it in its own signature; none is written by this one.
     radix = replace(radix_of(task, Writer(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
     counted = radix.count
-    tables = fusion.new_scratch(counted, TILES * radix.passes(stage) << LOWER)
+    table = max(replace(radix, digit=digit).passes(stage) << digit for digit in (LOWER, WIDE))
+    tables = fusion.new_scratch(counted, TILES * table)
     split = Split(
         replace(radix, counts=tables),
         stage,
@@ -208,25 +211,36 @@ def _sort_buckets(split: Split) -> None:
     """Sort each bucket by its other digits and write its results. The buckets of a tile are far apart, since large ones
     often are neighbours."""
     k, radix, starts = split.k, split.radix, split.writer.scratch_input(split.starts)
-    half, zero = k.constant(split.length, INT64), k.constant(0, radix.count)
-    below = split.below()
-    digits = k.compute(
-        "div", k.compute("add", below, k.constant(LOWER - 1, below.dtype)), k.constant(LOWER, below.dtype)
-    )
-    radix = replace(radix, rounds=Index.of(digits))
-    some = k.compute("gt", digits, k.constant(0, digits.dtype))
+    zero, many, below = k.constant(0, radix.count), k.constant(MANY, radix.count), split.below()
+    digits = {digit: _rounded_up(k, below, digit) for digit in (LOWER, WIDE)}
+    table = split.writer.scratch(radix.counts).size // TILES
     with k.loop(TILES, kind=Kind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as turn:
         bucket = turn * TILES + tile
         start = k.load(starts, bucket)
         size = k.compute("sub", k.load(starts, bucket + 1), start)
-        with k.when(k.compute("gt", size, zero)):
-            few = replace(radix, size=Index.of(size))
-            tables = tile * (radix.passes(split.stage) << LOWER)
-            first = Index.of(start)
-            # Where there is no digit left, nothing is counted.
-            counted = k.compute("select_n", some, zero, size)
-            count(replace(few, size=Index.of(counted)), split.stage, first, half, tables)
-            deliver(few, _row, first, pass_all(few, split.stage, first, half, tables), [], first)
+        few = k.compute("and", k.compute("gt", size, zero), k.compute("lt", size, many))
+        for digit, holds in ((LOWER, few), (WIDE, k.compute("ge", size, many))):
+            with k.when(holds):
+                own = replace(radix, digit=digit, size=Index.of(size), rounds=Index.of(digits[digit]))
+                _sort_bucket(own, split.stage, Index.of(start), tile * table)
+
+
+def _rounded_up(k: KernelBuilder, bits: Value, digit: int) -> Value:
+    """How many digits so many bits are."""
+    more = k.compute("add", bits, k.constant(digit - 1, bits.dtype))
+    return k.compute("div", more, k.constant(digit, bits.dtype))
+
+
+def _sort_bucket(radix: Radix, stage: list[Part], first: Index, table: Index) -> None:
+    """Sort the bucket that begins at `first` in the second half of the scratch."""
+    k = radix.k
+    assert radix.size is not None and radix.rounds is not None
+    half, rounds, size = k.constant(radix.length, INT64), k.position(radix.rounds), k.position(radix.size)
+    # Where there is no digit left, nothing is counted.
+    none = k.constant(0, INT64)
+    counted = k.compute("select_n", k.compute("gt", rounds, none), none, size)
+    count(replace(radix, size=Index.of(counted)), stage, first, half, table)
+    deliver(radix, _row, first, pass_all(radix, stage, first, half, table), [], first)
 
 
 def _restore(split: Split) -> None:

@@ -23,9 +23,15 @@ from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_
 
 # Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
 GATHER_LANE = 1.2
-SCATTER_LANE, FAR_SCATTER_LANE = 1.5, 4.0
+SCATTER_LANE, FAR_SCATTER_LANE = 2.5, 4.0
 UNALIGNED = 0.7  # more for a vector that lies in two lines of the cache
-COPY = 0.5
+COPY, TURNED_LANE = 0.5, 0.4  # the second: more where squares are turned in registers
+# More for what a turn of the innermost loop reads as vectors, or as numbers, of a row that has a page of its own, and
+# where that is not in the second cache either; for a byte of a copy that comes from beyond it; for a number of crowded
+# rows that are in it.
+PAGED_VECTORS, PAGED_NUMBERS, FAR_PAGED = 7.0, 10.0, 3.0
+FAR_COPY = 0.55
+CROWDED_NEAR = 0.2
 ANOTHER_KERNEL = 3000.0
 LOAD, BROADCAST = 0.4, 0.5  # what of a load is not hidden behind sums
 STREAM = 0.25  # more for a vector that comes from the second cache
@@ -34,10 +40,14 @@ FAR_LOAD = 8.0  # more for one that comes from beyond it
 SHORT = 24
 # Bytes of which a cache keeps all while something else goes by.
 FIRST_CACHE, SECOND_CACHE = 32 << 10, 256 << 10
+# Bytes of which nothing is in the second cache any more when they are read again.
+BEYOND = 2 << 20
 # More rows than CROWD, each a multiple of CROWDED bytes after the one before, fall into few places of the first cache.
 CROWDED, CROWD = 1 << 10, 96
 # Of such rows so many are read at a time, along several panels.
 CROWDED_ROWS = 64
+# Rows that are more than so many bytes apart, and more than so many of them, are not read ahead by the machine.
+PAGES, PAGED_ROWS = 2 << 10, 64
 # Vectors that can be masked all at once.
 MASKS = 4
 # Rows that are summed side by side in a product with a vector.
@@ -56,6 +66,9 @@ PANEL_BYTES, BLOCK_BYTES = 256 << 10, 1536 << 10
 LEAST_TILES = 8
 # Lanes of a block, of which partial sums stay in the cache: so many panels.
 BLOCK_PANELS = 8
+# Of sums this short the results are most of the work. If one factor stays in the cache, they are written row by row,
+# so many tiles at a time.
+SHORT_TERMS, ROWS_BYTES, ROWS_TILES = 384, 1 << 20, 4
 HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 # Vectors of other lengths are widened to powers of two by LLVM, with lanes that nobody needs.
 VECTORS = (1, 2, 4, 8, 16)
@@ -194,23 +207,42 @@ class _Chooser:
 
     # -- factors ---------------------------------------------------------------------------------------------------
 
-    def copying(self, number: int, axis: Axis, repeats: float) -> tuple[bool, float]:
+    def copying(self, number: int, axis: Axis, repeats: float, beside: int) -> tuple[bool, float]:
         """Whether to copy a factor first, and the cycles of that and of reading it otherwise than from a vector.
 
-        `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`.
+        `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`; `beside` is how
+        many vectors or numbers of it one turn of the innermost loop reads.
         """
         factor, elements, repeats = self.factors[number], self.elements[number], max(repeats, 1.0)
-        stride = factor.stride(axis)
+        stride, size = factor.stride(axis), elements * self.dtype.itemsize
         vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
         again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
-        if vector and self.awkward(factor, axis):
-            again += UNALIGNED / lanes
+        if vector:
+            again += UNALIGNED / lanes if self.awkward(factor, axis) else 0.0
         elif self.crowded(factor):
-            again += UNALIGNED
-        once = factor.work / self.lanes + COPY + (GATHER_LANE if strided or not vector else 0.0)
+            again += UNALIGNED if size > 2 * SECOND_CACHE else CROWDED_NEAR
+        if self.paged(factor):
+            page = (PAGED_VECTORS if vector else PAGED_NUMBERS) + (FAR_PAGED if size > BEYOND else 0.0)
+            again += page / (beside * lanes)
+        once = factor.work / self.lanes + COPY + (FAR_COPY * self.dtype.itemsize if size > BEYOND else 0.0)
+        last = axis if vector or not self.depth else self.depth[-1]
+        if factor.stride(last) > 1:
+            once += TURNED_LANE if self.turns(factor, last) else GATHER_LANE
         direct, copied = again * elements * repeats, once * elements + ANOTHER_KERNEL
         return (True, copied) if copied < direct else (False, direct)
+
+    def turns(self, factor: Access, last: Axis) -> bool:
+        """Whether a copy with another last axis can be made of squares that are turned in registers."""
+        inner = next((a for a, stride in factor.strides.items() if stride == 1), None)
+        simple = self.dtype.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
+        return simple and inner is not None and min(inner.size, last.size) >= self.lanes
+
+    def paged(self, factor: Access) -> bool:
+        """Whether what follows along the depth is in another page each time, and in more of them than the machine has
+        at hand."""
+        apart = factor.stride(self.depth[-1]) * self.dtype.itemsize if self.depth else 0
+        return apart >= PAGES and self.depth[-1].size > PAGED_ROWS
 
     def awkward(self, factor: Access, axis: Axis) -> bool:
         """Whether vectors lie across two lines of the cache, or do not stay in it."""
@@ -270,7 +302,8 @@ class _Chooser:
                 packed = []
                 for n in (0, 1):
                     together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
-                    copy, extra = self.copying(n, axis, self.uses[n] / together)
+                    beside = vectors if wide[n] else height if per_row[n] else 1
+                    copy, extra = self.copying(n, axis, self.uses[n] / together, beside)
                     packed.append(copy)
                     cycles += extra
                 tiles = ((tile, height),) if tile is not None else ()
@@ -329,7 +362,7 @@ class _Chooser:
         cycles = self.sums / sums * (turns * step + fold + 10.0)
         packed = []
         for n, height in enumerate(reversed(heights)):
-            copy, extra = self.copying(n, axis, self.uses[n] / height)
+            copy, extra = self.copying(n, axis, self.uses[n] / height, max(1, heights[n] * registers))
             packed.append(copy)
             cycles += extra
         width = 1 << int(np.log2(registers * self.lanes))
@@ -366,6 +399,13 @@ class _Chooser:
         wanted = min(MOST_TURNS, max(TURNS, self.terms * self.sums // SHARED_WORK // 4))
         rows, panels = max(1, tile.size // height), -(-best.lanes.size // best.width)
         cut, depth = best.cut, best.depth
+        if (
+            cut is None
+            and self.result[best.lanes] == 1
+            and self.terms <= SHORT_TERMS
+            and self.terms * panels * best.width * self.dtype.itemsize <= ROWS_BYTES
+        ):
+            return Blocks(max(1, min(ROWS_TILES, around * rows // wanted)), panels)
         chunk = self.terms if cut is None else cut.chunk * product_of(a.size for a in depth[cut.axis + 1 :])
         tiles = max(1, min(rows, BLOCK_BYTES // max(1, chunk * height * self.dtype.itemsize)))
         tiles, group = _even(rows, tiles), _even(panels, min(panels, BLOCK_PANELS))
@@ -379,11 +419,12 @@ class _Chooser:
         return Blocks(tiles, group)
 
     def reads_crowd(self, best: Plan) -> bool:
-        """Whether vectors are read where they are, from rows that fall into few places of the cache."""
+        """Whether vectors are read where they are, from rows that fall into few places of the cache, or have pages of
+        their own."""
         lanes = best.lanes
         assert lanes is not None
         pairs = zip(self.factors, best.packed, strict=True)
-        return any(f.stride(lanes) and not copied and self.crowded(f) for f, copied in pairs)
+        return any(f.stride(lanes) and not copied and (self.crowded(f) or self.paged(f)) for f, copied in pairs)
 
     def cut(self, best: Plan) -> Cut | None:
         """Cut the depth where threads would have too little to share, or where factors leave the cache."""

@@ -25,13 +25,13 @@ from weft.ops.elementwise import Elementwise
 
 # Nanoseconds for one vector: an operation of a few instructions, one that a machine starts two of in each cycle, a
 # function by polynomials, an access to a cache.
-SIMPLE, FUSED, FUNCTION, ACCESS = 0.3, 0.18, 6.0, 0.2
+SIMPLE, FUSED, FUNCTION, ACCESS = 0.3, 0.17, 6.0, 0.08
 # What an element costs that is read or written apart from its neighbours.
 APART = 0.4
 # More for so many bytes that come from memory or go there, which they do once.
-FROM_MEMORY, VECTOR_BYTES = 1.0, 64
+FROM_MEMORY, VECTOR_BYTES = 1.12, 64
 # A turn of a loop.
-TURN = 1.0
+TURN = 0.3
 # Work that is worth waking another thread for, and what one piece of it should take.
 WORTH, PIECE = 20_000.0, 6_000.0
 

@@ -267,7 +267,8 @@ class _Verifier:
             if not isinstance(term, Variable):
                 return 1 << 62
             loop = self.loops[term]
-            last = loop.start + (loop.count - 1) * loop.step
+            count = -(-loop.count // loop.width) * loop.width if whole else loop.count
+            last = loop.start + (count - 1) * loop.step
             total += coefficient * (last if coefficient > 0 else loop.start)
         # Below a limit of other variables the terms may cancel, so that more is known than from each range alone.
         for term, coefficient in index.terms:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.library.calls import HOST, Call, arrays_of
+from weft.compiler.target.cpu import pool
 from weft.ir.interpreter import run_equation
 from weft.ir.jaxpr import Equation
 from weft.ops.fft import FftType
 
+# Bytes of transforms that threads share.
+SHARED = 1 << 18
 _TRANSFORMS: dict[FftType, str] = {
     FftType.FFT: "fftn",
     FftType.IFFT: "ifftn",
@@ -34,12 +37,20 @@ def plan_fft(equation: Equation) -> Call:
     transform = _transform(kind)
 
     def host(x: np.ndarray, *, out: Sequence[np.ndarray]) -> None:
-        out[0][...] = transform(x, s=lengths, axes=axes)
+        workers = pool.threads() if x.nbytes >= SHARED else 1
+        if same:  # SciPy then works in the memory that it is given
+            if x.ctypes.data != out[0].ctypes.data:
+                out[0][...] = x
+            x = out[0]
+        made = transform(x, s=lengths, axes=axes, overwrite_x=same, workers=workers)
+        if made.ctypes.data != out[0].ctypes.data:
+            out[0][...] = made
 
     (x,) = arrays_of(equation.invars)
+    same = kind in (FftType.FFT, FftType.IFFT)
     if not x.size or 0 in lengths:
         return plan_evaluation(equation)
-    return Call(routine=HOST, host=host)
+    return Call(routine=HOST, host=host, in_place=((0, 0),) if same else ())
 
 
 def plan_evaluation(equation: Equation) -> Call:

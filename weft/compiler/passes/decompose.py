@@ -47,6 +47,24 @@ def decompose(jaxpr: Jaxpr) -> Jaxpr:
 
     Needs: no calls. Makes: primitives that code is made for.
     """
+    return with_definitions(jaxpr, _known_definition, IDENTITIES)
+
+
+def _known_definition(equation: Equation) -> Callable[..., Any] | None:
+    card = equation.primitive
+    try:
+        return _definitions[card]
+    except KeyError:
+        found = _definitions[card] = definition_of(card)
+        return found
+
+
+def with_definitions(
+    jaxpr: Jaxpr,
+    definition_for: Callable[[Equation], Callable[..., Any] | None],
+    identities: frozenset[str] = frozenset(),
+) -> Jaxpr:
+    """The program with definitions in the place of equations that have one, and operands in that of identities."""
     equations: list[Equation] = []
     renamed: dict[Any, Atom] = {}
     constants: Constants | None = None
@@ -54,13 +72,10 @@ def decompose(jaxpr: Jaxpr) -> Jaxpr:
         if renamed:
             equation = with_renamed(equation, renamed)
         card = equation.primitive
-        if card.name in IDENTITIES:
+        if card.name in identities:
             renamed[equation.outvars[0]] = equation.invars[0]
             continue
-        try:
-            definition = _definitions[card]
-        except KeyError:
-            definition = _definitions[card] = definition_of(card)
+        definition = definition_for(equation)
         if definition is None:
             equations.append(equation)
             continue

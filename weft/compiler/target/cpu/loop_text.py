@@ -13,7 +13,7 @@ from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.loops import Operand, Outline, Row
 from weft.compiler.target.cpu.lower import lower_at
-from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, integer, ptr
+from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, integer, ptr, vector
 
 
 def loop_text(outline: Outline, features: Features) -> str:
@@ -39,8 +39,18 @@ class _Writer:
         self.counters = [f.load(i64, f.offset(registers, i64, number), 8) for number in named]
 
     def run(self) -> None:
+        f = self.f
+        given = list(self.places)
+        for number, size in enumerate(self.outline.locals):
+            if size:
+                # LLVM makes registers of room on the stack, but never of memory that others could see.
+                self.places[number] = f.alloca(vector(i8, abs(size)))
+                f.copy(self.places[number], given[number], constant(abs(size), i64))
         self.rows(self.outline.rows)
-        self.f.ret(constant(0, i64))
+        for number, size in enumerate(self.outline.locals):
+            if size > 0:
+                f.copy(given[number], self.places[number], constant(size, i64))
+        f.ret(constant(0, i64))
 
     def place(self, operand: Operand) -> Value:
         return self.places[operand[1]] if operand[0] == "outside" else self.values[operand]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import place_of
+from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, place_of
 from weft.compiler.program.ir import (
     Branch,
     Copy,
@@ -47,6 +47,8 @@ MOST_STATEMENTS = 1500
 LAUNCH_COST, STEP_COST = 6.0, 2.0
 # What a loop must save to be worth compiling: a part of its time, and so many nanoseconds a run.
 LEAST_PART, LEAST_NANOSECONDS = 0.04, 300.0
+# Memory of at most so many bytes, and of so many in all, is kept in registers while the loop runs.
+MOST_LOCAL, MOST_LOCAL_TOGETHER = 128, 2048
 # Turns of a loop whose number is not known before it runs.
 SOME_TURNS = 100
 
@@ -69,15 +71,43 @@ class Outline:
         self.counters: list[int] = []
         self.kernels: dict[str, Kernel | NamedKernel] = {}
         self._known: dict[Any, Operand] = {}
+        self._sizes: dict[Place, int] = {}
+        self._fixed: set[Place] = set()
         self._registers = 0
         # Registers that the loop itself sets: where they can be read, their operands, else None.
         self._own: dict[Register, Operand | None] = {}
         self.rows = self._steps([step])
+        self.locals = self._locals()
+
+    def _locals(self) -> tuple[int, ...]:
+        """For each place, how many bytes of it the code may keep for itself and put back in the end; 0 if it may not,
+        because the same memory is reached in another way too; a negative number if nobody writes to it."""
+        left, found = MOST_LOCAL_TOGETHER, []
+        first_pointer = FIRST_ARGUMENT + len(self.program.arguments) + len(self.program.results)
+        unknown = any(place.register >= first_pointer for place in self.places)
+        for place in self.places:
+            size = self._sizes[place]
+            apart = not any(
+                other is not place
+                and other.register == place.register
+                and other.offset < place.offset + size
+                and place.offset < other.offset + self._sizes[other]
+                for other in self.places
+            )
+            alone = not unknown and apart and place not in self._fixed and size <= min(left, MOST_LOCAL)
+            left -= size if alone else 0
+            found.append((-size if self._constant(place) else size) if alone else 0)
+        return tuple(found)
+
+    def _constant(self, place: Place) -> bool:
+        number = place.register - FIRST_ARGUMENT
+        given = 0 <= number < len(self.program.arguments)
+        return place.register == CONSTANTS or (given and not self.program.arguments[number].donated)
 
     @property
     def symbol(self) -> str:
         """The name of the code."""
-        return f"loop_{hashlib.blake2b(repr(self.rows).encode(), digest_size=10).hexdigest()}"
+        return f"loop_{hashlib.blake2b(repr((self.locals, self.rows)).encode(), digest_size=10).hexdigest()}"
 
     def _steps(self, steps: Sequence[Step]) -> tuple[Row, ...]:
         """Rows of a block; what it sets can be read until its end."""
@@ -99,6 +129,7 @@ class Outline:
             case Point(target, base, counter, stride):
                 assert target.register is not None
                 row = self._slot(base), self._counter(counter), stride
+                self._fixed.add(self._place(base))
                 return "point", self._set(target.register, "pointer"), *row
             case Count(target, counter):
                 return "count", self._slot(target), self._counter(counter)
@@ -123,8 +154,12 @@ class Outline:
     def _slot(self, slot: Slot) -> Operand:
         if slot.kind is Kind.POINTED and slot.register in self._own:
             return self._read(slot.register)
-        place = Place(*place_of(slot, self.program))
+        place = self._place(slot)
+        self._sizes[place] = max(self._sizes.get(place, 0), slot.size)
         return self._outside(place, self.places, place)
+
+    def _place(self, slot: Slot) -> Place:
+        return Place(*place_of(slot, self.program))
 
     def _counter(self, register: Register) -> Operand:
         if register in self._own:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, assert_never
 
 from weft.base import dtypes
@@ -368,6 +369,8 @@ class _Lowering:
 
     def loop_over_lanes(self, loop: Loop) -> None:
         """Whole vectors without masks and then a tail, or one masked loop where that costs nothing."""
+        if loop.limit is not None and not loop.limit.terms:
+            loop = replace(loop, stop=min(loop.stop, loop.limit.constant), limit=None)
         before = self.variable, self.step, self.width, self.mask
         carried = [self.spread(self.values[c.initial], loop.width) for c in loop.carries]
         start, stop = constant(loop.start, i64), self.stop(loop)
@@ -375,6 +378,8 @@ class _Lowering:
         whole, rest = divmod(loop.count, loop.width)
         if loop.width == 1 or (loop.limit is None and not rest):
             carried = self.vectors(loop, start, stop, carried, masked=False)
+        elif not whole and loop.limit is None and not rest & (rest - 1) and (rest > 1 or not carried):
+            carried = self.short_vector(loop, rest, start, carried)
         elif self.features.masks and (whole or loop.limit is not None):
             carried = self.vectors(loop, start, stop, carried, masked=True)
         elif self.features.masks and not carried:
@@ -415,6 +420,21 @@ class _Lowering:
             self.block(loop.body)
         finals = self.finals(loop, carried)
         return finals if mask is None else [self.chosen(mask, a, b) for a, b in zip(finals, carried, strict=True)]
+
+    def short_vector(self, loop: Loop, count: int, at: llvm.Value, carried: list[Lane]) -> list[Lane]:
+        """The one turn of a loop over fewer elements than lanes, a power of two, in lanes of that number: the processor
+        hands nothing from a masked store to a load that soon follows, nor from a short store to a longer load."""
+        self.width = count
+        begun = [lane.with_parts([self.half(part, 0, count) for part in lane.parts]) for lane in carried]
+        finals = self.vector(loop, at, None, begun)
+        self.width = loop.width
+        mask = constant_vector([lane < count for lane in range(loop.width)], llvm.i1)
+        return [self.chosen(mask, self.longer(a), b) for a, b in zip(finals, carried, strict=True)]
+
+    def longer(self, lane: Lane) -> Lane:
+        """Lanes as the first ones of a whole vector."""
+        chosen = [number % lane.width for number in range(self.width)]
+        return lane.with_parts([self.f.shuffle(part, None, chosen) for part in lane.parts])
 
     def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
         """Which lanes of the vector that starts at `at` are below the bound."""

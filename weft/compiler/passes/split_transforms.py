@@ -1,0 +1,205 @@
+"""Long Fourier transforms as many short ones, which fit the cache and are shared among threads.
+
+A transform of n1 n2 numbers, read as a matrix with n1 rows, is transforms of its columns, a product with roots of
+unity, and transforms of its rows; between them the matrix is transposed. A real signal is first read as half as many
+complex numbers, and its spectrum taken from theirs. The numbers are those of the transform within its rounding errors,
+so this is no part of the passes that keep bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.passes.decompose import with_definitions
+from weft.compiler.rewrite import everywhere
+from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ops.arithmetic import add, mul, sub
+from weft.ops.bitwise import and_, or_
+from weft.ops.compare import eq, ge
+from weft.ops.complex import complex as complex_
+from weft.ops.complex import conj, imag, real
+from weft.ops.concatenate import concatenate
+from weft.ops.convert import convert_element_type
+from weft.ops.fft import FftType, fft
+from weft.ops.iota import iota
+from weft.ops.remat import optimization_barrier
+from weft.ops.select import select_n
+from weft.ops.shape import broadcast_in_dim, reshape, rev, transpose
+from weft.ops.slicing import slice as slice_
+from weft.ops.trigonometric import cos, sin
+
+INT32 = np.dtype(np.int32)
+# Shorter transforms fit the cache as they are; of many long ones threads take one each.
+LEAST, FEW = 1 << 18, 2
+# Sides that are prime, or nearly, would be slow themselves.
+LARGEST_PRIME = 13
+# Integers up to this have all their bits in a float32.
+MOST = 1 << 26
+
+
+@everywhere
+def split_transforms(jaxpr: Jaxpr) -> Jaxpr:
+    """Replace long transforms along one axis. Needs: no calls. Keeps: that."""
+    return with_definitions(jaxpr, _definition)
+
+
+def _definition(equation: Equation) -> Callable[..., Any] | None:
+    if equation.primitive is not fft or len(equation.params["fft_lengths"]) != 1:
+        return None
+    (length,) = equation.params["fft_lengths"]
+    shape: Any = equation.invars[0].aval.shape  # type: ignore[attr-defined]
+    count = math.prod(shape[:-1])
+    if type(length) is not int or not 0 < count <= FEW or not LEAST <= length <= MOST:
+        return None
+    kind = FftType(equation.params["fft_type"])
+    inner = length // 2 if kind in (FftType.RFFT, FftType.IRFFT) else length
+    return None if length % 16 or sides(inner) is None else _DEFINITIONS[kind]
+
+
+def sides(length: int) -> tuple[int, int] | None:
+    """The sides of the matrix that is nearest to a square, if both are products of small primes."""
+    rest = length
+    for prime in range(2, LARGEST_PRIME + 1):
+        while rest % prime == 0:
+            rest //= prime
+    if rest > 1:
+        return None
+    rows = next(r for r in range(math.isqrt(length), 0, -1) if length % r == 0)
+    return (rows, length // rows) if rows >= 16 else None
+
+
+# ---------------------------------------------------------------------------------------------------------- definitions
+
+
+def split_fft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
+    return _forward(x)
+
+
+def split_ifft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
+    made = _forward(_conjugate(x))
+    return mul(_conjugate(made), np.array(1 / fft_lengths[0], made.dtype))
+
+
+def split_rfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
+    (length,) = fft_lengths
+    half = length // 2
+    pairs = _shaped(x, (*x.shape[:-1], half, 2))
+    spectrum = _forward(complex_(_part(pairs, 0), _part(pairs, 1)))
+    first = slice_(spectrum, start_indices=(0,) * spectrum.ndim, limit_indices=(*x.shape[:-1], 1), strides=None)
+    spectrum = concatenate(spectrum, first, dimension=spectrum.ndim - 1)
+    mirrored = _conjugate(rev(spectrum, dimensions=(spectrum.ndim - 1,)))
+    half_of = np.array(0.5, spectrum.dtype)
+    even = mul(add(spectrum, mirrored), half_of)
+    odd = mul(sub(spectrum, mirrored), np.array(-0.5j, spectrum.dtype))
+    return add(even, mul(odd, _spread(_roots(_numbers((half + 1,), 0), length, x.dtype, -1), odd.shape)))
+
+
+def split_irfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
+    (length,) = fft_lengths
+    half, last = length // 2, x.ndim - 1
+    kept = (*x.shape[:-1], half)
+    # The first and the last number of the spectrum of a real signal are real, whatever they are said to be.
+    at = iota(dtype=INT32, shape=x.shape, dimension=last)
+    ends = or_(eq(at, np.array(0, INT32)), eq(at, np.array(half, INT32)))
+    x = complex_(real(x), select_n(ends, imag(x), np.zeros((), real(x).dtype)))
+    mirrored = _conjugate(rev(x, dimensions=(last,)))
+    roots = _spread(_roots(_numbers((half + 1,), 0), length, dtypes.to_real_dtype(x.dtype), 1), x.shape)
+    odd = mul(mul(sub(x, mirrored), roots), np.array(1j, x.dtype))
+    both = slice_(add(add(x, mirrored), odd), start_indices=(0,) * x.ndim, limit_indices=kept, strides=None)
+    signal = mul(_conjugate(_forward(_conjugate(both))), np.array(1 / length, x.dtype))
+    axes = tuple(range(x.ndim))
+    parts = [broadcast_in_dim(p, shape=(*kept, 1), broadcast_dimensions=axes) for p in (real(signal), imag(signal))]
+    return _shaped(concatenate(*parts, dimension=x.ndim), (*kept[:-1], length))
+
+
+_DEFINITIONS: dict[FftType, Callable[..., Any]] = {
+    FftType.FFT: split_fft,
+    FftType.IFFT: split_ifft,
+    FftType.RFFT: split_rfft,
+    FftType.IRFFT: split_irfft,
+}
+
+
+# -------------------------------------------------------------------------------------------------------------- pieces
+
+
+def _forward(x: Any) -> Any:
+    """The transform of complex numbers along the last axis."""
+    found = sides(x.shape[-1])
+    assert found is not None
+    rows, columns = found
+    lead = x.shape[:-1]
+    made = _turned(_shaped(x, (*lead, rows, columns)))
+    made = fft(made, fft_type=FftType.FFT, fft_lengths=(rows,))
+    products = mul(_numbers((columns, rows), 0), _numbers((columns, rows), 1))
+    roots = _roots(products, rows * columns, dtypes.to_real_dtype(x.dtype), -1)
+    # Kernels that transpose do little else well: what is computed has one of its own.
+    (made,) = optimization_barrier(mul(made, _spread(roots, made.shape)))
+    made = _turned(made)
+    made = fft(made, fft_type=FftType.FFT, fft_lengths=(columns,))
+    return _shaped(_turned(made), x.shape)
+
+
+def _roots(numbers: Any, count: int, dtype: Any, sign: int) -> Any:
+    """The roots of unity with these numbers, from 0 to below `count`, which is a multiple of 8.
+
+    The angle is taken from the nearest quarter of a turn, so that it is small, and as exact as its dtype.
+    """
+    quarters = None
+    for eighth in (1, 3, 5, 7):
+        beyond = _converted(ge(numbers, np.array(eighth * count // 8, INT32)), INT32)
+        quarters = beyond if quarters is None else add(quarters, beyond)
+    rest = sub(numbers, mul(quarters, np.array(count // 4, INT32)))
+    angle = mul(_converted(rest, dtype), np.array(2 * math.pi / count, dtype))
+    along, across, minus = cos(angle), sin(angle), np.array(-1, dtype)
+    swapped = _has(quarters, 1)
+    first, second = select_n(swapped, along, across), select_n(swapped, across, along)
+    first = select_n(_has(add(quarters, np.array(1, INT32)), 2), first, mul(first, minus))
+    second = select_n(_has(quarters, 2), second, mul(second, minus))
+    return complex_(first, second if sign > 0 else mul(second, minus))
+
+
+def _has(numbers: Any, bit: int) -> Any:
+    """Whether a bit is set."""
+    return eq(and_(numbers, np.array(bit, INT32)), np.array(bit, INT32))
+
+
+def _numbers(shape: tuple[int, ...], dimension: int) -> Any:
+    return iota(dtype=INT32, shape=shape, dimension=dimension)
+
+
+def _turned(x: Any) -> Any:
+    """The last two axes exchanged."""
+    rank = x.ndim
+    return transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _part(pairs: Any, number: int) -> Any:
+    """One of the two numbers along the last axis."""
+    start, limit = (0,) * (pairs.ndim - 1), pairs.shape[:-1]
+    found = slice_(pairs, start_indices=(*start, number), limit_indices=(*limit, number + 1), strides=None)
+    return _shaped(found, limit)
+
+
+def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """The same along leading axes."""
+    if x.shape == shape:
+        return x
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - x.ndim, len(shape))))
+
+
+def _conjugate(x: Any) -> Any:
+    return conj(x, input_dtype=x.dtype)
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return reshape(x, new_sizes=shape, dimensions=None)
+
+
+def _converted(x: Any, dtype: Any) -> Any:
+    return convert_element_type(x, new_dtype=dtype, weak_type=False)
