@@ -22,6 +22,7 @@ from weft.base.settings import config, num_threads
 from weft.compiler.target.cpu import link, pool
 from weft.compiler.target.cpu.features import Features, aarch64, host
 from weft.compiler.target.cpu.pool import Waiting
+from weft.runtime import tiers
 
 ROOT = pathlib.Path(__file__).parents[2]
 counts_threads = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
@@ -130,6 +131,7 @@ def alive() -> int:
 
 def settled() -> int:
     """How many threads the process has, when those that have been joined are gone."""
+    tiers.wait()  # what earlier tests have left to be compiled may start threads
     counts = [alive()]
     assert until(lambda: counts.append(alive()) is None and len(set(counts[-20:])) == 1 and len(counts) > 20)
     return counts[-1]
