@@ -171,6 +171,17 @@ def test_blocks_and_buckets_of_any_range(low: int, high: int, monkeypatch: pytes
     check_sort(y, interpret=False, machines=("host",))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float16", "float64"])
+def test_large_buckets_have_wider_digits(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sort_split, "LEAST", 300)
+    monkeypatch.setattr(sort_split, "MANY", 20)
+    # One bucket with most elements, and others with few.
+    x = np.concatenate([elements(dtype, 100), elements(dtype, 900, seed=1) / 64]).astype(dtype)
+    check_sort(x, interpret=dtype == "float32")
+    check_sort(x, np.arange(x.size, dtype=np.int32), interpret=False)
+    check_sort(np.full(400, 7, dtype), interpret=False, machines=("host",))
+
+
 def test_one_long_row_by_several_threads() -> None:
     x = elements("float32", 150_001)
     wanted = np.sort(x, kind="stable")

@@ -27,6 +27,8 @@ LEAST, LARGE = 1 << 17, 3 << 20
 # places are written to two lines for each part, and with many more of these caches lose them before they are full.
 BLOCKS, PART, MOST = 16, 1 << 17, 32
 COUNT = dtypes.uint32
+# Bytes of a line of the cache.
+LINE = 64
 
 
 def fits_split(scattering: Scattering) -> bool:
@@ -43,7 +45,8 @@ def fits_split(scattering: Scattering) -> bool:
 @dataclass(frozen=True)
 class Split:
     """How updates are brought together: `shift` gives the part of a place. Scratch: `counts` has the numbers of blocks,
-    `starts` where the updates of parts begin, `places` and `updates` what is brought together."""
+    `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `places` and
+    `updates` what is brought together."""
 
     fusion: Fusion
     made: Callable[[Writer], Scattering]
@@ -113,7 +116,8 @@ def _target(split: Split, scattering: Scattering, index: Place) -> tuple[Value, 
 
 
 def _count(split: Split) -> None:
-    """How many updates of each block go to each part."""
+    """How many updates of each block go to each part, and of each update, how many before it go to the same: so nothing
+    that a later kernel stores decides where it stores next."""
     scattering = split.written_by("scatter_count")
     k, writer = scattering.k, scattering.writer
     counts, ranks = writer.scratch(split.counts), writer.scratch(split.ranks)
@@ -162,8 +166,9 @@ def _bring_together(split: Split) -> None:
             update = scattering.update(index, {})
             first = k.load(counts, block * (split.parts + 1) + part)
             target = Index.of(k.compute("add", first, k.load(ranks, row_major(scattering.many, index))))
-            k.store(places, target, place)
-            k.store(updates, target, update)
+            for buffer, number in ((places, place), (updates, update)):
+                k.expect(buffer, target + LINE // buffer.dtype.itemsize)
+                k.store(buffer, target, number)
 
         _over_block(scattering, Index.of(block), visit)
 

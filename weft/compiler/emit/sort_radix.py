@@ -39,13 +39,16 @@ NONE = Index()
 Range = tuple[Index, int, Index | None]
 # Elements that are moved together.
 TOGETHER = 2
+# Bytes of a line of the cache.
+LINE = 64
 
 
 @dataclass(frozen=True)
 class Radix:
     """How rows are sorted. `beside`: what goes with the words ("" for nothing, "place", "element"); `joined`: it
     stands in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements;
-    `bits`: by how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits."""
+    `bits`: by how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits.
+    `far`: buckets are not in a cache, and too many for the machine to see by itself which lines it will write next."""
 
     task: Task
     writer: Writer
@@ -57,6 +60,7 @@ class Radix:
     size: Index | None = None
     bits: int | None = None
     rounds: Index | None = None
+    far: bool = False
 
     @property
     def k(self) -> KernelBuilder:
@@ -311,6 +315,8 @@ def _move(radix: Radix, own: Index, shift: Value, places: Sequence[Index], end: 
         k.store(table, bucket, k.compute("add", targets[-1], one))
     for target, numbers in zip(targets, elements, strict=True):
         for buffer, moving in zip(buffers, numbers, strict=True):
+            if radix.far:
+                k.expect(buffer, end + target + LINE // buffer.dtype.itemsize)
             k.store(buffer, end + target, moving)
 
 

@@ -86,7 +86,7 @@ class Split:
     @property
     def upper(self) -> Radix:
         """Sorting by the upper digit."""
-        return replace(self.radix, digit=UPPER, counts=self.counts)
+        return replace(self.radix, digit=UPPER, counts=self.counts, far=True)
 
     def below(self) -> Value:
         """How many bits below the upper digit words differ in."""

@@ -66,8 +66,8 @@ PANEL_BYTES, BLOCK_BYTES = 256 << 10, 1536 << 10
 LEAST_TILES = 8
 # Lanes of a block, of which partial sums stay in the cache: so many panels.
 BLOCK_PANELS = 8
-# Of sums this short the results are most of the work. If one factor stays in the cache, they are written row by row,
-# so many tiles at a time.
+# Of sums this short the results are most of the work, if they do not stay in the cache. If one factor does, they are
+# written row by row, so many tiles at a time.
 SHORT_TERMS, ROWS_BYTES, ROWS_TILES = 384, 1 << 20, 4
 HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 # Vectors of other lengths are widened to powers of two by LLVM, with lanes that nobody needs.
@@ -403,6 +403,7 @@ class _Chooser:
             cut is None
             and self.result[best.lanes] == 1
             and self.terms <= SHORT_TERMS
+            and self.sums * self.dtype.itemsize > BEYOND
             and self.terms * panels * best.width * self.dtype.itemsize <= ROWS_BYTES
         ):
             return Blocks(max(1, min(ROWS_TILES, around * rows // wanted)), panels)

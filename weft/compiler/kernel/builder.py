@@ -30,6 +30,7 @@ from weft.compiler.kernel.ir import (
     Carry,
     Compute,
     Constant,
+    Expect,
     Fold,
     If,
     Index,
@@ -221,6 +222,10 @@ class KernelBuilder:
             for key in block.loads.pop(buffer, ()):
                 block.known.pop(key, None)
         self._append(Store(buffer, Index.of(index), value, condition))
+
+    def expect(self, buffer: Buffer, index: AnyIndex) -> None:
+        """Say that a place, which may be past the end, will be written soon."""
+        self._append(Expect(buffer, Index.of(index)))
 
     def compute(self, op: str, *operands: Value, **params: Any) -> Value:
         """An elementwise operation by its name; its dtype is what the primitive says."""

@@ -16,6 +16,7 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
+    Expect,
     Fold,
     If,
     Index,
@@ -73,6 +74,8 @@ class _Run:
                 self.values[result] = self.load(buffer, index, condition, otherwise)
             case Store(buffer, index, value, condition):
                 self.store(buffer, index, value, condition)
+            case Expect():
+                pass
             case Compute(result, op, operands, params):
                 self.values[result] = self.apply(op, [self.values[v] for v in operands], params, result.dtype)
             case Fold(result, op, vector, width):

@@ -137,6 +137,15 @@ class Store(Statement):
 
 
 @dataclass(frozen=True, eq=False)
+class Expect(Statement):
+    """`buffer[index]` will be written soon, or what is near it: a hint to caches, which changes nothing. The index may
+    be past the end. Only outside of loops over lanes."""
+
+    buffer: Buffer
+    index: Index
+
+
+@dataclass(frozen=True, eq=False)
 class Compute(Statement):
     """`result = op(operands)`: an elementwise primitive by name, with its parameters."""
 

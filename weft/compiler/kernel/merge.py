@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store
+from weft.compiler.kernel.ir import Expect, If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store
 from weft.compiler.kernel.substitute import substituted
 
 
@@ -51,7 +51,7 @@ def _pair(outer: Loop) -> Loop | None:
 def _indices(body: Sequence[Statement]) -> Iterator[Index]:
     for statement in body:
         match statement:
-            case Load() | Store() | Position():
+            case Load() | Store() | Expect() | Position():
                 yield statement.index
             case Loop():
                 if statement.limit is not None:

@@ -23,6 +23,7 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
+    Expect,
     Fold,
     If,
     Index,
@@ -112,6 +113,8 @@ class _Printer:
                 line = f"{self.place(buffer, index)} = {self.use(value)}"
                 if condition is not None:
                     line += f" if {self.use(condition)}"
+            case Expect(buffer, index):
+                line = f"expect {self.place(buffer, index)}"
             case Compute(result, op, operands, params):
                 given = " ".join(f"{name}={_parameter_text(value)}" for name, value in sorted(params.items()))
                 words = [f"{op}[{given}]" if given else op, *map(self.use, operands)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import If, Index, Load, Loop, Position, Statement, Store, Variable
+from weft.compiler.kernel.ir import Expect, If, Index, Load, Loop, Position, Statement, Store, Variable
 
 
 def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
@@ -18,7 +18,7 @@ def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tup
     made: list[Statement] = []
     for statement in body:
         match statement:
-            case Load() | Store() | Position():
+            case Load() | Store() | Expect() | Position():
                 made.append(replace(statement, index=index(statement.index)))
             case Loop():
                 limit = None if statement.limit is None else index(statement.limit)

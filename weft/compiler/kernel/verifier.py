@@ -12,6 +12,7 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
+    Expect,
     Fold,
     If,
     Index,
@@ -109,6 +110,12 @@ class _Verifier:
                     self.fail(f"The buffer {buffer.name} is only read, and stored to")
                 if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in index.terms):
                     self.fail("All lanes store to one place")
+            case Expect(buffer, index):
+                if buffer not in self.buffers or not buffer.written:
+                    self.fail(f"The buffer {buffer.name} is not written by the kernel")
+                if self.lanes is not None:
+                    self.fail("A place is expected inside of a loop over lanes")
+                self.check_index(index)
             case Compute(result, op, operands, params):
                 for operand in operands:
                     self.use(operand)

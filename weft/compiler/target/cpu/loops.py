@@ -42,7 +42,7 @@ from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.machine import SHARED_COPY, Place
 
 # Statements of kernels in one function, each launch counted by itself: LLVM's time grows faster than a function.
-MOST_STATEMENTS = 1500
+MOST_STATEMENTS = 600
 # Nanoseconds that the step machine takes for a launch and for any other step.
 LAUNCH_COST, STEP_COST = 6.0, 2.0
 # What a loop must save to be worth compiling: a part of its time, and so many nanoseconds a run.

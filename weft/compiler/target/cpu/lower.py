@@ -18,6 +18,7 @@ from weft.compiler.kernel.ir import (
     Carry,
     Compute,
     Constant,
+    Expect,
     Fold,
     If,
     Index,
@@ -132,6 +133,8 @@ class _Lowering:
                 self.values[result] = self.load(buffer, index, condition, otherwise)
             case Store(buffer, index, value, condition):
                 self.store(buffer, index, value, condition)
+            case Expect(buffer, index):
+                self.f.expect(self.place(buffer, index, safe=False)[1].base)
             case Compute(result, "threefry2x32", operands, params):
                 self.values[result] = self.enciphered(operands)[params["part"]]
             case Compute(result, op, operands, params):

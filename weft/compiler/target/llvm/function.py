@@ -274,6 +274,11 @@ class Function(Atomics):
             self._fail("store", value, pointer, why="it needs a pointer")
         self.lines.append(f"  store {value}, {pointer}, align {align}{self._marks(nontemporal)}")
 
+    def expect(self, pointer: Value) -> None:
+        """Bring the line of an address, which need not be one of ours, into the cache to be written."""
+        marks = (constant(number, i32) for number in (1, 3, 1))  # to be written, often, data
+        self.intrinsic("prefetch", void, pointer, *marks)
+
     def _marks(self, nontemporal: bool) -> str:
         return f", !nontemporal {self.module.metadata(1)}" if nontemporal else ""
 
