@@ -35,6 +35,7 @@ LOADED_LATER = {
     # A program from disk runs without what would have made it.
     "weft/compiler/compilation.py": ("weft.compiler.compile",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
+    "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
     "weft/compiler/target/cpu/assemble.py": ("weft.compiler.library.routines",),
     "weft/compiler/library/routines.py": ("weft.compiler.library.texts",),
     "weft/runtime/executable.py": ("weft.runtime.inside", "weft.compiler.dump"),
