@@ -101,7 +101,7 @@ class _Writer:
             "STAMP": config._stamped,
             "GENERATION": generation[0],
             "generation": generation,
-            "small": memory.small,
+            "small": memory.cut,
             "take": memory.pool.take,
             "user_location": user_location,
             "executable": executable,
@@ -125,14 +125,18 @@ class _Writer:
         self.line("return MISS", 2)
         self.line("if context.trace is not EVALUATION or context.axes: return MISS")
         self.line("try:")
-        self.node("args", args)
-        self.node("kwargs", kwargs)
+        # Those two are what a call makes of them: a tuple and a dict.
+        self.node("args", args, known=True)
+        if kwargs.children():
+            self.node("kwargs", kwargs, known=True)
+        else:
+            self.line("if kwargs: return MISS", 2)
         if not self.leaves:
             self.line("pass", 2)
         self.line("except KeyError: return MISS")
 
-    def node(self, name: str, tree: PyTreeDef) -> None:
-        """Check the structure of what stands under a name."""
+    def node(self, name: str, tree: PyTreeDef, known: bool = False) -> None:
+        """Check the structure of what stands under a name, whose kind may be known."""
         described = tree.node_data()
         if described is None:
             number = len(self.leaves)
@@ -140,8 +144,10 @@ class _Writer:
             if self.donated[number]:
                 self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
             else:
-                self.line(f"if type({name}) is not Array: {name} = adopted({name}, {aval})", 2)
-                self.line(f"if {name} is None or {name}.aval is not {aval}: return MISS", 2)
+                self.line(
+                    f"if type({name}) is not Array and ({name} := adopted({name}, {aval})) is None: return MISS", 2
+                )
+                self.line(f"if {name}.aval is not {aval}: return MISS", 2)
             self.leaves.append(name)
             return
         (kind, data), children = described, tree.children()
@@ -157,7 +163,8 @@ class _Writer:
             self.line(f"if not same_data(data, {self.constant(data)}): return MISS", 2)
             self.line(f"{inside} = tuple({inside})", 2)
             name, kind = inside, tuple
-        self.line(f"if type({name}) is not {self.constant(kind)} or len({name}) != {len(children)}: return MISS", 2)
+        other = "" if known else f"type({name}) is not {self.constant(kind)} or "
+        self.line(f"if {other}len({name}) != {len(children)}: return MISS", 2)
         parts = []
         for position in range(len(children)):
             self.count += 1

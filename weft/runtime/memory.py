@@ -161,9 +161,8 @@ class Arena(threading.local):
 _arena = Arena()
 
 
-def small(size: int) -> tuple[int, Chunk]:
-    """An address with room for so many bytes, and the chunk to be kept."""
-    size = -(-size // ALIGNMENT) * ALIGNMENT
+def cut(size: int) -> tuple[int, Chunk]:
+    """An address with room for so many bytes, a multiple of the alignment, and the chunk to be kept."""
     arena = _arena
     address = arena.next
     if address + size > arena.end or arena.chunk is None:
@@ -177,7 +176,7 @@ def small(size: int) -> tuple[int, Chunk]:
 def room(size: int) -> tuple[int, Chunk]:
     """Memory for a result."""
     if size <= SMALL:
-        return small(size)
+        return cut(-(-size // ALIGNMENT) * ALIGNMENT)
     block = pool.take(size)
     return block.address, block
 
