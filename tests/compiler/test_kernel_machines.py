@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import pathlib
 import pickle
 import re
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -20,6 +24,7 @@ from weft.compiler.target.cpu.features import Features, aarch64, host, host_avx2
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import lower, module_text
 
+ROOT = pathlib.Path(__file__).parents[2]
 AVX512 = of_flags(
     "x86_64-unknown-linux-gnu", "skylake-avx512", dict.fromkeys(("avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
 )
@@ -174,3 +179,24 @@ def test_threads_make_the_same_code() -> None:
         assert link.make_objects(texts, host(), tier) == alone
     with pytest.raises(InternalError, match="does not accept"):
         link.make_objects([*texts, lambda: "define void @f() { ret i32 0 }"], host(), Tier.LIGHT)
+
+
+ENDING = """
+import numpy as np, weft, weft.numpy as wnp
+def f(x):
+    parts = [wnp.cumsum(x, 0), wnp.sort(x, 1), wnp.argmax(x, 0), x @ x, x.T @ x + 1, wnp.flip(x, 0).cumsum(1), x.sum(0)]
+    parts += [wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(8)), x[wnp.argsort(x[0])], wnp.tanh(x).max(1)]
+    return parts
+f = weft.jit(f)
+x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+for _ in range(3):
+    f(x)
+"""
+
+
+def test_a_process_may_end_while_better_code_is_made(tmp_path: pathlib.Path) -> None:
+    """Python's pools of threads take no more work then, before the thread that asks for code has ended."""
+    environment = {**os.environ, "WEFT_COMPILATION_CACHE_DIR": str(tmp_path / "objects")}
+    command = [sys.executable, "-c", ENDING]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and done.stderr == ""

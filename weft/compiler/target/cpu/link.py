@@ -13,7 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ParamSpec, TypeVar
@@ -135,8 +135,14 @@ def make_objects(texts: Sequence[Callable[[], str]], features: Features, tier: T
     if len(texts) == 1:
         return [_object(texts[0](), features, tier)]
     threads = _threads()
-    made = [threads.submit(_object, text(), features, tier) for text in texts]
-    return [future.result() for future in made]
+    made: list[Object | Future[Object]] = []
+    for text in texts:
+        written = text()
+        try:
+            made.append(threads.submit(_object, written, features, tier))
+        except RuntimeError:  # the process is about to end, and its threads take nothing more
+            made.append(_object(written, features, tier))
+    return [found if isinstance(found, Object) else found.result() for found in made]
 
 
 @functools.cache
