@@ -19,6 +19,7 @@ from weft.compiler.compile import compile_program
 from weft.compiler.fuse import classify
 from weft.compiler.program.ir import Call
 from weft.compiler.schedules import FIRST, LIBRARY
+from weft.compiler.target.cpu import cache
 from weft.compiler.target.cpu.features import host
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.runtime import tuning
@@ -198,3 +199,16 @@ def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     tuned = np.asarray(weft.jit(function)(a))
     assert calls and time.perf_counter() - begin < 30
     assert tuned.tobytes() == plain.tobytes()
+
+
+def test_of_two_processes_that_pin_at_once_the_first_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr, _ = traced("square")
+    key = schedules.key_of(jaxpr, 0, host())
+    assert key is not None
+    with monkeypatch.context() as patched:
+        # The other one writes after this one has looked.
+        patched.setattr(schedules, "pinned", lambda key: None)
+        cache.store_schedule(key, "2")
+        assert schedules.pin(key, "1") == "2"
+    monkeypatch.setattr(schedules, "_pins", {})
+    assert schedules.pinned(key) == "2"

@@ -43,11 +43,10 @@ def pinned(key: str) -> str | None:
 
 def pin(key: str, schedule: str) -> str:
     """Pin a schedule, unless another process was first; gives the one that holds."""
-    found = pinned(key)
-    if found is None:
+    if pinned(key) is None:
         cache.store_schedule(key, schedule)
-        found = _pins[key] = schedule
-    return found
+        _pins[key] = cache.load_schedule(key) or schedule
+    return _pins[key]
 
 
 class Schedules:

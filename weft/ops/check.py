@@ -134,7 +134,7 @@ def can_flag(jaxpr: Jaxpr) -> bool:
 
 def writes_in_place(jaxpr: Jaxpr) -> bool:
     """Whether a program has updates of parts of arrays: then it matters whose memory it may write to."""
-    return jaxpr.cached("writes in place", lambda: [_updates(jaxpr)])[0]
+    return jaxpr.cached("writes in place", lambda: _updates(jaxpr))
 
 
 def _updates(jaxpr: Jaxpr) -> bool:

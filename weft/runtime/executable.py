@@ -129,11 +129,11 @@ class Executable:
         except kernels.CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
             self.kernels = kernels.compiled(self._launched(), features, tier, making)
-        self.tier, self.loops = making.tier, {}
+        self.tier, self.loops, self.can_improve = making.tier, {}, making.tier is Tier.QUICK
         if making.tier is not Tier.QUICK:
             # Other loops than those that are there are compiled when time is given to it.
-            self.loops, wanted = loops.native_loops(self.program, features, making, make=tier is not Tier.QUICK)
-            self.tier = Tier.QUICK if wanted else making.tier
+            make = tier is not Tier.QUICK
+            self.loops, self.can_improve = loops.native_loops(self.program, features, making, make)
         with spans.measured(making.seconds, "compile", "assemble"):
             assembly = Assembly(self.program, self._address, _HOST_ADDRESS, self._first_host, self.loops)
             self._codes.append(assembly.words())  # a run may still be at the older ones
@@ -154,14 +154,14 @@ class Executable:
 
     def optimise(self) -> None:
         """Replace the code by better code for the same bits. Runs that are under way end with the old one."""
-        if self.tier is Tier.QUICK:
+        if self.can_improve:
             self._link(Tier.LIGHT)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """Run on arrays in storage dtype (and tapes); gives new arrays, but for results that took the memory of a
         donated argument."""
         self._calls += 1
-        if self._calls == CALLS_BEFORE_BETTER_CODE and self.tier is Tier.QUICK:
+        if self._calls == CALLS_BEFORE_BETTER_CODE and self.can_improve:
             tiers.improve(self)
         if config.profiling:
             return self.timed(arrays, self._events() if spans.wants_events() else 0)[0]

@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler import schedules
 from weft.compiler.compilation import Compilation, Details
-from weft.compiler.fuse.classify import suits_library
+from weft.compiler.fuse.classify import has_either
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build, emission_of
@@ -80,7 +80,7 @@ def _contest(equation: Equation, features: Features) -> Contest | None:
     """What there is to choose for a product, if it is large enough and nobody has chosen yet."""
     if equation.primitive is dot_general:
         program, hero, kind, default = schedules.alone(equation), 0, "contraction", LIBRARY
-        if not suits_library(equation):
+        if not has_either(program):
             return None
     else:
         program, hero, kind, default = (*(equation.params[name] for name in ("jaxpr", "hero", "kind")), FIRST)
@@ -89,8 +89,7 @@ def _contest(equation: Equation, features: Features) -> Contest | None:
         return None
     emission = emission_of(kind, program, hero, features.vector_bytes)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]
-    (first, *others) = program.eqns
-    if first.primitive is dot_general and not others and suits_library(first):
+    if has_either(program):
         names.append(LIBRARY)
     names.sort(key=lambda name: name != default)
     alone = schedules.alone(equation)

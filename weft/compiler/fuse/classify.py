@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.target.cpu.features import host
-from weft.ir.jaxpr import Equation
+from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType
 from weft.ops.callback import Callback
@@ -267,6 +267,12 @@ def suits_library(equation: Equation) -> bool:
     lhs, rhs, made = (a.aval.dtype for a in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
     m, n, k = _sizes(equation)
     return m * n * k >= LIBRARY_CONTRACTION and made in LIBRARY_DTYPES and lhs == rhs == made
+
+
+def has_either(program: Jaxpr) -> bool:
+    """Whether a program is one product, which our kernels and a library can compute."""
+    (first, *others) = program.eqns
+    return first.primitive is dot_general and not others and suits_library(first)
 
 
 def _sizes(equation: Equation) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from weft.base.errors import InternalError
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.emit.key import fusion_key
-from weft.compiler.fuse.classify import HERO, classify, suits_library
+from weft.compiler.fuse.classify import HERO, classify, has_either
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
 from weft.compiler.library.calls import Call as LibraryCall
@@ -245,8 +245,7 @@ class Builder:
         """Which schedule a product gets."""
         if self.schedules is None:
             return default
-        (first, *others) = program.eqns
-        either = first.primitive is dot_general and not others and suits_library(first)
+        either = has_either(program)
         if default == LIBRARY and not either:
             return default
         return self.schedules.choose(program, hero, default, changes_bits=either)

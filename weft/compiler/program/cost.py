@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.kernel.cost import work
-from weft.compiler.program.ir import Branch, Call, Copy, Launch, Loop, Program, Step, While
+from weft.compiler.program.ir import SOME_TURNS, Branch, Call, Copy, Launch, Loop, Program, Step, While
 
-# Turns of a loop whose number is not known.
-TURNS = 100
 NANOSECONDS_PER_BYTE = 0.1
 LIBRARY = 10_000.0
 
@@ -29,9 +27,9 @@ def _steps(steps: Sequence[Step]) -> float:
             case Copy():
                 total += step.size * NANOSECONDS_PER_BYTE
             case Loop():
-                total += (step.count if isinstance(step.count, int) else TURNS) * _steps(step.body)
+                total += (step.count if isinstance(step.count, int) else SOME_TURNS) * _steps(step.body)
             case While():
-                total += TURNS * (_steps(step.condition) + _steps(step.body))
+                total += SOME_TURNS * (_steps(step.condition) + _steps(step.body))
             case Branch(label="check"):  # the other way out is taken at most once
                 total += 10.0
             case Branch():

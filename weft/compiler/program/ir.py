@@ -23,6 +23,8 @@ from weft.ir.types import TapeType
 ALIGNMENT = 64
 # A handle of a tape: the address of its entries and how many of them it has.
 TAPE_BYTES = 16
+# Turns of a loop whose number is not known before it runs, where costs are estimated.
+SOME_TURNS = 100
 
 
 def bytes_of(aval: Any) -> int:

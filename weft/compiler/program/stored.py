@@ -88,7 +88,8 @@ def from_bytes(content: bytes, name: str) -> Program:
 def complete(program: Program, compiled: Program) -> None:
     """Give a program from disk the steps that it has now that it was compiled: the same, with all their details."""
     if to_bytes(program) != to_bytes(compiled):
-        raise InternalError("A program from disk is not what compiling it gives.", stage="program")
+        what = "A program from disk is not what compiling it gives."
+        raise InternalError(f"{what} Remove the folder of the compilation cache to go on.", stage="program")
     vars(program).update(vars(compiled))
 
 

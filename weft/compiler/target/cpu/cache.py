@@ -87,12 +87,16 @@ def _prepared(name: str) -> pathlib.Path | None:
 def state_of_compiler() -> str:
     """A digest that changes with everything between a kernel's text and its code: Weft's files and LLVM's version."""
     root = pathlib.Path(weft.compiler.__file__).parent
-    made = hashlib.blake2b(digest_size=16)
-    for part in ("target", "kernel", "library"):
+    return _state_of(root, ("target", "kernel", "library"), repr(native.binding().llvm_version_info))
+
+
+def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
+    """A digest of the sizes and times of the files in some folders, and of what counts besides."""
+    made = hashlib.blake2b(besides.encode(), digest_size=16)
+    for part in parts:
         for path in sorted((root / part).rglob("*.py")):
             found = path.stat()
             made.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
-    made.update(repr(native.binding().llvm_version_info).encode())
     return made.hexdigest()
 
 
@@ -171,13 +175,7 @@ def store_kernels(made: Object, features: Features, tier: Tier) -> None:
 @functools.cache
 def state_of_weft() -> str:
     """A digest that changes with everything between a traced program and its steps."""
-    root = pathlib.Path(weft.compiler.__file__).parents[1]
-    made = hashlib.blake2b(state_of_compiler().encode(), digest_size=16)
-    for part in BELOW_PROGRAMS:
-        for path in sorted((root / part).rglob("*.py")):
-            found = path.stat()
-            made.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return made.hexdigest()
+    return _state_of(pathlib.Path(weft.compiler.__file__).parents[1], BELOW_PROGRAMS, state_of_compiler())
 
 
 def program_key(meaning: str, features: Features) -> str:
@@ -210,8 +208,8 @@ def load_schedule(key: str) -> str | None:
 
 
 def store_schedule(key: str, schedule: str) -> None:
-    """Keep a schedule."""
-    _write(key + SCHEDULE, SCHEDULE_MAGIC, schedule.encode())
+    """Keep a schedule, unless there is one: what was kept first holds."""
+    _write(key + SCHEDULE, SCHEDULE_MAGIC, schedule.encode(), first_stays=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -241,8 +239,9 @@ def _checksum(name: str, content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=32, key=name.encode()[:64]).digest()
 
 
-def _write(name: str, magic: bytes, content: bytes) -> None:
-    """Write a file whole or not at all. A folder that cannot be written is no error: the next process compiles."""
+def _write(name: str, magic: bytes, content: bytes, first_stays: bool = False) -> None:
+    """Write a file whole or not at all, over one that is there unless the first is to stay. A folder that cannot be
+    written is no error: the next process compiles."""
     global _written
     place = folder()
     if place is None:
@@ -252,7 +251,12 @@ def _write(name: str, magic: bytes, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(magic + _checksum(name, content) + content)
-            os.replace(temporary, place / name)
+            if first_stays:
+                with contextlib.suppress(FileExistsError):
+                    os.link(temporary, place / name)
+                os.unlink(temporary)
+            else:
+                os.replace(temporary, place / name)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)

@@ -21,6 +21,7 @@ from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, place_of
 from weft.compiler.program.ir import (
+    SOME_TURNS,
     Branch,
     Copy,
     Count,
@@ -49,8 +50,6 @@ LAUNCH_COST, STEP_COST = 6.0, 2.0
 LEAST_PART, LEAST_NANOSECONDS = 0.04, 300.0
 # Memory of at most so many bytes, and of so many in all, is kept in registers while the loop runs.
 MOST_LOCAL, MOST_LOCAL_TOGETHER = 128, 2048
-# Turns of a loop whose number is not known before it runs.
-SOME_TURNS = 100
 
 # Memory: ("outside", number in the table) or ("pointer", number of the register); counters alike, or ("turn", number).
 Operand: TypeAlias = tuple[str, int]
