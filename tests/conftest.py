@@ -34,9 +34,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """Processes of one run share their machine code, and nothing with other runs."""
     # Tests of the tuner ask for it; nobody else's results may depend on what is quick today.
     os.environ.setdefault("WEFT_AUTOTUNE_MILLISECONDS", "0")
+    _share_processors(config)
     if _CACHE not in os.environ:
         _folders.append(tempfile.mkdtemp(prefix="weft-tests-"))
         os.environ[_CACHE] = _folders[0]
+
+
+def _share_processors(config: pytest.Config) -> None:
+    """Test processes run side by side, so each gets threads for its share of the processors: two at least, since code
+    for several threads is to be tested. NumPy's BLAS reads the variable when NumPy is loaded, so it is set for
+    processes that are yet to be started."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        os.environ.setdefault("WEFT_NUM_THREADS", str(max(2, (os.cpu_count() or 1) // workers)))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
