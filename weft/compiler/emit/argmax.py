@@ -92,7 +92,7 @@ class Search:
         (axis,) = self.space.folded or (None,)
 
         def made(places: dict[Axis, Index]) -> Pair:
-            index = self.space.full_index(places)
+            index = self.space.full_index(writer.k, places)
             value = writer.values.at(self.operand, expanded(self.operand, index))
             place = Index() if axis is None else places[axis]
             return writer.k.scalars.convert(value, self.wide), writer.k.position(place, self.place_dtype)
@@ -124,7 +124,9 @@ class Search:
 
     def store(self, writer: Writer, places: Places, pair: Pair) -> None:
         result = self.hero.outvars[0]
-        writer.store(result, self.space.kept_index(places), writer.k.scalars.convert(pair[1], storage(result)))
+        writer.store(
+            result, self.space.kept_index(writer.k, places), writer.k.scalars.convert(pair[1], storage(result))
+        )
 
 
 def emit_argmax(fusion: Fusion) -> Emission:
@@ -155,7 +157,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
         pair = search.through(writer, space.folded, plan, places, search.element(writer), cut)
         for number, value in zip(found, pair, strict=True):
             k.store(writer.scratch(number), Index.of(b) * rows + space.kept_position(places), value)
-    pieces = Axis(-1, -1, blocks, folded=True)
+    pieces = Axis(-1, (blocks,), folded=True)
     joined = Space((pieces, *space.kept), 1.0)
     plan = schedule(joined, search.lanes)
     last = fusion.writer("joined_search", settled=True)

@@ -91,12 +91,12 @@ class Running:
             return log_add_exp(s, left, right)
         return getattr(s, OPERATIONS[self.card.name])(left, right)
 
-    def index(self, places: Places) -> Place:
+    def index(self, writer: Writer, places: Places) -> Place:
         """The index of an element, of which the place along the axis is counted in the order of the fold."""
         assert self.axis is not None
         if self.reverse:
             places = {**places, self.axis: Index(self.axis.size - 1) - places[self.axis]}
-        return self.space.full_index(places)
+        return self.space.full_index(writer.k, places)
 
     def element(self, writer: Writer, index: Place) -> Value:
         value = writer.values.at(self.operand, expanded(self.operand, index))
@@ -118,7 +118,7 @@ class Running:
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         with k.loop(size, carries=[start], limit=limit) as (i, (before,)):
             place = first + i
-            index = self.index({**places, axis: place})
+            index = self.index(writer, {**places, axis: place})
             value = self.element(writer, index)
             total = self.combine(writer, before, value)
             if self.no_neutral:
@@ -135,7 +135,7 @@ class Running:
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         neutral = self.neutral(writer)
         with k.loop(size, kind=Kind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
-            index = self.index({**places, axis: first + i})
+            index = self.index(writer, {**places, axis: first + i})
             lanes = self.element(writer, index)
             step = 1
             while step < self.lanes:
@@ -158,7 +158,7 @@ class Running:
         width = plan.width if plan.lanes is axis else 1
         kind = Kind.LANES if plan.lanes is axis else Kind.SERIAL
         with k.loop(size, kind=kind, width=width, carries=[self.neutral(writer)]) as (i, (before,)):
-            value = self.element(writer, self.index({**places, axis: first + i}))
+            value = self.element(writer, self.index(writer, {**places, axis: first + i}))
             (total,) = k.carry(self.combine(writer, before, value))
         if width == 1:
             return total
@@ -318,7 +318,7 @@ def _write_rows(
             k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i,
         ):
             places = {**at, lanes: first + i, axis: row + r}
-            place, index = position(places), running.index(places)
+            place, index = position(places), running.index(writer, places)
             before = k.load(writer.scratch(scratch), place)
             total = running.combine(writer, before, running.element(writer, index))
             k.store(writer.scratch(scratch), place, total)

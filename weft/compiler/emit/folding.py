@@ -1,11 +1,14 @@
 """What the emitters of folds share: the space that is folded as loops see it, and the nest of loops over it.
 
 Dimensions that every access runs through together are one axis of loops: so a sum over an image is one long loop. They
-are found by writing a trial kernel with a loop for each dimension and looking at the indices in it.
+are found by writing a trial kernel with a loop for each dimension and looking at the indices in it. What is decided by
+the bounds of an index (that a pad is never reached, that a quotient is known) is decided in the real kernels as in the
+trial: there too an index has an entry for each dimension, with its bounds (`KernelBuilder.unravel`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +21,8 @@ from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import Place
 from weft.compiler.fuse.cost import WEIGHTS
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Compute, If, Index, Kind, Load, Loop, Position, Statement, Store, Variable
+from weft.compiler.kernel.ir import Compute, Index, Kind, Loop, Statement
+from weft.compiler.kernel.merge import advance_together, indices_of
 from weft.ops.reduce_extrema import highest, lowest
 
 # Elements that one turn of a loop over threads should work on at least.
@@ -35,12 +39,16 @@ LIGHT_WORK, MEDIUM_WORK = 6, 14
 
 @dataclass(frozen=True)
 class Axis:
-    """A run of dimensions `first` to `last` of the full space that loops see as one, of `size` elements."""
+    """A run of dimensions of the full space that loops see as one: the first of them, and the sizes of all."""
 
     first: int
-    last: int
-    size: int
+    sizes: tuple[int, ...]
     folded: bool
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return math.prod(self.sizes)
 
 
 Places = Mapping[Axis, Index]
@@ -63,13 +71,13 @@ class Space:
         """The axes that are folded."""
         return tuple(a for a in self.axes if a.folded)
 
-    def full_index(self, places: Places) -> Place:
-        """An index of the full space. The last dimension of an axis runs over all of it, the others stand at 0."""
-        return _index(self.axes, places)
+    def full_index(self, k: KernelBuilder, places: Places) -> Place:
+        """An index of the full space, with an entry for each dimension."""
+        return _index(k, self.axes, places)
 
-    def kept_index(self, places: Places) -> Place:
+    def kept_index(self, k: KernelBuilder, places: Places) -> Place:
         """An index of the space that is kept."""
-        return _index(self.kept, places)
+        return _index(k, self.kept, places)
 
     def kept_position(self, places: Places) -> Index:
         """The position in a flat array of the kept space."""
@@ -79,11 +87,8 @@ class Space:
         return total
 
 
-def _index(axes: Sequence[Axis], places: Places) -> Place:
-    made: list[Index] = []
-    for axis in axes:
-        made += [Index()] * (axis.last - axis.first) + [places[axis]]
-    return tuple(made)
+def _index(k: KernelBuilder, axes: Sequence[Axis], places: Places) -> Place:
+    return tuple(i for axis in axes for i in k.unravel(places[axis], axis.sizes))
 
 
 def size_of_axes(axes: Sequence[Axis]) -> int:
@@ -102,31 +107,17 @@ def collapsed(
         places = [Index.of(v) for v in variables]
         ask(writer, tuple(places), tuple(p for d, p in enumerate(places) if d not in folded))
     kernel = writer.k.finish()
-    indices = list(_indices(kernel.body))
+    indices = list(indices_of(kernel.body))
     axes: list[Axis] = []
     for dimension, size in enumerate(full):
-        here = Axis(dimension, dimension, size, dimension in folded)
+        here = Axis(dimension, (size,), dimension in folded)
         before = axes[-1] if axes else None
         joined = before is not None and before.folded == here.folded
-        if joined and _together(indices, variables[dimension - 1], variables[dimension], size):
-            axes[-1] = Axis(axes[-1].first, dimension, axes[-1].size * size, here.folded)
+        if joined and advance_together(indices, variables[dimension - 1], variables[dimension], size):
+            axes[-1] = Axis(axes[-1].first, (*axes[-1].sizes, size), here.folded)
         else:
             axes.append(here)
     return Space(tuple(axes), _weight(kernel.body))
-
-
-def _together(indices: Sequence[Index], outer: Variable, inner: Variable, size: int) -> bool:
-    """Whether two loops are one: a step of the outer one is `size` steps of the inner one everywhere."""
-    return all(i.coefficient(outer) == i.coefficient(inner) * size for i in indices)
-
-
-def _indices(body: Sequence[Statement]) -> Iterator[Index]:
-    for statement in body:
-        match statement:
-            case Load() | Store() | Position():
-                yield statement.index
-            case Loop() | If():
-                yield from _indices(statement.body)
 
 
 def _weight(body: Sequence[Statement]) -> float:

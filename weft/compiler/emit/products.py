@@ -197,6 +197,7 @@ class _Probe:
                 case Load(result=result, index=index, condition=condition):
                     self.index(result, index, moves=True)
                     if condition is not None:
+                        self.depends[result] |= self.depends.get(condition, frozenset())
                         self.work += 1
                 case Position(result=result, index=index):
                     self.index(result, index, moves=False)

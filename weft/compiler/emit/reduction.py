@@ -121,7 +121,7 @@ class Folds:
     ) -> list[Value]:
         """One element of the full space: accumulators after it; results that are known by now are stored."""
         k, values = writer.k, writer.values
-        index = self.space.full_index(places)
+        index = self.space.full_index(writer.k, places)
         with self.passes.kept_values(writer, number, index):
             made = []
             for hero, accumulator in zip(heroes, accumulators, strict=True):
@@ -133,7 +133,7 @@ class Folds:
 
     def store_kept(self, writer: Writer, places: Places) -> None:
         """Write the results of the kept space, when all folds are known."""
-        index = self.space.kept_index(places)
+        index = self.space.kept_index(writer.k, places)
         results = [v for v in self.fusion.program.outvars if not self.passes.is_full(v)]
         made = [writer.values.at(v, expanded(v, index)) for v in results]
         for v, value in zip(results, made, strict=True):
@@ -320,7 +320,7 @@ def _emit_joined(folds: Folds, partial: Sequence[int], blocks: int) -> None:
     """The second kernel: partial results of blocks, in order, and what is made of the totals."""
     writer = folds.fusion.writer("joined_reduction", settled=True)
     k, heroes = writer.k, folds.heroes
-    axis = Axis(-1, -1, blocks, folded=True)
+    axis = Axis(-1, (blocks,), folded=True)
     space = Space((axis, *folds.space.kept), 1.0)
     plan = schedule(space, folds.lanes)
     with kept_nest(k, space, plan, blocks) as places:

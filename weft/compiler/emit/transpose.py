@@ -62,11 +62,10 @@ class Axes:
         self.read = next(n for n, group in enumerate(groups) if last in group)
         self.others = [n for n in range(len(groups)) if n not in (self.read, self.written)]
 
-    def index(self, places: dict[int, Index]) -> Place:
-        """An index of the result's space. Of a group only the last dimension counts, beyond its own size: positions in
-        memory are what they would be, in operand and result."""
-        found = {group[-1]: places[n] for n, group in enumerate(self.groups)}
-        return tuple(found.get(axis, Index()) for axis, d in enumerate(self.full) if d != 1)
+    def index(self, k: KernelBuilder, places: dict[int, Index]) -> Place:
+        """An index of the result's space, from places along the groups."""
+        parts = [k.unravel(places[n], [self.full[axis] for axis in group]) for n, group in enumerate(self.groups)]
+        return tuple(i for part in parts for i in part)
 
 
 def _uniform(fusion: Fusion) -> bool:
@@ -215,7 +214,7 @@ class _Tiles:
         """The result's index of an element of a tile; its rows are along what is written."""
         axes = self.axes
         moved = {axes.read: places[axes.read] + row, axes.written: places[axes.written] + column}
-        return axes.index({**places, **moved})
+        return axes.index(self.writer.k, {**places, **moved})
 
     def operand(self, hero: Any, places: dict[int, Index], row: Any, column: Any) -> Value:
         """The element of the hero's operand that comes to stand at an element of a tile."""
@@ -330,7 +329,8 @@ def _visit_apart(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tup
             k.loop(BLOCK, limit=limits[other]) as j,
             k.loop(BLOCK, kind=Kind.LANES, width=width, limit=limits[lanes]) as i,
         ):
-            writer.store_results(axes.index({**places, lanes: first[lanes] + i, other: first[other] + j}))
+            here = {**places, lanes: first[lanes] + i, other: first[other] + j}
+            writer.store_results(axes.index(k, here))
 
     outer(0, {})
 

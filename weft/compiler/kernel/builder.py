@@ -16,8 +16,10 @@ they are asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,15 @@ class _Block:
         self.conditional = False
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """The variables that stand for an index along several dimensions, and how far each of them moves it."""
+
+    whole: Index
+    variables: tuple[Variable, ...]
+    strides: tuple[int, ...]
+
+
 class Scalars:
     """The abstract builder that primitives are emitted over: each operation is appended to the kernel by its name."""
 
@@ -110,6 +121,9 @@ class KernelBuilder:
         self._depths: dict[Term, int] = {}
         # The least and the greatest number that a term can be, where that is known.
         self.ranges: dict[Term, tuple[int, int]] = {}
+        # Indices that were unraveled: by what they were, and by the last of their parts.
+        self._unraveled: dict[Any, tuple[Index, ...]] = {}
+        self._parts: dict[Variable, _Parts] = {}
 
     def buffer(self, name: str, dtype: Any, size: int, written: bool = False, padded: bool = False) -> Buffer:
         """The next buffer of the kernel's signature."""
@@ -151,7 +165,7 @@ class KernelBuilder:
         if carries and block.finals is None:
             raise InternalError(f"A loop of the kernel {self.name} does not say what it carries on.")
         rows = zip(carries, inside, block.finals or (), block.results, strict=True)
-        bound = None if limit is None else Index.of(limit)
+        bound = None if limit is None else self._raveled(limit)
         self._append(
             Loop(
                 variable, start, stop, tuple(block.statements), kind, step, width, tuple(Carry(*r) for r in rows), bound
@@ -190,7 +204,7 @@ class KernelBuilder:
 
     def position(self, index: AnyIndex, dtype: Any = dtypes.int64) -> Value:
         """An index as a number."""
-        index = Index.of(index)
+        index = self._raveled(index)
         key = (Position, dtype, index.constant, frozenset(index.terms))
         return self._known(key) or self._make(
             key, np.dtype(dtype), lambda result: Position(result, index), self._depth_of(index)
@@ -200,7 +214,7 @@ class KernelBuilder:
         self, buffer: Buffer, index: AnyIndex, condition: Value | None = None, otherwise: Value | None = None
     ) -> Value:
         """What stands in a buffer; where the condition does not hold it is `otherwise` (zero)."""
-        index = Index.of(index)
+        index = self._raveled(index)
         if condition is not None and otherwise is None:
             otherwise = self.constant(0, buffer.dtype)
         key = (buffer, index.constant, frozenset(index.terms), condition, otherwise)
@@ -221,11 +235,41 @@ class KernelBuilder:
         for block in self._blocks:
             for key in block.loads.pop(buffer, ()):
                 block.known.pop(key, None)
-        self._append(Store(buffer, Index.of(index), value, condition))
+        self._append(Store(buffer, self._raveled(index), value, condition))
 
     def expect(self, buffer: Buffer, index: AnyIndex) -> None:
         """Say that a place, which may be past the end, will be written soon."""
-        self._append(Expect(buffer, Index.of(index)))
+        self._append(Expect(buffer, self._raveled(index)))
+
+    def unravel(self, index: Index, sizes: Sequence[int]) -> tuple[Index, ...]:
+        """An index over several dimensions, in row-major order, as one index for each. Nothing is divided: each is a
+        variable with the bounds of its dimension, and all of them together must be `index` again, or a multiple of it,
+        wherever they are used. So what follows from bounds is found for each dimension, though one loop runs over
+        all."""
+        if len(sizes) == 1:
+            return (index,)
+        key = (index.constant, frozenset(index.terms), tuple(sizes))
+        found = self._unraveled.get(key)
+        if found is None:
+            variables = tuple(Variable(f"part{n}") for n in range(len(sizes)))
+            for variable, size in zip(variables, sizes, strict=True):
+                self.ranges[variable] = (0, max(0, size - 1))
+            strides = tuple(math.prod(sizes[n + 1 :]) for n in range(len(sizes)))
+            self._parts |= dict.fromkeys(variables, _Parts(index, variables, strides))
+            found = self._unraveled[key] = tuple(Index.of(v) for v in variables)
+        return found
+
+    def _raveled(self, index: AnyIndex) -> Index:
+        """An index with what was unraveled in place of its parts."""
+        index = Index.of(index)
+        for parts in {self._parts[t] for t, _ in index.terms if t in self._parts} if self._parts else ():
+            factor = index.coefficient(parts.variables[-1])
+            coefficients = [index.coefficient(v) for v in parts.variables]
+            if coefficients != [factor * stride for stride in parts.strides]:
+                raise InternalError(f"The kernel {self.name} uses dimensions apart that were joined to one loop.")
+            rest = tuple((t, c) for t, c in index.terms if t not in parts.variables)
+            index = Index(index.constant, rest) + parts.whole * factor
+        return index
 
     def compute(self, op: str, *operands: Value, **params: Any) -> Value:
         """An elementwise operation by its name; its dtype is what the primitive says."""

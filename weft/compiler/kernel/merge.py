@@ -5,10 +5,10 @@ for i in 4: for j in 8: y[8 i + j] = x[8 i + j]     ->     for k in 32: y[k] = x
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import Expect, If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store
+from weft.compiler.kernel.ir import Expect, If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store, Variable
 from weft.compiler.kernel.substitute import substituted
 
 
@@ -38,9 +38,8 @@ def _pair(outer: Loop) -> Loop | None:
         return None
     if inner.stop == 1 and inner.kind is not Kind.LANES:
         return replace(outer, body=substituted(inner.body, inner.variable, Index()))
-    for index in _indices(inner.body):
-        if index.coefficient(outer.variable) != index.coefficient(inner.variable) * inner.stop:
-            return None
+    if not advance_together(indices_of(inner.body), outer.variable, inner.variable, inner.stop):
+        return None
     # What was outside of the inner loop is gone from every index: the inner variable now runs over both.
     kind = Kind.LANES if inner.kind is Kind.LANES else outer.kind
     return replace(
@@ -48,7 +47,14 @@ def _pair(outer: Loop) -> Loop | None:
     )
 
 
-def _indices(body: Sequence[Statement]) -> Iterator[Index]:
+def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable, size: int) -> bool:
+    """Whether two loops are one: a step of the outer one is `size` steps of the inner one in every index."""
+    return all(i.coefficient(outer) == i.coefficient(inner) * size for i in indices)
+
+
+def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
+    """Every index of some statements: all by which what they do depends on loop variables, since conditions are values
+    that are made of positions and loads."""
     for statement in body:
         match statement:
             case Load() | Store() | Expect() | Position():
@@ -56,6 +62,6 @@ def _indices(body: Sequence[Statement]) -> Iterator[Index]:
             case Loop():
                 if statement.limit is not None:
                     yield statement.limit
-                yield from _indices(statement.body)
+                yield from indices_of(statement.body)
             case If():
-                yield from _indices(statement.body)
+                yield from indices_of(statement.body)
