@@ -68,7 +68,13 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
-    """Compute the results on NumPy arrays, freeing every intermediate after its last use."""
+    """Compute the results on NumPy arrays, freeing every intermediate after its last use. Infinities and nan are
+    results like others; whether NumPy would warn of them depends on how it was built."""
+    with np.errstate(all="ignore"):
+        return _run(jaxpr, arrays)
+
+
+def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
     watched = watches_numbers()
     values: dict[Any, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))

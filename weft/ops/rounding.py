@@ -76,13 +76,19 @@ class round(Rounding):
 class nextafter(Rounding):
     """The float next to the first operand in the direction of the second."""
 
-    # The step depends on the dtype itself, so nothing is widened here.
-    eval = staticmethod(np.nextafter)
+    @staticmethod
+    def eval(x: Any, y: Any) -> Any:
+        # The step depends on the dtype itself, so nothing is widened here. Of equal numbers the second is the result, as
+        # in C: it matters for zeros of two signs, of which NumPy's float16 gave the first before NumPy 2.5.
+        return np.where(x == y, y, np.nextafter(x, y))
+
     jvp = No("it steps between neighbouring floats, which says nothing about rates of change")
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy(), differentiable=False)
         yield Sample(np.array([0, np.inf, np.nan, 1], np.float32), np.float32(0), differentiable=False)
+        for dtype in (np.float16, bfloat16, np.float32):
+            yield Sample(np.array([-0.0, 0.0], dtype), np.array([0.0, -0.0], dtype), differentiable=False)
         yield Sample(ramp(3, dtype=bfloat16), ramp(3, dtype=bfloat16)[::-1].copy(), differentiable=False)
 
 

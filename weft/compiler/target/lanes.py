@@ -555,8 +555,8 @@ class Lanes:
             signed_zero = not layout(x.dtype).short or formats.format_of(name).signed_zero
             code = bits.next_code(self._code(x), x.re, y.re, layout(x.dtype).bits, signed_zero)
         made = self._of_code(code, x.dtype).re
-        # Between zeros of two signs NumPy gives the second, but of float16 the first.
-        made = x.re.equals(y.re).select(x.re if x.dtype == dtypes.float16 else y.re, made)
+        # Between zeros of two signs it is the second.
+        made = x.re.equals(y.re).select(y.re, made)
         unknown = x.re.is_nan() | y.re.is_nan()
         return Lane(x.dtype, unknown.select(x.re + y.re, made))
 
