@@ -447,4 +447,4 @@ def test_a_program_may_not_run_off_its_end() -> None:
 
 def test_other_machines_have_the_machine() -> None:
     made = machine.machine_object(aarch64())
-    assert made.exports == ("weft_machine",) and "weft_parallel" in made.imports
+    assert made.exports == ("weft_machine", "weft_run", "weft_enter") and "weft_parallel" in made.imports

@@ -21,9 +21,10 @@ from weft.base.tree_def import LEAF
 from weft.base.tree_nodes import same_data
 from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
-from weft.compiler.target.cpu import entry, pool
+from weft.compiler.target.cpu import machine, pool
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
+from weft.ops.check import Found
 from weft.runtime import memory
 from weft.runtime.array import ConcreteArray
 from weft.runtime.executable import Executable
@@ -105,7 +106,8 @@ class _Writer:
             "take": memory.pool.take,
             "user_location": user_location,
             "executable": executable,
-            "enter": entry.function(),
+            "Found": Found,
+            "enter": machine.enter(),
             "prepare": pool.prepare,
         }
 
@@ -204,21 +206,32 @@ class _Writer:
             self.line("prepare()")
         packed = f"pack({', '.join(words)})"
         if config.profiling:  # this one is for calls while steps are timed: the setting is in its key
-            self.line(f"status = executable.enter_timed({packed})")
+            enter = f"executable.enter_timed({packed})"
         else:
-            self.line(f"status = enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})")
-        if program.temporary_bytes:
-            self.line("temporaries.append(scratch)")
-        # One whose checks found something runs again by the general way, which has the arrays to tell what it was.
-        self.line("if status: return MISS" if executable.again else "if status: executable.raise_(status)")
-        if given:
-            self.line("where = user_location()")
-            for number, donated in enumerate(self.donated):
-                if donated:
-                    self.line(f"{self.leaves[number]}._donate(where)")
+            enter = f"enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})"
+        if not executable.again:  # from here on what is donated may be overwritten, also if the call is interrupted
+            self.donate()
+        self.line("try:")
+        self.line(f"status = {enter}", 2)
+        if executable.again:
+            # What checks found is told by the general way, which has the arrays to run again with.
+            self.line("except Found: return MISS")
+        self.line("finally:")
+        self.line("temporaries.append(scratch)" if program.temporary_bytes else "pass", 2)
+        self.line("if status: executable.raise_(status)")
+        if executable.again:
+            self.donate()
         leaves = iter(results)
         tree = self.tree(out_tree, leaves)
         self.line(f"return {tree}")
+
+    def donate(self) -> None:
+        """Take the memory of donated arguments away from their arrays."""
+        if any(self.donated):
+            self.line("where = user_location()")
+        for name, donated in zip(self.leaves, self.donated, strict=True):
+            if donated:
+                self.line(f"{name}._donate(where)")
 
     def results(self, given: dict[int, str]) -> tuple[list[str], list[str]]:
         """Expressions for the arrays of results, and for their addresses."""

@@ -83,10 +83,11 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
+    give = (lambda: donate(args, donated)) if donated else None
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
-            results = call(primitive, arrays, types, params) if compiled else primitive.eval(*arrays, **params)
+            results = call(primitive, arrays, types, params, give) if compiled else primitive.eval(*arrays, **params)
     finally:
         context.trace = before
     if not primitive.multiple_results:

@@ -20,7 +20,7 @@ from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import Call, Launch, Loop, Step, While, bytes_of
-from weft.compiler.target.cpu import entry, kernels, loops, machine, stamp, tape
+from weft.compiler.target.cpu import interrupt, kernels, loops, machine, pool, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
@@ -40,7 +40,6 @@ _lock = threading.Lock()
 WORTH_MORE = 200e6
 # ... others when they are called for this time.
 CALLS_BEFORE_BETTER_CODE = 2
-_raised = threading.local()
 # Events that a run of a program with loops keeps at most.
 MOST_EVENTS = 200_000
 
@@ -51,33 +50,32 @@ def _renew_lock() -> None:
     _lock = threading.Lock()
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-def _call_host(table: int, numbers: int, registers: int) -> int:
-    """What native code calls: find the function, hand it arrays over the program's memory, store its results."""
+def _call_host(table: int, numbers: int, registers: int) -> None:
+    """What native code calls: find the function, hand it arrays over the program's memory, store its results. What it
+    raises, the call of the program raises."""
+    step = _hosts[ctypes.c_int64.from_address(numbers).value]
+    pointers = (ctypes.c_int64 * len(step.slots)).from_address(table)
+    arrays = [memory.view(p, shape, dtype) for p, (shape, dtype) in zip(pointers, step.types, strict=True)]
+    count = len(arrays) - step.results
+    trace, source = context.trace, context.source
+    context.trace, context.source = EVALUATION, step.line or source
     try:
-        step = _hosts[ctypes.c_int64.from_address(numbers).value]
-        pointers = (ctypes.c_int64 * len(step.slots)).from_address(table)
-        arrays = [memory.view(p, shape, dtype) for p, (shape, dtype) in zip(pointers, step.types, strict=True)]
-        count = len(arrays) - step.results
-        trace, source = context.trace, context.source
-        context.trace, context.source = EVALUATION, step.line or source
-        try:
-            assert step.host is not None
-            with np.errstate(all="ignore"):
-                if step.counters is None:
-                    step.host(*arrays[:count], out=arrays[count:])
-                else:
-                    turns = [ctypes.c_int64.from_address(registers + 8 * c.number).value for c in step.counters]
-                    step.host(*arrays[:count], out=arrays[count:], turns=turns)
-        finally:
-            context.trace, context.source = trace, source
-    except BaseException as error:
-        _raised.error = error
-        return 1
-    return 0
+        assert step.host is not None
+        with np.errstate(all="ignore"):
+            if step.counters is None:
+                step.host(*arrays[:count], out=arrays[count:])
+            else:
+                turns = [ctypes.c_int64.from_address(registers + 8 * c.number).value for c in step.counters]
+                step.host(*arrays[:count], out=arrays[count:], turns=turns)
+    finally:
+        context.trace, context.source = trace, source
 
 
-_HOST_ADDRESS = ctypes.cast(_call_host, ctypes.c_void_p).value or 0
+interrupt.set_host(_call_host)
+
+
+def _host_address() -> int:
+    return pool.library().addresses["weft_host"]
 
 
 class Executable:
@@ -135,7 +133,7 @@ class Executable:
             make = tier is not Tier.QUICK
             self.loops, self.can_improve = loops.native_loops(self.program, features, making, make)
         with spans.measured(making.seconds, "compile", "assemble"):
-            assembly = Assembly(self.program, self._address, _HOST_ADDRESS, self._first_host, self.loops)
+            assembly = Assembly(self.program, self._address, _host_address(), self._first_host, self.loops)
             self._codes.append(assembly.words())  # a run may still be at the older ones
         self._held.append((self.kernels, self.loops))
         self.makings.append(making)
@@ -157,17 +155,20 @@ class Executable:
         if self.can_improve:
             self._link(Tier.LIGHT)
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None = None) -> list[Any]:
         """Run on arrays in storage dtype (and tapes); gives new arrays, but for results that took the memory of a
-        donated argument."""
+        donated argument. `donate` is called when all memory is there and before donated memory is overwritten: from
+        then on nobody may see it, also if the run is interrupted."""
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE and self.can_improve:
             tiers.improve(self)
         if config.profiling:
-            return self.timed(arrays, self._events() if spans.wants_events() else 0)[0]
-        return self._run(arrays, self.template.copy(), self.code_address)
+            return self.timed(arrays, self._events() if spans.wants_events() else 0, donate)[0]
+        return self._run(arrays, self.template.copy(), self.code_address, donate)
 
-    def _run(self, arrays: Sequence[Any], registers: np.ndarray, code: int) -> list[Any]:
+    def _run(
+        self, arrays: Sequence[Any], registers: np.ndarray, code: int, donate: Callable[[], None] | None = None
+    ) -> list[Any]:
         program = self.program
         held: list[Any] = []
         given: list[Any] = []
@@ -198,11 +199,14 @@ class Executable:
         temporaries = self.take_temporaries()
         registers[TEMPORARIES] = temporaries.address
         try:
-            status = machine.run(code, registers.ctypes.data)
-            if status:
-                if not isinstance(getattr(_raised, "error", None), Found):
-                    self.raise_(status)
+            if donate is not None and self.again is None:
+                donate()
+            try:
+                status = machine.run(code, registers.ctypes.data)
+            except Found:
                 return self._run_with_traps(given)
+            if status:
+                self.raise_(status)
             return [
                 tapes.from_native(r, t) if isinstance(t, TapeType) else r
                 for r, t in zip(results, self.out_types, strict=True)
@@ -212,15 +216,17 @@ class Executable:
                 tape.free(registers.ctypes.data)
             self.temporaries.append(temporaries)
 
-    def timed(self, arrays: Sequence[Any], events: int = 0) -> tuple[list[Any], stamp.Log]:
+    def timed(
+        self, arrays: Sequence[Any], events: int = 0, donate: Callable[[], None] | None = None
+    ) -> tuple[list[Any], stamp.Log]:
         """As a call, with a log of how long each step took, and of so many single events."""
         if not stamp.can_stamp(self.compilation.features.triple):
-            return self._run(arrays, self.template.copy(), self.code_address), stamp.Log([], 0)
+            return self._run(arrays, self.template.copy(), self.code_address, donate), stamp.Log([], 0)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, events)
         registers = np.append(self.template, log.address)
         with spans.run_of(self, self.program.name, log):
-            results = self._run(arrays, registers, timed.address)
+            results = self._run(arrays, registers, timed.address, donate)
         return results, log
 
     def enter_timed(self, words: bytes) -> int:
@@ -228,12 +234,12 @@ class Executable:
         while steps are timed."""
         count = len(self.template)
         if not stamp.can_stamp(self.compilation.features.triple):
-            return entry.function()(self.code_address, words, len(words) // 8, count)
+            return machine.enter()(self.code_address, words, len(words) // 8, count)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, self._events() if spans.wants_events() else 0)
         words = words.ljust(8 * count, b"\0") + log.address.to_bytes(8, sys.byteorder)
         with spans.run_of(self, self.program.name, log):
-            return entry.function()(timed.address, words, count + 1, count + 1)
+            return machine.enter()(timed.address, words, count + 1, count + 1)
 
     def _timed_code(self) -> _Timed:
         self.compilation.complete()  # who times steps asks for their lines
@@ -273,15 +279,11 @@ class Executable:
     def _run_with_traps(self, arrays: Sequence[Any]) -> list[Any]:
         """Run again and tell what the flag was set for. Where nothing is wrong then, the results are as good."""
         assert self.again is not None
-        _raised.error = None
         with config.as_of(self.compilation.settings):
             return self.again()(arrays)
 
     def raise_(self, status: int) -> None:
-        error = getattr(_raised, "error", None)
-        if error is not None:
-            _raised.error = None
-            raise error
+        """Raise what a status of native code stands for."""
         if status == 2:
             raise MemoryError(
                 f"There is no memory left for what a loop of {self.program.name or 'the program'} keeps of each turn "
@@ -297,7 +299,7 @@ class _Timed:
 
     def __init__(self, executable: Executable) -> None:
         self.code_address = executable.code_address
-        assembly = stamp.TimedAssembly(executable.program, executable._address, _HOST_ADDRESS, executable._first_host)
+        assembly = stamp.TimedAssembly(executable.program, executable._address, _host_address(), executable._first_host)
         self.steps = assembly.timed
         self._words = assembly.words()
         self.address = self._words.ctypes.data

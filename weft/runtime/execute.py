@@ -114,11 +114,17 @@ def tune(fused: Jaxpr, features: Any) -> None:
     tune(fused, features)
 
 
-def call(primitive: Primitive, arrays: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
+def call(
+    primitive: Primitive,
+    arrays: Sequence[Any],
+    types: Sequence[Type],
+    params: Params,
+    donate: Callable[[], None] | None = None,
+) -> list[Any]:
     """The results of a call or a loop on NumPy arrays, as concrete arrays (and tapes). Donated ones must be nobody
-    else's."""
+    else's; `donate` is called before they are overwritten."""
     jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
-    return executable_of(jaxpr, params.get("donated", ()))(arrays)
+    return executable_of(jaxpr, params.get("donated", ()))(arrays, donate)
 
 
 def is_compiled(primitive: Primitive, types: Sequence[Type]) -> bool:

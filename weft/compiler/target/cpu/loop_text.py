@@ -1,4 +1,5 @@
-"""The text of a small loop as one function, from the rows of its outline: `i64 name(table, numbers, registers)`.
+"""The text of a small loop as one function, from the rows of its outline: `i64 name(table, numbers, registers,
+watch)`.
 
 Kernels are written where they are launched, by the same code that writes them alone, so they compute the same bits.
 Memory from outside is in the table; counters of loops around are in registers, whose numbers the call gives.
@@ -9,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.errors import InternalError
+from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Kernel
+from weft.compiler.target.cpu import interrupt
 from weft.compiler.target.cpu.features import Features
-from weft.compiler.target.cpu.loops import Operand, Outline, Row
+from weft.compiler.target.cpu.loops import Operand, Outline, Row, full, times
 from weft.compiler.target.cpu.lower import lower_at
 from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, integer, ptr, vector
+
+# Nanoseconds that a loop may take without looking for interrupts.
+LONG = 100_000.0
 
 
 def loop_text(outline: Outline, features: Features) -> str:
@@ -27,13 +33,18 @@ class _Writer:
     """Writes one function. `values` has the pointers and counters that the loop sets itself."""
 
     def __init__(self, module: Module, outline: Outline, features: Features) -> None:
-        parameters = [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)]
+        parameters = [Parameter(name, ptr) for name in ("table", "numbers", "registers", "watch")]
         f = self.f = module.function(outline.symbol, i64, parameters)
         self.outline = outline
         self.features = features
         self.values: dict[Operand, Value] = {}
         # What comes from outside is read once, in front of everything.
-        table, numbers, registers = f.arguments
+        table, numbers, registers, self.watch = f.arguments
+        # Iterations before the next look for interrupts.
+        self.budget = f.alloca(i64, align=8)
+        f.store(f.load(i64, f.offset(self.watch, i64, interrupt.NEXT_BUDGET), 8), self.budget, 8)
+        self.interrupted = f.label("interrupted")
+        self.works = {symbol: work(kernel) for symbol, kernel in full(outline.kernels)}
         self.places = [f.load(ptr, f.offset(table, ptr, n), 8) for n in range(len(outline.places))]
         named = [f.load(i64, f.offset(numbers, i64, n), 8) for n in range(len(outline.counters))]
         self.counters = [f.load(i64, f.offset(registers, i64, number), 8) for number in named]
@@ -51,6 +62,8 @@ class _Writer:
             if size > 0:
                 f.copy(given[number], self.places[number], constant(size, i64))
         f.ret(constant(0, i64))
+        f.start(self.interrupted)
+        f.ret(constant(interrupt.INTERRUPTED, i64))
 
     def place(self, operand: Operand) -> Value:
         return self.places[operand[1]] if operand[0] == "outside" else self.values[operand]
@@ -94,6 +107,9 @@ class _Writer:
         with f.loop(0, count) as index:
             self.values[counter] = f.sub(f.sub(count, constant(1, i64)), index) if reverse else index
             self.rows(body)
+            # Where all iterations together are short, whoever runs the loop looks.
+            if not isinstance(turns, int) or turns * times(body, self.works)[0] > LONG:
+                self.spend()
 
     def while_loop(
         self, counter: Operand | None, condition: Sequence[Row], predicate: Operand, body: Sequence[Row]
@@ -113,8 +129,22 @@ class _Writer:
         f.start(inside)
         self.rows(body)
         f.store(f.add(number, constant(1, i64)), turn, 8)
+        self.spend()
         f.branch(top)
         f.start(end)
+
+    def spend(self) -> None:
+        """After an iteration: look for interrupts, once in a while."""
+        f = self.f
+        due, fine = f.label("due"), f.label("fine")
+        left = f.sub(f.load(i64, self.budget, 8), constant(1, i64))
+        f.store(left, self.budget, 8)
+        f.branch_if(f.icmp("sle", left, constant(0, i64)), due, fine, unlikely=True)
+        f.start(due)
+        budget = interrupt.look(f, self.watch)
+        f.store(budget, self.budget, 8)
+        f.branch_if(f.icmp("eq", budget, constant(0, i64)), self.interrupted, fine, unlikely=True)
+        f.start(fine)
 
     def branch(self, index: Operand, kind: int, branches: Sequence[Sequence[Row]]) -> None:
         f, size = self.f, abs(kind)

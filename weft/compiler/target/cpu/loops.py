@@ -6,7 +6,8 @@ registers go by the order they are met. Rows are all that its code depends on, b
 their digest is the code's name: equal loops share code, and a program from disk finds the code of its loops without
 knowing kernels. The step machine calls the code as a routine, with the addresses of memory from outside in its table.
 
-Only what runs in one thread and cannot fail is put down so: launches, copies, pointers, counters, loops and branches.
+Only what runs in one thread and cannot fail, but by being interrupted, is put down so: launches, copies, pointers,
+counters, loops and branches.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from weft.compiler.program.ir import (
     While,
     walk,
 )
-from weft.compiler.target.cpu import kernels
+from weft.compiler.target.cpu import kernels, pool
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.machine import SHARED_COPY, Place
@@ -200,6 +201,7 @@ def native_loops(
             step = inner.pop()
             outline = _outline(step, program) if isinstance(step, Loop | While) else None
             if outline is not None:
+                pool.library()  # whose `weft_look` the code calls
                 code = kernels.routine(outline.symbol, None, features, Tier.LIGHT)
                 if code is None and worth(step, outline):
                     if make:
@@ -240,23 +242,24 @@ def worth(step: Step, outline: Outline) -> bool:
     """Whether a loop gains enough. Of kernels known by name only nobody can say, and they cannot be lowered either."""
     if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):
         return False
-    sizes = {symbol: _statements(kernel) for symbol, kernel in _full(outline.kernels)}
+    sizes = {symbol: _statements(kernel) for symbol, kernel in full(outline.kernels)}
     launches = [inner for inner in walk([step]) if isinstance(inner, Launch)]
     if sum(sizes[symbol_of(launch.kernel)] for launch in launches) > MOST_STATEMENTS:
         return False
     # Costs of kernels are asked for here only, where programs are compiled.
     from weft.compiler.kernel.cost import work
 
-    works = {symbol: work(kernel) for symbol, kernel in _full(outline.kernels)}
-    spent, saved = _times(outline.rows, works)
+    works = {symbol: work(kernel) for symbol, kernel in full(outline.kernels)}
+    spent, saved = times(outline.rows, works)
     return saved >= LEAST_NANOSECONDS and saved >= LEAST_PART * (spent + saved)
 
 
-def _full(known: Mapping[str, Any]) -> Iterator[tuple[str, Kernel]]:
+def full(known: Mapping[str, Any]) -> Iterator[tuple[str, Kernel]]:
+    """The kernels that are known by more than their names."""
     return ((symbol, kernel) for symbol, kernel in known.items() if isinstance(kernel, Kernel))
 
 
-def _times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float]:
+def times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float]:
     """Nanoseconds that rows take by themselves, and in the step machine besides."""
     spent = saved = 0.0
     for row in rows:
@@ -264,16 +267,16 @@ def _times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, floa
             case "launch", symbol, _, _:
                 spent, saved = spent + works[symbol], saved + LAUNCH_COST
             case "loop", _, turns, _, body:
-                within = _times(body, works)
+                within = times(body, works)
                 count = turns if isinstance(turns, int) else SOME_TURNS
                 spent, saved = spent + count * within[0], saved + count * (within[1] + 3 * STEP_COST)
             case "while", _, condition, _, body:
-                first, second = _times(condition, works), _times(body, works)
+                first, second = times(condition, works), times(body, works)
                 spent += SOME_TURNS * (first[0] + second[0])
                 saved += SOME_TURNS * (first[1] + second[1] + 3 * STEP_COST)
             case "branch", _, _, branches:
                 # As if each were taken as often as the others.
-                parts = [_times(branch, works) for branch in branches]
+                parts = [times(branch, works) for branch in branches]
                 spent += sum(part[0] for part in parts) / len(parts)
                 saved += sum(part[1] for part in parts) / len(parts) + 3 * STEP_COST
             case "copy" | "fill", *_, size:

@@ -4,6 +4,9 @@ A program is an array of 64-bit words, made by an `Assembler`; what changes from
 counters of loops) stands in an array of 64-bit registers that the caller owns. A *place* is two words, a register and
 an offset in bytes: the address registers[register] + offset. Kernels and routines are called by address, with a table
 of pointers that the machine fills from the places of the instruction.
+
+Launches and iterations of loops are counted, and after so many of them the machine looks whether the program is to be
+interrupted (`interrupt`).
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.compiler.target.cpu import cache, float_mode, link, pool
+from weft.compiler.target.cpu import cache, float_mode, interrupt, link, pool
 from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Object, Tier
-from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i64, integer, ptr, void
+from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i64, integer, ptr, void
 
 
 class Op(IntEnum):
@@ -33,8 +36,8 @@ class Op(IntEnum):
     PARALLEL = 2
     """kernel, count, grain, n, n places: `kernel(table, begin, end)` for chunks of [0, count), shared among threads."""
     CALL = 3
-    """routine, n, m, n places, m numbers: `i64 routine(table, numbers, registers)`. A status other than 0 is the
-    program's, which ends."""
+    """routine, n, m, n places, m numbers: `i64 routine(table, numbers, registers, watch)`; most routines take no
+    watch. A status other than 0 is the program's, which ends."""
     COPY = 4
     """place to, place from, bytes. The two may overlap."""
     FILL = 5
@@ -57,6 +60,8 @@ class Op(IntEnum):
     """register, target: jump if it holds 0."""
     SWITCH = 14
     """register, n, n targets: jump to the target with that number; the nearest one, if there is none."""
+    REPEAT = 15
+    """target: a jump back, to the next iteration of a loop."""
 
 
 # What ends a program whose next word is no instruction.
@@ -66,7 +71,7 @@ WRITE_SIZES = (1, 2, 4, 8)
 # Copies from this many bytes on are shared among threads, in pieces: one thread alone does not fill the memory's way.
 SHARED_COPY, COPY_PIECE = 1 << 20, 1 << 18
 # No control reaches the word after these.
-_LEAVING = (Op.END, Op.JUMP, Op.SWITCH)
+_LEAVING = (Op.END, Op.JUMP, Op.SWITCH, Op.REPEAT)
 
 
 class Place(NamedTuple):
@@ -165,7 +170,7 @@ class Assembler:
         self._put(Op.WRITE, *self._places(place), self._register(register), size)
 
     def jump(self, target: Label) -> None:
-        self._put(Op.JUMP, target)
+        self._put(Op.JUMP if target.position is None else Op.REPEAT, target)
 
     def jump_less(self, a: int, b: int, target: Label) -> None:
         self._put(Op.JUMP_LESS, self._register(a), self._register(b), target)
@@ -211,8 +216,37 @@ def _size(size: int) -> int:
 
 
 def machine_text(features: Features) -> str:
-    """The module with `weft_machine`; it needs `weft_parallel`."""
-    return _Text(features).module.text()
+    """The module with `weft_machine` and how Python enters it; it needs the functions of the pool."""
+    made = _Text(features).module
+    _write_run(made)
+    _write_enter(made)
+    return made.text()
+
+
+def _write_run(module: Module) -> None:
+    """weft_run(code, registers): the machine, while other Python threads run."""
+    parameters = [Parameter("code", ptr), Parameter("registers", ptr)]
+    interrupt.write_without_gil(module, "weft_run", parameters, lambda f: _call_machine(f, *f.arguments))
+
+
+def _write_enter(module: Module) -> None:
+    """weft_enter(code, words, given, all): puts the registers on the stack, the first `given` of them from `words`, and
+    runs the machine. The caller's words are only read, so they can be a bytes object."""
+
+    def body(f: Function) -> Value:
+        code, words, given, count = f.arguments
+        registers = f.room(i64, count, 64)
+        f.copy(registers, words, f.mul(given, constant(8, i64)))
+        return _call_machine(f, code, registers)
+
+    parameters = [Parameter("code", ptr), Parameter("words", ptr), Parameter("given", i64), Parameter("all", i64)]
+    interrupt.write_without_gil(module, "weft_enter", parameters, body)
+
+
+def _call_machine(f: Function, code: Value, registers: Value) -> Value:
+    status = f.call("weft_machine", i64, code, registers)
+    assert status is not None
+    return status
 
 
 class _Text:
@@ -227,10 +261,14 @@ class _Text:
         self.position, self.status = f.alloca(ptr, align=8), f.alloca(i64, align=8)
         places = f.load(i64, self.code, 8, invariant=True)
         self.table = f.room(ptr, f.smax(places, constant(1, i64)), 64)
+        # What may be spent before the next look for interrupts: a register too.
+        self.watch, self.budget = interrupt.watch(f, features.triple), f.alloca(i64, align=8)
+        f.store(constant(interrupt.FIRST_BUDGET, i64), self.budget, 8)
         mode = float_mode.set_default(f, features.triple)
         f.store(constant(0, i64), self.status, 8)
         f.store(f.offset(self.code, i64, 1), self.position, 8)
-        self.step, self.leave = f.label("step"), f.label("leave")
+        self.step, self.look, self.leave = f.label("step"), f.label("look"), f.label("leave")
+        self.interrupted = f.label("interrupted")
         labels = {op: f.label(op.name.lower()) for op in Op if op is not Op.END}
         unknown = f.label("unknown")
         f.branch(self.step)
@@ -244,6 +282,13 @@ class _Text:
 
         f.start(unknown)
         f.store(constant(NOT_AN_INSTRUCTION, i64), self.status, 8)
+        f.branch(self.leave)
+        f.start(self.look)
+        budget = interrupt.look(f, self.watch)
+        f.store(budget, self.budget, 8)
+        f.branch_if(f.icmp("eq", budget, constant(0, i64)), self.interrupted, self.step, unlikely=True)
+        f.start(self.interrupted)
+        f.store(constant(interrupt.INTERRUPTED, i64), self.status, 8)
         f.branch(self.leave)
         f.start(self.leave)
         float_mode.restore(f, mode)
@@ -290,15 +335,32 @@ class _Text:
             place = self.place(f.add(f.add(number, number), constant(first, i64)))
             f.store(place, f.offset(self.table, ptr, number), 8)
 
-    def go(self, size: int | Value) -> None:
-        """Go on with the instruction so many words later."""
-        self.f.store(self.f.offset(self.here, i64, size), self.position, 8)
-        self.f.branch(self.step)
+    def go(self, size: int | Value, cost: int = 0) -> None:
+        """Go on with the instruction so many words later, after spending something of the budget."""
+        self.go_on(self.f.offset(self.here, i64, size), cost)
 
-    def go_to(self, target: Value) -> None:
+    def go_to(self, target: Value, cost: int = 0) -> None:
         """Go on at a position of the program."""
-        self.f.store(self.f.offset(self.code, i64, target), self.position, 8)
-        self.f.branch(self.step)
+        self.go_on(self.f.offset(self.code, i64, target), cost)
+
+    def go_on(self, position: Value, cost: int) -> None:
+        f = self.f
+        f.store(position, self.position, 8)
+        if not cost:
+            f.branch(self.step)
+            return
+        left = f.sub(f.load(i64, self.budget, 8), constant(cost, i64))
+        f.store(left, self.budget, 8)
+        f.branch_if(f.icmp("sle", left, constant(0, i64)), self.look, self.step, unlikely=True)
+
+    def share(self, kernel: Value, table: Value, count: Value, grain: Value) -> None:
+        """Run a job of the pool, and leave if it was interrupted."""
+        f = self.f
+        status = f.call("weft_parallel", i64, kernel, table, count, grain)
+        assert status is not None
+        fine = f.label("fine")
+        f.branch_if(f.icmp("ne", status, constant(0, i64)), self.interrupted, fine, unlikely=True)
+        f.start(fine)
 
     def after_places(self, first: int, count: Value) -> Value:
         """The number of the word after so many places."""
@@ -310,20 +372,20 @@ class _Text:
         f, places = self.f, self.word(3)
         self.fill_table(4, places)
         f.call_pointer(f.inttoptr(self.word(1), ptr), void, self.table, constant(0, i64), self.word(2))
-        self.go(self.after_places(4, places))
+        self.go(self.after_places(4, places), cost=1)
 
     def write_parallel(self) -> None:
         f, places = self.f, self.word(4)
         self.fill_table(5, places)
-        f.call("weft_parallel", void, f.inttoptr(self.word(1), ptr), self.table, self.word(2), self.word(3))
-        self.go(self.after_places(5, places))
+        self.share(f.inttoptr(self.word(1), ptr), self.table, self.word(2), self.word(3))
+        self.go(self.after_places(5, places), cost=interrupt.JOB_COST)
 
     def write_call(self) -> None:
         f, places = self.f, self.word(2)
         self.fill_table(4, places)
         numbers = self.after_places(4, places)
         given = f.offset(self.here, i64, numbers)
-        status = f.call_pointer(f.inttoptr(self.word(1), ptr), i64, self.table, given, self.registers)
+        status = f.call_pointer(f.inttoptr(self.word(1), ptr), i64, self.table, given, self.registers, self.watch)
         assert status is not None
         f.store(status, self.status, 8)
         failed, fine = f.label("failed"), f.label("fine")
@@ -331,7 +393,7 @@ class _Text:
         f.start(failed)
         f.branch(self.leave)
         f.start(fine)
-        self.go(f.add(numbers, self.word(3)))
+        self.go(f.add(numbers, self.word(3)), cost=interrupt.JOB_COST)
 
     def write_copy(self) -> None:
         f, target, source, size = self.f, self.place(1), self.place(3), self.word(5)
@@ -346,8 +408,8 @@ class _Text:
         for number, value in enumerate((target, source, size)):
             f.store(value, f.offset(table, i64, number), 8)
         count = f.sdiv(f.add(size, constant(COPY_PIECE - 1, i64)), constant(COPY_PIECE, i64))
-        f.call("weft_parallel", void, self.module.address("pieces"), table, count, constant(1, i64))
-        self.go(6)
+        self.share(self.module.address("pieces"), table, count, constant(1, i64))
+        self.go(6, cost=interrupt.JOB_COST)
         f.start(alone)
         f.copy(target, source, size)
         self.go(6)
@@ -393,6 +455,9 @@ class _Text:
     def write_jump(self) -> None:
         self.go_to(self.word(1))
 
+    def write_repeat(self) -> None:
+        self.go_to(self.word(1), cost=1)
+
     def write_jump_less(self) -> None:
         self.jump_if(self.f.icmp("slt", self.held(1), self.held(2)), 3)
 
@@ -430,12 +495,20 @@ def library() -> link.Library:
 
 
 @functools.cache
-def _machine() -> Callable[[Any, Any], int]:
-    """`weft_machine` of this process. ctypes lets other Python threads run while it does."""
-    return library().function("weft_machine", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+def _run() -> Callable[[Any, Any], int]:
+    """`weft_run` of this process."""
+    return interrupt.python_function(library(), "weft_run", ctypes.c_void_p, ctypes.c_void_p)
 
 
 def run(code: int, registers: Any) -> int:
-    """Run the program at an address, with registers given by their address or as a ctypes array; gives its status."""
+    """Run the program at an address, with registers given by their address or as a ctypes array; gives its status. What
+    a callback or a handler of a signal raised is raised."""
     pool.prepare()
-    return _machine()(code, registers)
+    return _run()(code, registers)
+
+
+@functools.cache
+def enter() -> Callable[[int, bytes, int, int], int]:
+    """`weft_enter` of this process: as `run`, for registers of which the first are given as bytes."""
+    types = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
+    return interrupt.python_function(library(), "weft_enter", *types)

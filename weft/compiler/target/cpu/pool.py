@@ -27,7 +27,7 @@ from enum import Enum
 from typing import Any
 
 from weft.base.settings import config
-from weft.compiler.target.cpu import cache, float_mode, link
+from weft.compiler.target.cpu import cache, float_mode, interrupt, link
 from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.llvm import (
@@ -109,6 +109,7 @@ class _Text:
         self.job, self.caller = line("job"), line("caller")
         self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
         self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
+        interrupt.write(module, features.triple)
         if how is not Waiting.NO_THREADS:
             self.write_waiting()
             self.write_chunks()
@@ -131,10 +132,7 @@ class _Text:
     def write_waiting(self) -> None:
         """now, spin, park and wake: looking at a number until it changes, first awake and then asleep."""
         f = self.function("now", i64)
-        clock = f.alloca(i64, 2, 8)
-        f.call("clock_gettime", i32, constant(6 if "apple" in self.triple else 1, i32), clock)  # the monotonic one
-        seconds, rest = f.load(i64, clock, 8), f.load(i64, f.offset(clock, i64, 1), 8)
-        f.ret(f.add(f.mul(seconds, constant(1_000_000_000, i64)), rest))
+        f.ret(interrupt.nanoseconds(f, self.triple))
 
         f = self.function("spin", i32, address=ptr, seen=i32)
         address, seen = f.arguments
@@ -339,8 +337,9 @@ class _Text:
         f.ret()
 
     def write_parallel(self) -> None:
-        """weft_parallel(kernel, table, count, grain): kernel(table, begin, end) for each chunk of [0, count)."""
-        f = self.function("weft_parallel", void, kernel=ptr, table=ptr, count=i64, size=i64)
+        """weft_parallel(kernel, table, count, grain): kernel(table, begin, end) for each chunk of [0, count). Its
+        status is 0, unless it was interrupted between two chunks."""
+        f = self.function("weft_parallel", i64, kernel=ptr, table=ptr, count=i64, size=i64)
         kernel, table, count, size = f.arguments
         grain = f.smax(size, constant(1, i64))
         alone = f.label("alone")
@@ -350,9 +349,21 @@ class _Text:
             self.write_sharing(f, kernel, table, count, grain, alone)
 
         f.start(alone)
+        watch = interrupt.watch(f, self.triple)
+        interrupted, after, end = f.label("interrupted"), f.label("after"), f.label("end")
         with f.loop(0, count, grain) as begin:
             _run_chunk(f, kernel, table, begin, count, grain)
-        f.ret()
+            f.branch_if(self.is_interrupted(f, watch), interrupted, after, unlikely=True)
+            f.start(after)
+        f.branch(end)
+        f.start(interrupted)
+        f.ret(constant(interrupt.INTERRUPTED, i64))
+        f.start(end)
+        f.ret(constant(0, i64))
+
+    def is_interrupted(self, f: Function, watch: Value) -> Value:
+        """Whether to go on no further; to be asked by the caller after each chunk."""
+        return f.icmp("eq", interrupt.look(f, watch), constant(0, i64))
 
     def write_sharing(self, f: Function, kernel: Value, table: Value, count: Value, grain: Value, alone: str) -> None:
         """Run the chunks as a job and return; or go to `alone`, where that cannot be or gains nothing."""
@@ -379,12 +390,28 @@ class _Text:
         f.atomic_store(no_bits, self.gate, "release")
         f.atomic_update("add", self.generation, one, "seq_cst")
         self.wake_others(f)
-        f.call("chunks", void)
+        status = self.write_own_chunks(f, kernel, table, count, grain)
         inside = f.atomic_update("or", self.gate, constant(_CLOSED, i32), "acq_rel")
         with f.when(f.icmp("ne", inside, no_bits)):
             f.call("finish", void)
         f.atomic_store(no_bits, self.owner, "release")
-        f.ret()
+        f.ret(status)
+
+    def write_own_chunks(self, f: Function, kernel: Value, table: Value, count: Value, grain: Value) -> Value:
+        """The caller's part in the job: as `chunks`, but when interrupted it leaves no chunk to anybody. Gives the
+        status."""
+        watch = interrupt.watch(f, self.triple)
+        with f.repeat() as turn:
+            begin = f.atomic_update("add", self.next, grain, "monotonic")
+            left = f.icmp("slt", begin, count)
+            with f.when(left, constant(False, i1)) as ran:
+                _run_chunk(f, kernel, table, begin, count, grain)
+                ran.give(self.is_interrupted(f, watch))
+            interrupted = ran.results[0]
+            with f.when(interrupted, unlikely=True):
+                f.atomic_store(count, self.next, "monotonic")
+            turn.again(f.and_(left, f.not_(interrupted)))
+        return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
 
     # -- the number of threads -------------------------------------------------------------------------------------
 
@@ -456,7 +483,8 @@ def library() -> Library:
         with _lock:
             if _library is None:
                 _library = link.load(made)
-                link.provide({"weft_parallel": _library.addresses["weft_parallel"]})
+                link.provide({name: _library.addresses[name] for name in ("weft_parallel", *interrupt.NAMES)})
+                interrupt.loaded(_library)
                 if hasattr(os, "register_at_fork"):
                     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
                 atexit.register(_at_exit)

@@ -15,12 +15,12 @@ import numpy as np
 
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
-from weft.compiler.target.cpu import cache, link
+from weft.compiler.target.cpu import cache, interrupt, link
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.machine import Place
-from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i32, i64, ptr
+from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i64, ptr
 
 # Words at the beginning of a log: events that happened, and how many there is room for.
 HEAD = 2
@@ -44,11 +44,11 @@ def text(triple: str) -> str:
 
     f = module.function("weft_begin", i64, parameters)
     log, entry, _ = _entry(f)
-    f.store(_now(f, triple), f.offset(entry, i64, BEGAN), 8)
+    f.store(interrupt.nanoseconds(f, triple), f.offset(entry, i64, BEGAN), 8)
     f.ret(constant(0, i64))
 
     f = module.function("weft_end", i64, parameters)
-    end = _now(f, triple)
+    end = interrupt.nanoseconds(f, triple)
     log, entry, numbers = _entry(f)
     began = f.load(i64, f.offset(entry, i64, BEGAN), 8)
     for word, more in ((COUNT, constant(1, i64)), (TOTAL, f.sub(end, began))):
@@ -70,13 +70,6 @@ def _entry(f: Function) -> tuple[Value, Value, Value]:
     table, numbers, _ = f.arguments
     log = f.load(ptr, table, 8)
     return log, f.offset(log, i64, f.load(i64, numbers, 8)), numbers
-
-
-def _now(f: Function, triple: str) -> Value:
-    clock = f.alloca(i64, 2, 8)
-    f.call("clock_gettime", i32, constant(6 if "apple" in triple else 1, i32), clock)  # the monotonic one
-    seconds, rest = f.load(i64, clock, 8), f.load(i64, f.offset(clock, i64, 1), 8)
-    return f.add(f.mul(seconds, constant(1_000_000_000, i64)), rest)
 
 
 @functools.cache
