@@ -15,7 +15,8 @@ from weft.compiler.compile import compile_program
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify
-from weft.ops.check import CHECK, masked, unchecked
+from weft.ops.check import CHECK, unchecked
+from weft.ops.masked import masked
 
 TABLE = np.arange(10, dtype=np.float32)
 

@@ -307,7 +307,9 @@ def accumulate(x: Any, y: Any) -> Any:
     return _needs["add"](x, y)
 
 
-def batched_program(jaxpr: Any, axis: Axis, batched: Sequence[bool]) -> Any:
-    """A carried program over arguments whose first dimension, where `batched`, is `axis`; all its results have it
-    too."""
-    return _needs["batch"](jaxpr, axis, batched, True)[0]
+def batched_program(
+    jaxpr: Any, axis: Axis, batched: Sequence[bool], forced: bool | Sequence[bool] = True
+) -> tuple[Any, tuple[bool, ...]]:
+    """A carried program over arguments whose first dimension, where `batched`, is `axis`, and which of its results have
+    it too: those that depend on a batched argument or are `forced`."""
+    return _needs["batch"](jaxpr, axis, batched, forced)

@@ -16,10 +16,10 @@ from weft.base.errors import IntegerDivisionError, NonFiniteValueError, OutOfBou
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context, current_source
-from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
+from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.nans import watches_numbers
-from weft.ir.primitive import NO_EFFECTS, Axis, Params, Primitive, lookup, primitive
-from weft.ir.types import ArrayType, Type, array_type, type_of
+from weft.ir.primitive import Axis, Params, Primitive, primitive
+from weft.ir.types import ArrayType, Type, type_of
 from weft.ops.shape import batched_at_front
 
 CHECK = "Check"
@@ -298,64 +298,7 @@ def _line() -> str | None:
     return None if source is None else source.describe()
 
 
-# ------------------------------------------------------------------------------------------------------------- masking
-
-_ACTIVE = array_type((), np.dtype(np.bool_))
-
-
-def masked(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with one more argument, the first: a bool without which its checks find nothing."""
-    return jaxpr.cached("masked checks", lambda: _masked(jaxpr))
-
-
-def _masked(jaxpr: Jaxpr) -> Jaxpr:
-    active = Var(_ACTIVE)
-    equations: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if CHECK not in equation.effects:
-            equations.append(equation)
-        elif equation.primitive is check:
-            mask = active
-            if len(equation.invars) > 1:
-                both = lookup("and")
-                mask = Var(equation.invars[1].aval)
-                operands = (equation.invars[1], active)
-                equations.append(Equation(operands, [mask], both, {}, NO_EFFECTS, equation.source, equation.stack))
-            equations.append(equation.replace(invars=(equation.invars[0], mask)))
-        else:
-            equations.append(_masked_call(equation, active))
-    return jaxpr.replace(invars=(active, *jaxpr.invars), eqns=equations)
-
-
-def _masked_call(equation: Equation, active: Var) -> Equation:
-    """An equation that carries programs with checks, which get the mask as a constant of theirs."""
-    params, operands = dict(equation.params), list(equation.invars)
-    match equation.primitive.name:
-        case "jit" | "checkpoint":
-            params["jaxpr"] = masked(params["jaxpr"])
-            params.pop("donated", None)
-            operands.insert(0, active)
-        case "scan":
-            params["jaxpr"], params["num_consts"] = masked(params["jaxpr"]), params["num_consts"] + 1
-            operands.insert(0, active)
-        case "while":
-            for part in ("cond", "body"):
-                params[f"{part}_jaxpr"] = masked(params[f"{part}_jaxpr"])
-            operands.insert(params["cond_nconsts"], active)
-            operands.insert(0, active)
-            params["cond_nconsts"], params["body_nconsts"] = params["cond_nconsts"] + 1, params["body_nconsts"] + 1
-        case "repeat":
-            inner = masked(params["jaxpr"])
-            mask, step, *rest = inner.invars  # the step comes first
-            params["jaxpr"], params["nconsts"] = inner.replace(invars=(step, mask, *rest)), params["nconsts"] + 1
-            operands.insert(1, active)
-        case "cond":
-            params["branches"] = tuple(masked(b) for b in params["branches"])
-            operands.insert(1, active)
-        case _:
-            return without_checks(equation)
-    types = [a.aval for a in operands]
-    return equation.replace(invars=operands, params=params, effects=equation.primitive.effects(types, params))
+# ------------------------------------------------------------------------------------------------------ without checks
 
 
 def without_checks(equation: Equation) -> Equation:

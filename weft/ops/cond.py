@@ -10,14 +10,15 @@ import numpy as np
 from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
-from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.partial_eval import PartialProgram, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
-from weft.ops.check import CHECK, masked
 from weft.ops.compare import eq, ne
+from weft.ops.lanes import run_lanes, with_flag
+from weft.ops.masked import can_mask, masked
 from weft.ops.select import clamp, select_n
 from weft.ops.shape import broadcast_in_dim
 from weft.ops.tape import tape_select, zeros
@@ -65,14 +66,19 @@ class cond(HigherOrder):
         refuse_ordered(self.effects((), {"branches": branches}))
         # The index differs between elements: run every branch and choose element by element.
         index = which(index, len(branches))
-        results = [
-            replay(through(b, axis, batched, True)[0], *operands)
-            if CHECK not in b.effects
-            else replay(through(masked(b), axis, [True, *batched], True)[0], is_case(index, number), *operands)
-            for number, b in enumerate(branches)
+        passed = passed_along(branches)
+        chosen = [k for k, p in enumerate(passed) if p is None]
+        results = []
+        for number, branch in enumerate(branches):
+            branch = (
+                branch.replace(outvars=[branch.outvars[k] for k in chosen]) if len(chosen) < len(passed) else branch
+            )
+            program = masked(branch) if can_mask(branch) else with_flag(branch)
+            results.append(run_lanes(program, axis, is_case(index, number), operands, batched))
+        made = iter([select_lanes(index, cases) for cases in zip(*results, strict=True)])
+        return [next(made) if p is None else operands[p] for p in passed], [
+            0 if p is None or batched[p] else None for p in passed
         ]
-        chosen = [select_lanes(index, cases) for cases in zip(*results, strict=True)]
-        return chosen, [0] * len(chosen)
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         if unknown[0]:
@@ -124,6 +130,16 @@ class cond(HigherOrder):
 def joined(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
     """What is set in any of the masks."""
     return tuple(any(column) for column in zip(*masks, strict=True))
+
+
+def passed_along(branches: Sequence[Jaxpr]) -> list[int | None]:
+    """For each result, the operand that it is in every branch, or None."""
+    places = [{v: i for i, v in enumerate(b.invars)} for b in branches]
+    found: list[int | None] = []
+    for results in zip(*(b.outvars for b in branches), strict=True):
+        same = {own.get(v) if type(v) is Var else None for own, v in zip(places, results, strict=True)}
+        found.append(same.pop() if len(same) == 1 else None)
+    return found
 
 
 def which(index: Any, count: int) -> Any:

@@ -73,7 +73,7 @@ def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         results = replay(jaxpr, *args)
     else:
         size = math.prod(shape)
-        program = batched_program(jaxpr, Axis(size), [True] * len(args))
+        program, _ = batched_program(jaxpr, Axis(size), [True] * len(args))
         flat = [reshape(a, new_sizes=(size,), dimensions=None) for a in args]
         results = [reshape(r, new_sizes=shape, dimensions=None) for r in replay(program, *flat)]
     # A result that depends on no argument is still a scalar.

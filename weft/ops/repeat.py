@@ -14,10 +14,11 @@ from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, chec
 from weft.ir.types import TapeType, Type, array_type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import jit as jit_primitive
-from weft.ops.check import CHECK, masked
 from weft.ops.compare import lt
 from weft.ops.cond import select_lanes
+from weft.ops.lanes import run_lanes, with_flag
 from weft.ops.loop_programs import fixpoint, merged, others, pick, rearranged
+from weft.ops.masked import can_mask, masked
 from weft.ops.reduce_extrema import reduce_max
 from weft.ops.shape import move_axis
 from weft.ops.tape import batched_value, tape_new, tape_read, tape_write, zeros
@@ -97,9 +98,6 @@ class repeat(HigherOrder):
         differs = dims[0] is not None
         start = [d is not None or differs for d in dims[1 + nconsts :]]
         body, batched = fixpoint(lambda mask: through(jaxpr, axis, [False, *const_batched, *mask], mask), start)
-        checked = differs and CHECK in jaxpr.effects
-        if checked:  # the turns of elements that are done are thrown away, so nothing in them is checked
-            body, _ = through(masked(jaxpr), axis, [True, False, *const_batched, *batched], batched)
         carry = [
             batched_value(x, None, axis) if b and d is None else x
             for x, b, d in zip(carry, batched, dims[1 + nconsts :], strict=True)
@@ -111,12 +109,15 @@ class repeat(HigherOrder):
         def step_those_left(step: Any, counts: Any, *values: Any) -> list[Any]:
             state = values[nconsts:]
             left = lt(step, counts)
+            # What an iteration does for elements that are done is thrown away.
+            made = run_lanes(turn, axis, left, [step, *values], [False, *const_batched, *batched])
             return [
                 new if isinstance(type_of(new), TapeType) else select_lanes(left, [old, new])
-                for new, old in zip(replay(body, *([left] if checked else []), step, *values), state, strict=True)
+                for new, old in zip(made, state, strict=True)
             ]
 
-        types = body.in_avals[2 if checked else 1 :]
+        turn = masked(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
+        types = body.in_avals[1:]
         program = stage_closed(step_those_left, [COUNT, type_of(count), *types], name=jaxpr.name)
         longest = reduce_max(count, axes=(0,))
         return repeat(longest, count, *consts, *carry, jaxpr=program, nconsts=nconsts + 1, reverse=reverse), out_dims

@@ -21,9 +21,10 @@ from weft.ir.types import ArrayType, TapeType, Type, array_type
 from weft.ir.zeros import Zero
 from weft.ops.arithmetic import add
 from weft.ops.call import jit as jit_primitive
-from weft.ops.check import CHECK, masked
 from weft.ops.cond import refuse_ordered, select_lanes
+from weft.ops.lanes import run_lanes, with_flag
 from weft.ops.loop_programs import fixpoint, merged, others, pick, rearranged, unused, with_extra_arguments
+from weft.ops.masked import can_mask, masked
 from weft.ops.reduce_other import reduce_or
 from weft.ops.repeat import COUNT, repeat
 from weft.ops.shape import move_axis
@@ -109,22 +110,22 @@ class while_(HigherOrder):
         cond_consts, body_consts, carry = parts(operands, cond_nconsts, body_nconsts)
         cond_batched, const_batched, carry_batched = parts([d is not None for d in dims], cond_nconsts, body_nconsts)
 
+        # What the body passes along is the same for all elements, however often each goes through it.
+        own = [r is not v for r, v in zip(body_jaxpr.outvars, body_jaxpr.invars[body_nconsts:], strict=True)]
+
         def step(mask: Any) -> Any:
             _, (differs,) = through(cond_jaxpr, axis, [*cond_batched, *mask])
-            if differs:  # elements stop at different times: every part of the carry becomes their own
-                mask = (True,) * len(mask)
+            if differs:  # elements stop at different times: every part of the carry that changes becomes their own
+                mask = tuple(m or o for m, o in zip(mask, own, strict=True))
             return None, through(body_jaxpr, axis, [*const_batched, *mask], mask)[1]
 
         _, batched = fixpoint(step, carry_batched)
         condition, (differs,) = through(cond_jaxpr, axis, [*cond_batched, *batched])
         if differs:
             refuse_ordered(cond_jaxpr.effects | body_jaxpr.effects)
-            batched = (True,) * len(batched)
+            batched = tuple(b or o for b, o in zip(batched, own, strict=True))
             condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], True)
-        # The turns of elements that are done are thrown away, so nothing in them is checked.
-        checked = differs and CHECK in body_jaxpr.effects
-        turn, flags = (masked(body_jaxpr), [True]) if checked else (body_jaxpr, [])
-        body, _ = through(turn, axis, [*flags, *const_batched, *batched], batched)
+        body, _ = through(body_jaxpr, axis, [*const_batched, *batched], batched)
         carry = [
             batched_value(x, None, axis) if b and not d else x
             for x, b, d in zip(carry, batched, carry_batched, strict=True)
@@ -143,8 +144,12 @@ class while_(HigherOrder):
         def step_those_left(*values: Any) -> list[Any]:
             conds, consts, state = parts(values, cond_nconsts, body_nconsts)
             (left,) = replay(condition, *conds, *state)
-            after = replay(body, *([left] if checked else []), *consts, *state)
-            return [keep(left, new, old) for new, old in zip(after, state, strict=True)]
+            # What an iteration does for elements that are done is thrown away.
+            after = iter(run_lanes(turn, axis, left, [*consts, *state], [*const_batched, *batched]))
+            return [keep(left, next(after), x) if b else x for x, b in zip(state, batched, strict=True)]
+
+        changing = body_jaxpr.replace(outvars=pick(body_jaxpr.outvars, batched))
+        turn = masked(changing) if can_mask(changing) else with_flag(changing)
 
         results = while_(
             *cond_consts,
@@ -155,7 +160,7 @@ class while_(HigherOrder):
             cond_nconsts=cond_nconsts,
             body_jaxpr=stage_closed(
                 step_those_left,
-                [*condition.in_avals[:cond_nconsts], *body.in_avals[len(flags) :]],
+                [*condition.in_avals[:cond_nconsts], *body.in_avals],
                 name=body_jaxpr.name,
             ),
             body_nconsts=cond_nconsts + body_nconsts,

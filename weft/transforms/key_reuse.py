@@ -185,6 +185,7 @@ def follow_while(params: Params, operands: Sequence[Keys | None], at: Location |
 
 FOLLOW: dict[str, Callable[[Params, Sequence[Keys | None], Location | None], Sequence[Keys | None] | None]] = {
     "jit": follow_call,
+    "lanes": follow_call,
     "checkpoint": follow_checkpoint,
     "custom_jvp_call": follow_custom,
     "custom_vjp_call": follow_custom,

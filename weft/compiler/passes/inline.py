@@ -9,12 +9,14 @@ from weft.ir.inline import inlined
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.call import jit
 from weft.ops.custom import custom_jvp_call, custom_vjp_call
+from weft.ops.lanes import lanes
 from weft.ops.remat import checkpoint
 
 # Calls that differ from the program they call only under differentiation, and where that program stands.
 CALLS: dict[Any, str] = {
     jit: "jaxpr",
     checkpoint: "jaxpr",
+    lanes: "jaxpr",
     custom_jvp_call: "call_jaxpr",
     custom_vjp_call: "call_jaxpr",
 }
