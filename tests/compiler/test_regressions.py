@@ -136,3 +136,14 @@ def test_the_last_lane_of_a_narrow_row_is_stored_alone(tier: Tier, dtype: Any) -
     expected = x.copy()
     expected[0] = 0
     assert np.asarray(result).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_parameters_that_compare_equal_are_not_one(dtype: Any) -> None:
+    """The kernels of the first were taken for the second: 0.0 == -0.0, and so for keys made of them."""
+    numbers = np.array([1, 2], dtype)
+    fills = (0.0, -0.0) if dtype is np.float32 else (complex(0.0, 0.0), complex(0.0, -0.0))
+    for fill in fills:
+        check(lambda x, i, fill=fill: x.at[i].get(mode="fill", fill_value=fill), numbers, np.array([1, 7], np.int32))
+    # In one program neither.
+    check(lambda x, i: [x.at[i].get(mode="fill", fill_value=f) for f in fills], numbers, np.array([1, 7], np.int32))

@@ -431,27 +431,3 @@ def with_carried_params(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) ->
         return equation
     effects = equation.primitive.effects([a.aval for a in equation.invars], params)
     return equation.replace(params=params, effects=effects)
-
-
-# Parameters of these types are equal exactly if they mean the same.
-PLAIN = frozenset({int, bool, str, type(None)})
-
-
-def params_key(params: Params) -> Any:
-    """Equal for parameters that mean the same; raises TypeError if one of them cannot be compared."""
-    return tuple([(name, frozen(params[name])) for name in sorted(params)])
-
-
-def frozen(value: Any) -> Any:
-    """A parameter with its type, because 0, 0.0, -0.0 and False compare equal."""
-    kind = type(value)
-    if kind in PLAIN:
-        return kind, value
-    if kind is tuple:
-        return tuple([frozen(v) for v in value])
-    if kind is float:
-        return kind, value.hex()
-    if isinstance(value, np.generic):
-        return value.dtype, value.tobytes()
-    hash(value)
-    return kind, value

@@ -14,6 +14,7 @@ from weft.base.settings import config
 from weft.base.source import user_location
 from weft.base.spans import span
 from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit
@@ -139,7 +140,7 @@ def is_compiled(primitive: Primitive, types: Sequence[Type]) -> bool:
 def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     """A program of one equation; equal ones share it."""
     try:
-        key = (primitive, tuple(types), tuple(sorted(params.items(), key=lambda item: item[0])))
+        key = (primitive, tuple(types), params_key(params))
         found = _programs.get(key)
     except TypeError:
         return one_equation(primitive, types, params)

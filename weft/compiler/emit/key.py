@@ -8,6 +8,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.emit.emission import storage
 from weft.ir.jaxpr import Jaxpr, Literal
+from weft.ir.parameters import params_key
 
 
 def fusion_key(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int) -> Hashable | None:
@@ -28,12 +29,10 @@ def fusion_key(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int) -
             operands.append((which, dtype, number))
         for v in equation.outvars:
             numbers[v] = len(numbers)
-        params = tuple(sorted(equation.params.items(), key=lambda item: item[0]))
+        try:
+            params = params_key(equation.params)
+        except TypeError:
+            return None
         parts.append((equation.primitive, tuple(operands), params, tuple(v.aval for v in equation.outvars)))
     parts.append(tuple(numbers[v] for v in program.outvars))
-    key = tuple(parts)
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+    return tuple(parts)

@@ -12,11 +12,12 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler.passes.bounds import Bounds
-from weft.compiler.rewrite import make_literal, new_equation, params_key, with_carried_params
+from weft.compiler.rewrite import make_literal, new_equation, with_carried_params
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.nans import MOVES, NARROWING, is_unwatched, watches_numbers
+from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
 from weft.ops.check import CHECK, Flags, Lane, Made, check, without_checks

@@ -9,10 +9,11 @@ from weft.base.errors import InternalError
 from weft.base.settings import config
 from weft.compiler.passes.definitions import DEFINITIONS
 from weft.compiler.passes.inline import inline
-from weft.compiler.rewrite import everywhere, params_key, with_renamed
+from weft.compiler.rewrite import everywhere, with_renamed
 from weft.ir.context import context
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
+from weft.ir.parameters import params_key
 from weft.ir.primitive import Primitive
 from weft.ir.types import Type
 from weft.ops.cumulative import Cumulative

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.rewrite import everywhere, params_key, with_renamed
+from weft.compiler.rewrite import everywhere, with_renamed
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.parameters import params_key
 from weft.ir.types import TapeType
 
 

@@ -1,0 +1,34 @@
+"""Parameters of equations as keys: equal for those that mean the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.ir.primitive import Params
+
+# Parameters of these types are equal exactly if they mean the same.
+PLAIN = frozenset({int, bool, str, type(None)})
+
+
+def params_key(params: Params) -> Any:
+    """Equal for parameters that mean the same; raises TypeError if one of them cannot be compared."""
+    return tuple([(name, frozen(params[name])) for name in sorted(params)])
+
+
+def frozen(value: Any) -> Any:
+    """A parameter with its type, because 0, 0.0, -0.0 and False compare equal."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, value
+    if kind is tuple:
+        return tuple([frozen(v) for v in value])
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    if isinstance(value, np.generic):
+        return value.dtype, value.tobytes()
+    hash(value)
+    return kind, value
