@@ -20,8 +20,11 @@ from weft.ir import printer as _printer
 from weft import lax
 from weft import numpy
 from weft.numpy.array_methods import install as _install
+from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
+from weft.base.tracebacks import install as _install_hooks
 
 _install()
+_install_hooks()
 
 from weft import (
     ad_checkpoint,
@@ -90,8 +93,9 @@ if _TYPE_CHECKING:
     from weft import explain, profiler
     from weft.profiler import profile
 
-# Loaded when somebody asks for them: with them comes the compiler.
+# Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
+    **{name: (f"weft.{name}", "") for name in ("haiku", "linen", "optim", "scipy", "sharding", "test_util")},
     "explain": ("weft.explain", ""),
     "profile": ("weft.profiler", "profile"),
     "profiler": ("weft.profiler", ""),
@@ -100,7 +104,7 @@ _LATER = {
 
 def __getattr__(name: str) -> _Any:
     if name not in _LATER:
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        raise _MissingNameError(__name__, name)
     module, attribute = _LATER[name]
     loaded = _importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded
@@ -192,3 +196,5 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+_publish(__name__, later=_LATER)

@@ -12,6 +12,7 @@ from weft.api.remat import (
     save_from_both_policies,
     save_only_these_names,
 )
+from weft.base.publish import publish as _publish
 
 __all__ = [
     "checkpoint_dots",
@@ -25,3 +26,5 @@ __all__ = [
     "save_from_both_policies",
     "save_only_these_names",
 ]
+
+_publish(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 
+from weft.base.publish import publish as _publish
 from weft.ir.context import EVALUATION, Trace, context
 from weft.trace.stage import StagingTrace
 
@@ -75,3 +76,6 @@ def _recorder(trace: Trace | None) -> Trace | None:
 def get_opaque_trace_state(convention: object = None) -> OpaqueTraceState:
     """The traced function that operations go to now. `convention` is of no account; JAX's callers pass one."""
     return OpaqueTraceState(context.trace)
+
+
+_publish(__name__)

@@ -9,6 +9,7 @@ from weft.api.custom import (
     custom_vjp,
     zero_from_primal,
 )
+from weft.base.publish import publish as _publish
 
 __all__ = [
     "CustomVJPPrimal",
@@ -19,3 +20,5 @@ __all__ = [
     "custom_vjp",
     "zero_from_primal",
 ]
+
+_publish(__name__)

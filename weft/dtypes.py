@@ -15,6 +15,7 @@ from weft.base.dtypes import (
     scalar_type_of,
 )
 from weft.base.errors import TypePromotionError
+from weft.base.publish import publish as _publish
 
 __all__ = [
     "TypePromotionError",
@@ -32,3 +33,5 @@ __all__ = [
 ]
 
 bfloat16 = ml_dtypes.bfloat16
+
+_publish(__name__)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.publish import publish as _publish
 from weft.ir.types import type_of
 from weft.lax import concatenate, convert_element_type, reshape, slice_in_dim
 from weft.runtime.array import from_numpy
@@ -35,9 +37,9 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     def unravel(vector: Any) -> Any:
         given = type_of(vector)
         if given.shape != (sum(sizes),):  # type: ignore[attr-defined]
-            raise ValueError(f"unravel takes a vector of shape ({sum(sizes)},), got {given.short()}.")
+            raise ArgumentError(f"unravel takes a vector of shape ({sum(sizes)},), got {given.short()}.")
         if given.dtype != common:  # type: ignore[attr-defined]
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"unravel takes a vector of dtype {dtypes.name(common)}, got {given.short()}; convert it with .astype."
             )
         parts, start = [], 0
@@ -48,3 +50,6 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return tree.unflatten(treedef, parts)
 
     return flat, unravel
+
+
+_publish(__name__)

@@ -1,5 +1,6 @@
 """Functions over trees, under short names: `weft.tree.map`, `weft.tree.leaves`, and so on."""
 
+from weft.base.publish import publish as _publish
 from weft.base.tree import (
     all,
     broadcast,
@@ -33,3 +34,5 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+
+_publish(__name__)

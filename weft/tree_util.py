@@ -1,5 +1,6 @@
 """Trees under their long names, with key paths, structures and the registration of new node types."""
 
+from weft.base.publish import publish as _publish
 from weft.base.tree import (
     DictKey,
     FlattenedIndexKey,
@@ -77,3 +78,5 @@ __all__ = [
     "treedef_is_leaf",
     "treedef_tuple",
 ]
+
+_publish(__name__)

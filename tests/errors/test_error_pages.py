@@ -105,7 +105,7 @@ def index_text() -> str:
     return (
         "# Errors\n\n"
         "Each mistake has a class, and each class a page: the cause, code that raises it, code that does not. The\n"
-        "page is the docstring of the class, so `help(ErrorClass)` shows it too; `make pages` writes it here.\n\n"
+        "page is the docstring of the class; `weft.errors.explain(name)` prints it, `make pages` writes it here.\n\n"
         "A message says what is wrong, where in your program, what came in, and what to write instead:\n\n"
         f"```\n{type(example).__name__}: {example}\n```\n\n"
         "All of them are `WeftError`s, and also the builtin exception that fits (`TypeError`, `IndexError`, ...). An\n"
@@ -191,15 +191,23 @@ def test_message_aligns_its_parts() -> None:
         "            from argument `x`",
         "  fix       where(x > 0, a, b)",
         "  or        lax.cond(x > 0, f, g, x)",
-        "  page      docs/errors/TracerBoolConversionError.md",
+        "  more      weft.errors.explain('TracerBoolConversionError')",
     ]
 
 
 def test_parts_that_are_not_given_take_no_line() -> None:
     assert message("what") == "what"
     assert message("what", fix="this") == "what\n  fix       this"
-    assert str(ShapeMismatchError("what")) == "what\n  page      docs/errors/ShapeMismatchError.md"
-    assert str(WeftError("what")) == "what"
+    assert str(ShapeMismatchError("what", at="here")) == (
+        "what\n  at        here\n  more      weft.errors.explain('ShapeMismatchError')"
+    )
+    assert str(WeftError("what", at="")) == "what"
+
+
+def test_the_line_of_the_user_is_found_when_none_is_given() -> None:
+    error = WeftError("what")
+    assert error.at is not None and error.at.startswith("test_error_pages.py:")
+    assert error.at.endswith('error = WeftError("what")')
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
@@ -218,7 +226,7 @@ def test_a_users_subclass_points_to_the_nearest_page() -> None:
     class MyShapeError(ShapeMismatchError):
         pass
 
-    assert str(MyShapeError("what")).endswith("docs/errors/ShapeMismatchError.md")
+    assert str(MyShapeError("what")).endswith("weft.errors.explain('ShapeMismatchError')")
 
 
 def test_internal_error_is_ours_and_asks_for_a_report() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.api.flat import check_leaves, name_of, structure_differences
 from weft.base import dtypes, tree
-from weft.base.errors import JaxRuntimeError, message
+from weft.base.errors import ArgumentError, ArgumentTypeError, JaxRuntimeError
 from weft.base.source import is_internal, user_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
 from weft.ops import callback as primitives
@@ -25,7 +25,7 @@ def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:
     for leaf in leaves:
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             what = "result_shape_dtypes must be a tree of ShapeDtypeStruct (or arrays)."
-            raise TypeError(message(what, received=f"{leaf!r} in it", at=user_line()))
+            raise ArgumentTypeError(what, received=f"{leaf!r} in it")
         types.append(array_type(tuple(leaf.shape), dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)))
     return tuple(types), treedef
 
@@ -66,7 +66,7 @@ def pure_callback(
     """
     if vmap_method is not None and vmap_method not in primitives.VMAP_METHODS:
         what = f"vmap_method must be one of {', '.join(map(repr, primitives.VMAP_METHODS))}."
-        raise ValueError(message(what, received=repr(vmap_method), at=user_line()))
+        raise ArgumentError(what, received=repr(vmap_method))
     types, out_tree = result_structure(result_shape_dtypes)
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(callback, "pure_callback", leaves, args, kwargs)
@@ -98,9 +98,7 @@ def debug_callback(
 ) -> None:
     """Call a Python function for what it shows, with the values of arrays that may be traced; nothing comes back."""
     if not callable(callback):
-        raise TypeError(
-            message("debug.callback takes a function first.", received=type(callback).__name__, at=user_line())
-        )
+        raise ArgumentTypeError("debug.callback takes a function first.", received=type(callback).__name__)
     values, in_tree = tree.flatten((args, kwargs))
     dynamic = [is_value(v) for v in values]
     held = [v for v, d in zip(values, dynamic, strict=True) if not d]
@@ -123,14 +121,7 @@ class _Check(string.Formatter):
         unused = [repr(k) for k in (*range(len(args)), *kwargs) if k not in used_args]
         if unused:
             what = "debug.print: an argument does not appear in the format string."
-            raise ValueError(
-                message(
-                    what,
-                    received=f"unused: {', '.join(unused)}",
-                    fix="write {} or {name} where it goes",
-                    at=user_line(),
-                )
-            )
+            raise ArgumentError(what, received=f"unused: {', '.join(unused)}", fix="write {} or {name} where it goes")
 
 
 class _Anything:
@@ -156,7 +147,7 @@ def debug_print(
     """Print values from inside a program, formatted as by `str.format`."""
     if not isinstance(fmt, str):
         what = "debug.print takes a format string first."
-        raise TypeError(message(what, received=type(fmt).__name__, fix="debug.print('{}', x)", at=user_line()))
+        raise ArgumentTypeError(what, received=type(fmt).__name__, fix="debug.print('{}', x)")
     if not skip_format_check:
         try:
             _Check().format(fmt, *(_Anything() for _ in args), **dict.fromkeys(kwargs, _Anything()))

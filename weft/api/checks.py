@@ -12,6 +12,7 @@ import numpy as np
 from weft.api.differentiate import jvp, vjp
 from weft.api.flat import name_of
 from weft.base import dtypes, tree
+from weft.base.errors import ArgumentError
 from weft.ir.types import type_of
 
 # By dtype: the step that balances rounding against curvature, and the error that leaves.
@@ -56,9 +57,9 @@ def check_grads(
     """
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
-        raise ValueError(f"check_grads takes the modes 'fwd' and 'rev', got {sorted(unknown)}.")
+        raise ArgumentError(f"check_grads takes the modes 'fwd' and 'rev', got {sorted(unknown)}.")
     if order < 1:
-        raise ValueError(f"check_grads checks derivatives of order 1 and up, got order={order}.")
+        raise ArgumentError(f"check_grads checks derivatives of order 1 and up, got order={order}.")
     point, limits, rng = tuple(args), Limits(atol, rtol, eps), np.random.default_rng(0)
 
     def check(function: Function, left: int, path: str) -> None:

@@ -26,9 +26,10 @@ from weft.api.custom_rules import (
 )
 from weft.api.flat import OutTree, check_leaves, flat_function, name_of, parameter_names, signature_of
 from weft.base import tree
-from weft.base.errors import CustomRuleError, UnexpectedTracerError, message
+from weft.base.errors import ArgumentTypeError, CustomRuleError, NotSupportedError, UnexpectedTracerError, message
 from weft.base.settings import config
 from weft.base.source import user_line
+from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, Trace, active, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -88,6 +89,7 @@ class CustomFunction:
             )
         return bound.args
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.check_rules()
         args = self.positional(args, kwargs)
@@ -161,15 +163,15 @@ class CustomFunction:
 
     def rules(self) -> tuple[Any, ...]:
         """The user's rules, as part of a cache key."""
-        raise NotImplementedError("a custom function is a custom_jvp or a custom_vjp")
+        raise NotSupportedError("a custom function is a custom_jvp or a custom_vjp")
 
     def check_rules(self) -> None:
         """Raise when the rules are not set yet."""
-        raise NotImplementedError("a custom function is a custom_jvp or a custom_vjp")
+        raise NotSupportedError("a custom function is a custom_jvp or a custom_vjp")
 
     def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> Any:
         """The rule for arguments of this structure and these types, as the primitive takes it."""
-        raise NotImplementedError("a custom function is a custom_jvp or a custom_vjp")
+        raise NotSupportedError("a custom function is a custom_jvp or a custom_vjp")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -239,7 +241,7 @@ class custom_jvp(CustomFunction):
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
         """Set a rule per argument: `rule(tangent, result, *arguments)` gives its part of the tangent; None: zero."""
         if self.nondiff_argnums:
-            raise TypeError(message("defjvps does not go with nondiff_argnums.", fix="use defjvp", at=user_line()))
+            raise ArgumentTypeError("defjvps does not go with nondiff_argnums.", fix="use defjvp")
 
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             result = self(*primals)
@@ -380,6 +382,7 @@ class _UserRules:
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     """A function that returns `(results, pullback)` turned into one with that pullback as its derivative."""
 
+    @boundary
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         pullbacks: list[tuple[Jaxpr, Any]] = []
@@ -432,7 +435,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         flat, treedef = tree.flatten((tuple(args), {}))
         if treedef != in_tree:
             what = f"The converted {name_of(fun)} takes arguments in the structure of the example."
-            raise TypeError(message(what, received=f"{treedef} for {in_tree}", at=user_line()))
+            raise ArgumentTypeError(what, received=f"{treedef} for {in_tree}")
         values = [next(given) if h else next(kept) for h in hoisted]
         return tree.unflatten(out.treedef, replay(lifted, *values, *flat))
 

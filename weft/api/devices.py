@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
-from weft.base.errors import message
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import is_value
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy
@@ -69,13 +68,11 @@ def device_put(
         if isinstance(leaf, ConcreteArray):
             if target not in (None, leaf.device):
                 what = f"device_put cannot move an array to {target!r}."
-                raise ValueError(
-                    message(what, received=leaf.aval.short(), fix=f"there is {leaf.device!r}", at=user_line())
-                )
+                raise ArgumentError(what, received=leaf.aval.short(), fix=f"there is {leaf.device!r}")
             return leaf
         if not is_value(leaf):
             what = "device_put takes arrays and numbers."
-            raise TypeError(message(what, received=f"{leaf!r} of type {type(leaf).__name__}", at=user_line()))
+            raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
         return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf))
 
     return tree.map(one, x)
@@ -87,7 +84,7 @@ def _device_of(device: Any) -> Device | None:
     if isinstance(device, SingleDeviceSharding):
         return device.device
     what = "device_put takes a device or a sharding."
-    raise TypeError(message(what, received=f"{device!r} of type {type(device).__name__}", at=user_line()))
+    raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}")
 
 
 def device_get(x: Any) -> Any:

@@ -20,13 +20,15 @@ from weft.api.flat import (
 )
 from weft.base import dtypes, tree
 from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     IntegerInputGradientError,
     InvalidInputTypeError,
     NonScalarGradientError,
     TangentMismatchError,
-    message,
 )
 from weft.base.source import user_line, user_location
+from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -42,6 +44,7 @@ from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_instantiated
 
 
+@boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part of the
     result."""
@@ -49,7 +52,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     for given, word in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, (tuple, list)):
             what = f"jvp takes {word} as a tuple or list with one entry per argument."
-            raise TypeError(message(what, received=type(given).__name__, fix=f"({word},)", at=user_line()))
+            raise ArgumentTypeError(what, received=type(given).__name__, fix=f"({word},)")
     flat_primals, in_tree = tree.flatten((tuple(primals), {}))
     flat_tangents, tangent_tree = tree.flatten((tuple(tangents), {}))
     check_leaves(fun, "jvp", flat_primals, primals, {})
@@ -137,7 +140,7 @@ def flat_with_aux(
                 if isinstance(result, (tuple, list))
                 else kind_of_result(result)
             )
-            raise TypeError(message(what, received=received, fix="return value, auxiliary", at=user_line()))
+            raise ArgumentTypeError(what, received=received, fix="return value, auxiliary")
         out.auxiliary = without_tangents(result[1])
         return result[0]
 
@@ -196,13 +199,8 @@ class Linearization:
         """Cotangents of the arguments, from a cotangent of the result."""
         if len(cotangents) != 1:
             what = f"The pullback of {self.fun_name} takes one argument, a cotangent in the structure of the result."
-            raise TypeError(
-                message(
-                    what,
-                    received=f"{len(cotangents)} arguments",
-                    fix="pass a tuple for a function that returns one",
-                    at=user_line(),
-                )
+            raise ArgumentTypeError(
+                what, received=f"{len(cotangents)} arguments", fix="pass a tuple for a function that returns one"
             )
         leaves, out_tree = tree.flatten(cotangents[0])
         if out_tree != self.out_tree:
@@ -270,6 +268,7 @@ def linearized(
     return results, made, list(program.consts), out.auxiliary if has_aux else None
 
 
+@boundary
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """`fun(*primals)` and a function of tangents that is its derivative there; `fun` runs once."""
     results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "linearize")
@@ -278,6 +277,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     return (value, push, auxiliary) if has_aux else (value, push)
 
 
+@boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """`fun(*primals)` and its pullback, from a cotangent of the result to cotangents of the arguments.
 
@@ -295,9 +295,10 @@ def refuse_reduce_axes(transformation: str, reduce_axes: Sequence[Any]) -> None:
     if tuple(reduce_axes):
         what = f"{transformation} does not sum gradients over named axes by itself."
         fix = "lax.psum(gradient, axis_name) where the sum is wanted"
-        raise ValueError(message(what, received=f"reduce_axes={reduce_axes!r}", fix=fix, at=user_line()))
+        raise ArgumentError(what, received=f"reduce_axes={reduce_axes!r}", fix=fix)
 
 
+@boundary
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable[[Any], Any]:
     """The transpose of a function that is linear: from cotangents of its result to cotangents of its arguments.
 
@@ -349,7 +350,7 @@ def argument_numbers(argnums: Any, transformation: str) -> tuple[int, ...]:
     for n in numbers:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
             what = f"argnums of {transformation} must be an int or a tuple of ints."
-            raise TypeError(message(what, received=f"{argnums!r} of type {type(argnums).__name__}", at=user_line()))
+            raise ArgumentTypeError(what, received=f"{argnums!r} of type {type(argnums).__name__}")
     return numbers
 
 
@@ -366,6 +367,7 @@ def value_and_grad(
     refuse_reduce_axes("grad", reduce_axes)
     numbers = argument_numbers(argnums, "value_and_grad")
 
+    @boundary
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = hold_others(fun, numbers, args, kwargs, "grad")
@@ -396,6 +398,7 @@ def grad(
     check_callable(fun, "grad")
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
+    @boundary
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
@@ -413,22 +416,16 @@ def hold_others(
             least = n + 1 if n >= 0 else -n
             what = f"{transformation} of {name_of(fun)}: argnums={n} needs at least {least} positional arguments."
             by_name = f" and by name {', '.join(kwargs)}" if kwargs else ""
-            raise TypeError(
-                message(
-                    what,
-                    received=f"{len(args)} by position{by_name}",
-                    fix="pass the arguments to differentiate by position",
-                    at=user_line(),
-                )
+            raise ArgumentTypeError(
+                what,
+                received=f"{len(args)} by position{by_name}",
+                fix="pass the arguments to differentiate by position",
             )
     places = [n % len(args) for n in numbers]
     if len(set(places)) != len(places):
-        raise ValueError(
-            message(
-                f"{transformation} of {name_of(fun)}: argnums names an argument twice.",
-                received=f"argnums={tuple(numbers)}",
-                at=user_line(),
-            )
+        raise ArgumentError(
+            f"{transformation} of {name_of(fun)}: argnums names an argument twice.",
+            received=f"argnums={tuple(numbers)}",
         )
 
     @functools.wraps(fun)
@@ -480,13 +477,8 @@ def reject_gradient_input(
     received = type_of(leaf).short()
     if holomorphic:
         what = f"{transformation} of {name_of(fun)} with holomorphic=True needs complex arguments."
-        raise TypeError(
-            message(
-                what,
-                received=f"{received} at {path}",
-                fix=f"convert {path}, or leave holomorphic=True out",
-                at=user_line(),
-            )
+        raise ArgumentTypeError(
+            what, received=f"{received} at {path}", fix=f"convert {path}, or leave holomorphic=True out"
         )
     other = "; allow_int=True gives float0 gradients" if transformation in ("grad", "jacrev") else ""
     raise IntegerInputGradientError(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base import tree
-from weft.base.errors import InvalidInputTypeError, message
+from weft.base.errors import ArgumentTypeError, InvalidInputTypeError
 from weft.base.source import user_line
 from weft.ir.types import is_value, type_of
 
@@ -32,7 +32,7 @@ def name_of(function: Any) -> str:
 def check_callable(function: Any, transformation: str) -> None:
     if not callable(function):
         received = f"{function!r} of type {type(function).__name__}"
-        raise TypeError(message(f"{transformation} takes a function.", received=received, at=user_line()))
+        raise ArgumentTypeError(f"{transformation} takes a function.", received=received)
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:

@@ -11,8 +11,8 @@ from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves,
 from weft.api.jit import JitFunction, as_tuple
 from weft.api.stages import struct
 from weft.base import tree
-from weft.base.errors import message
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
+from weft.base.tracebacks import boundary
 from weft.ir.context import named_axis
 from weft.ir.types import Type, type_of
 from weft.trace.stage import stage
@@ -31,9 +31,10 @@ def make_jaxpr(
     if abstracted_axes is not None:
         what = "make_jaxpr has no abstracted_axes."
         fix = "pass ShapeDtypeStructs whose shapes have symbolic dimensions"
-        raise ValueError(message(what, received=f"abstracted_axes={abstracted_axes!r}", fix=fix, at=user_line()))
+        raise ArgumentError(what, received=f"abstracted_axes={abstracted_axes!r}", fix=fix)
     wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False, False)
 
+    @boundary
     @functools.wraps(fun)
     def staged(*args: Any, **kwargs: Any) -> Any:
         dynamic, rest, static = wrapper._split(args, kwargs)
@@ -55,6 +56,7 @@ def make_jaxpr(
     return staged
 
 
+@boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of `fun(*args, **kwargs)`, without computing it."""
     return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]

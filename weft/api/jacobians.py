@@ -13,8 +13,8 @@ from weft.api.differentiate import argument_numbers, check_gradient_inputs, hold
 from weft.api.flat import check_callable, name_of
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
-from weft.base.errors import message
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
+from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION
 from weft.ir.types import type_of
 from weft.ops.shape import move_axis, reshape
@@ -28,6 +28,7 @@ def jacfwd(
     check_callable(fun, "jacfwd")
     numbers = argument_numbers(argnums, "jacfwd")
 
+    @boundary
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         function, chosen = hold_others(fun, numbers, args, kwargs, "jacfwd")
@@ -61,6 +62,7 @@ def jacrev(
     check_callable(fun, "jacrev")
     numbers = argument_numbers(argnums, "jacrev")
 
+    @boundary
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         function, chosen = hold_others(fun, numbers, args, kwargs, "jacrev")
@@ -100,7 +102,7 @@ def check_complex(fun: Callable[..., Any], value: Any) -> None:
     for leaf in tree.leaves(value):
         if dtypes.kind(type_of(leaf).dtype) != "c":  # type: ignore[attr-defined]
             what = f"holomorphic=True needs {name_of(fun)} to return complex arrays."
-            raise TypeError(message(what, received=type_of(leaf).short(), at=user_line()))
+            raise ArgumentTypeError(what, received=type_of(leaf).short())
 
 
 def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: str) -> None:
@@ -109,7 +111,7 @@ def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: s
             what = f"{transformation} of {name_of(fun)} needs real floating-point {word}."
             received = f"{type_of(leaf).short()} at {tree.keystr(path) or 'the result'}"
             fix = "for a holomorphic function pass holomorphic=True; for others use jvp or vjp directly"
-            raise TypeError(message(what, received=received, fix=fix, at=user_line()))
+            raise ArgumentTypeError(what, received=received, fix=fix)
 
 
 def basis(value: Any) -> Any:

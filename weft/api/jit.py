@@ -25,10 +25,11 @@ from weft.api.flat import (
 )
 from weft.api.stages import Lowered, Traced
 from weft.base import tree
-from weft.base.errors import UnhashableStaticArgumentError, message
+from weft.base.errors import ArgumentError, UnhashableStaticArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
+from weft.base.tracebacks import boundary, conceal
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -107,9 +108,7 @@ class JitFunction:
         )
         if both:
             what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
-            raise ValueError(
-                message(what, received=f"argument {', '.join(sorted(map(str, both)))} in both", at=user_line())
-            )
+            raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both")
         self._inline = inline
         self._keep_unused = keep_unused
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
@@ -118,11 +117,15 @@ class JitFunction:
         self._dispatchers: tuple[Dispatcher, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for dispatch in self._dispatchers:
-            result = dispatch(args, kwargs)
-            if result is not MISS:
-                return result
-        return self._call(args, kwargs)
+        try:
+            for dispatch in self._dispatchers:
+                result = dispatch(args, kwargs)
+                if result is not MISS:
+                    return result
+            return self._call(args, kwargs)
+        except Exception as error:
+            conceal(error)
+            raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call by the general way."""
@@ -265,6 +268,7 @@ class JitFunction:
 
     # -- looking inside --------------------------------------------------------------------------------------------
 
+    @boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Stage for these arguments (or `ShapeDtypeStruct`s) without running."""
         program, _ = self._find(args, kwargs)
@@ -319,11 +323,11 @@ def resolve(
     for name in names:
         if name not in signature.parameters and not accepts_any:
             what = f"jit of {name_of(function)}: there is no parameter {name!r}."
-            raise ValueError(message(what, received=f"parameters {', '.join(signature.parameters)}", at=user_line()))
+            raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}")
     for number in numbers:
         if not star and not -len(positional) <= number < len(positional):
             what = f"jit of {name_of(function)}: there is no positional parameter number {number}."
-            raise ValueError(message(what, received=f"parameters {', '.join(positional) or 'none'}", at=user_line()))
+            raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}")
     resolved = {n % len(positional) if n < 0 and positional else n for n in numbers}
     all_numbers = sorted(resolved | {positional.index(n) for n in names if n in positional})
     all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})

@@ -9,8 +9,8 @@ from typing import Any
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
 from weft.api.jit import JitFunction, as_tuple
 from weft.base import tree
-from weft.base.errors import message
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
+from weft.base.tracebacks import boundary
 from weft.ir.types import type_of
 from weft.ops.remat import checkpoint as checkpoint_primitive
 from weft.ops.remat import checkpoint_name as name_primitive
@@ -27,6 +27,7 @@ class _Rematerialised(JitFunction):
     policy: Policy | None
     prevent_cse: bool
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         program, leaves = self._find(args, kwargs)
         results = checkpoint_primitive(
@@ -53,7 +54,7 @@ def checkpoint(
     """
     if concrete:
         fix = "mark arguments that Python control flow depends on with static_argnums"
-        raise ValueError(message("checkpoint: concrete=True is not needed.", fix=fix, at=user_line()))
+        raise ArgumentError("checkpoint: concrete=True is not needed.", fix=fix)
     if fun is None:
         return functools.partial(
             checkpoint,

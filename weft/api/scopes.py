@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.api.flat import name_of
-from weft.base.errors import message
+from weft.base.errors import ArgumentTypeError
 from weft.base.settings import states
-from weft.base.source import user_line
+from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, Trace, active, context, named
 from weft.ir.primitive import Primitive
 from weft.trace.tracer import Tracer
@@ -20,9 +20,7 @@ from weft.trace.tracer import Tracer
 def named_scope(name: str) -> Iterator[None]:
     """Give everything inside a name, which its equations carry on their stack (also a decorator)."""
     if not isinstance(name, str):
-        raise TypeError(
-            message("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}", at=user_line())
-        )
+        raise ArgumentTypeError("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}")
     with named(name):
         yield
 
@@ -31,6 +29,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     """`fun`, with everything it does under a name: its own by default."""
     scope = name or name_of(fun)
 
+    @boundary
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with named(scope):

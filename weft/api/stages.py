@@ -9,6 +9,7 @@ from weft.api.flat import structure_differences
 from weft.base import tree
 from weft.base.errors import InvalidInputTypeError
 from weft.base.source import user_line
+from weft.base.tracebacks import boundary
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
 from weft.ops.call import jit as jit_primitive
@@ -143,6 +144,7 @@ class Compiled:
         """What runs."""
         return self._executable
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self._traced
         dynamic = traced._dynamic(args, kwargs)

@@ -10,6 +10,7 @@ from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves,
 from weft.base import tree
 from weft.base.errors import AxisSpecError
 from weft.base.source import user_line, user_location
+from weft.base.tracebacks import boundary
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.ops.shape import batched_at_front, move_axis
@@ -43,6 +44,7 @@ def vmap(
                     at=user_line(),
                 )
 
+    @boundary
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))

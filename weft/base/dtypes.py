@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import sys
 import warnings
 from collections.abc import Hashable
 from typing import Any, TypeAlias
@@ -19,10 +18,16 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from weft.base.errors import InvalidInputTypeError, NarrowingOverflowError, TypePromotionError
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    InvalidInputTypeError,
+    NarrowingOverflowError,
+    TypePromotionError,
+)
 from weft.base.promotion import DTYPES, INTEGERS_BELOW_A_BYTE, SMALL_FLOATS, Node, join, node_name, weak_node
 from weft.base.settings import config
-from weft.base.source import is_internal, user_line
+from weft.base.source import user_line, user_stacklevel
 
 # ------------------------------------------------------------------------------------------------- the types themselves
 
@@ -128,10 +133,12 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     if isinstance(resolved, ExtendedDtype):
         if allow_extended_dtype:
             return resolved
-        raise ValueError(f"The dtype {resolved} is an extended one; this place takes only numbers and booleans.")
+        raise ArgumentError(f"The dtype {resolved} is an extended one; this place takes only numbers and booleans.")
     found = (_KEEP if config.enable_x64 else _NARROW).get(_native(resolved))
     if found is None:
-        raise TypeError(f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex.")
+        raise ArgumentTypeError(
+            f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex."
+        )
     return found
 
 
@@ -153,19 +160,9 @@ def requested_dtype(dtype: Any, function: str) -> Dtype:
         text = f"{function} was asked for {asked}, but enable_x64 is off"
         fix = "weft.config.update('enable_x64', True), `with weft.enable_x64(True):` or WEFT_ENABLE_X64=1 in the shell"
         if config.explicit_x64_dtypes == "error":
-            raise ValueError(f"{text}. Ask for {canonical}, or keep 64 bits with {fix}.")
-        warnings.warn(f"{text}, so the result is {canonical}. To keep 64 bits: {fix}.", stacklevel=_user_stacklevel())
+            raise ArgumentError(f"{text}. Ask for {canonical}, or keep 64 bits with {fix}.")
+        warnings.warn(f"{text}, so the result is {canonical}. To keep 64 bits: {fix}.", stacklevel=user_stacklevel())
     return canonical
-
-
-def _user_stacklevel() -> int:
-    """The `stacklevel` with which a warning from the calling function is shown at the user's line."""
-    level = 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-        level += 1
-    return level
 
 
 def default_int_dtype() -> np.dtype[Any]:
@@ -248,14 +245,14 @@ def scalar_type_of(x: Any) -> type:
     for abstract, python in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
         if issubdtype(found, abstract):
             return python
-    raise TypeError(f"An element of dtype {found} is no Python number.")
+    raise ArgumentTypeError(f"An element of dtype {found} is no Python number.")
 
 
 def itemsize_bits(dtype: Any) -> int:
     """Bits of one element; a bool has 8, an int4 has 4."""
     found = as_dtype(dtype)
     if isinstance(found, ExtendedDtype) or found == float0:
-        raise ValueError(f"An element of dtype {found} has no width in bits.")
+        raise ArgumentError(f"An element of dtype {found} has no width in bits.")
     if found.name in INTEGERS_BELOW_A_BYTE:
         return iinfo(found).bits
     if found.name in SMALL_FLOATS:
@@ -303,7 +300,7 @@ def from_short_name(name: str) -> Dtype:
     try:
         return _BY_SHORT_NAME[name]
     except KeyError:
-        raise ValueError(f"{name!r} is no short name of a dtype; those are {', '.join(_BY_SHORT_NAME)}.") from None
+        raise ArgumentError(f"{name!r} is no short name of a dtype; those are {', '.join(_BY_SHORT_NAME)}.") from None
 
 
 # -------------------------------------------------------------------------------------------------- related types
@@ -313,7 +310,7 @@ def to_inexact_dtype(dtype: Any) -> np.dtype[Any]:
     """The float type for an integer or boolean one (64-bit for 64-bit, else float32); inexact types stay."""
     found = as_dtype(dtype)
     if isinstance(found, ExtendedDtype):
-        raise TypeError(f"The dtype {found} has no floating-point counterpart.")
+        raise ArgumentTypeError(f"The dtype {found} has no floating-point counterpart.")
     if issubdtype(found, np.inexact):
         return found
     return float64 if found.itemsize == 8 and found != float0 else float32
@@ -340,7 +337,7 @@ def to_numeric_dtype(dtype: Any) -> np.dtype[Any]:
     """The type itself, with int32 for bool."""
     found = as_dtype(dtype)
     if isinstance(found, ExtendedDtype):
-        raise TypeError(f"The dtype {found} has no numeric counterpart.")
+        raise ArgumentTypeError(f"The dtype {found} has no numeric counterpart.")
     return int32 if found == bool_ else found
 
 
@@ -376,7 +373,7 @@ def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
     for python in (bool, int, float, complex):
         if isinstance(x, python):
             return _PYTHON_DTYPES[python], python in _WEAK_SCALARS
-    raise TypeError(f"Cannot determine the dtype of {x!r}; an array, a number or a dtype is expected.")
+    raise ArgumentTypeError(f"Cannot determine the dtype of {x!r}; an array, a number or a dtype is expected.")
 
 
 def is_weakly_typed(x: Any) -> bool:
@@ -450,7 +447,7 @@ def promote_types(a: Any, b: Any) -> Dtype:
     first, second = as_dtype(a), as_dtype(b)
     for found in (first, second):
         if found not in _KEEP and not isinstance(found, ExtendedDtype):
-            raise ValueError(f"The dtype {found} does not promote: it is no boolean or number type.")
+            raise ArgumentError(f"The dtype {found} does not promote: it is no boolean or number type.")
     found, weak = promote_pair(first, a in _WEAK_SCALARS, second, b in _WEAK_SCALARS)
     if found is int64 and not weak and not config.enable_x64 and int64 not in (first, second):
         return int32  # uint32 with a signed type: the only pair whose common type is wider than both
@@ -460,7 +457,7 @@ def promote_types(a: Any, b: Any) -> Dtype:
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The canonical dtype that the arguments, values or dtypes, promote to; with the flag, also whether it is weak."""
     if not args:
-        raise ValueError("result_type needs at least one array or dtype.")
+        raise ArgumentError("result_type needs at least one array or dtype.")
     canonical = _KEEP if config.enable_x64 else _NARROW
     found, weak = _dtype_and_weak(args[0])
     if weak:
@@ -511,7 +508,7 @@ def canonical_array(value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"Nested lists must have the same length at each level: {error}  at {user_line()}") from None
+        raise ArgumentError(f"Nested lists must have the same length at each level: {error}") from None
     return canonical_array(array)
 
 
@@ -530,7 +527,7 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     if isinstance(found, ExtendedDtype):
         array = np.asarray(value)
         if array.dtype != found.storage:
-            raise TypeError(f"A value of dtype {array.dtype} cannot become {found}.")
+            raise ArgumentTypeError(f"A value of dtype {array.dtype} cannot become {found}.")
         return array
     if isinstance(value, int) and not isinstance(value, (bool, np.generic)):
         if issubdtype(found, np.integer):

@@ -118,6 +118,12 @@ class Config(threading.local):
         own.pop("_stamped", None)
         return before
 
+    def __getattr__(self, name: str) -> Any:
+        """Asked for what is no setting."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self, find(name).name)
+
     def __setattr__(self, name: str, value: Any) -> None:
         """The same as `update`: what is assigned holds for the whole program, outside of `with` blocks."""
         self.update(name, value)

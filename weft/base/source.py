@@ -59,13 +59,16 @@ class Location:
         return f"{self.place()}:  {text}" if text else self.place()
 
 
+def is_own(filename: str) -> bool:
+    """Whether a file is Weft's, or code that Weft wrote."""
+    return filename.startswith(PACKAGE) or filename == "<dispatch>"
+
+
 def is_internal(filename: str) -> bool:
     """Whether a file belongs to Weft or to Python's own machinery rather than to the user."""
     known = _internal_files.get(filename)
     if known is None:
-        known = (
-            filename.startswith(PACKAGE) or filename.startswith(("<frozen", "<dispatch>")) or _is_machinery(filename)
-        )
+        known = is_own(filename) or filename.startswith("<frozen") or _is_machinery(filename)
         _internal_files[filename] = known
     return known
 
@@ -79,7 +82,7 @@ def _is_machinery(filename: str) -> bool:
     return filename.startswith(STANDARD_LIBRARY)
 
 
-def _is_generated(code: CodeType) -> bool:
+def is_generated(code: CodeType) -> bool:
     """The methods that `dataclasses` writes; they share their file name with what `python -c` runs."""
     return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")
 
@@ -94,7 +97,7 @@ def user_location() -> Location | None:
         internal = known.get(name)
         if internal is None:
             internal = is_internal(name)
-        if not internal and not _is_generated(code):
+        if not internal and not is_generated(code):
             return Location(code, frame.f_lasti)
         frame = frame.f_back  # type: ignore[assignment]
     return None
@@ -104,3 +107,13 @@ def user_line() -> str | None:
     """The innermost user line as text for an error message."""
     location = user_location()
     return None if location is None else location.describe()
+
+
+def user_stacklevel() -> int:
+    """The `stacklevel` with which a warning from the calling function is shown at the user's line."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+        level += 1
+    return level

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.tree_def import (
     LEAF,
     PyTreeDef,
@@ -132,7 +133,7 @@ def is_tree_node(typ: Any) -> bool:
 def _one_level(tree: Any) -> tuple[Any, Any, Sequence[Any]]:
     kind = kind_of(tree)
     if kind is None:
-        raise ValueError(f"cannot flatten a value of type {type(tree).__name__}: it is a leaf, not a tree node")
+        raise ArgumentError(f"cannot flatten a value of type {type(tree).__name__}: it is a leaf, not a tree node")
     children, data = kind.flatten(tree)
     return kind, data, children
 
@@ -184,7 +185,7 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _M
     if initializer is not _MISSING:
         return functools.reduce(function, values, initializer)
     if not values:
-        raise TypeError("cannot reduce a tree without leaves: pass an initializer")
+        raise ArgumentTypeError("cannot reduce a tree without leaves: pass an initializer")
     return functools.reduce(function, values)
 
 
@@ -196,7 +197,7 @@ def reduce_associative(
     if values:
         return _by_halves(operation, values)
     if identity is _MISSING:
-        raise TypeError("cannot reduce a tree without leaves: pass identity")
+        raise ArgumentTypeError("cannot reduce a tree without leaves: pass identity")
     return identity
 
 
@@ -221,11 +222,11 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
     if inner_treedef is None:
         subtrees = flatten_up_to(outer_treedef, pytree_to_transpose, "pytree_to_transpose")
         if not subtrees:
-            raise ValueError("cannot read inner_treedef from a tree whose outer structure has no leaves: pass it")
+            raise ArgumentError("cannot read inner_treedef from a tree whose outer structure has no leaves: pass it")
         inner_treedef = structure(subtrees[0])
     size, count = inner_treedef.num_leaves, outer_treedef.num_leaves
     if treedef.num_leaves != size * count:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"expected {count} x {size} leaves in the structure {outer_treedef.compose(inner_treedef)}, "
             f"got {treedef.num_leaves} in {treedef}"
         )
@@ -242,7 +243,7 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -
     result: list[Any] = []
     if not _spread(prefix_treedef, structure(full_tree), iter(prefix_leaves), result):
         lines = prefix_errors(prefix_tree, full_tree, is_leaf, "prefix_tree")
-        raise ValueError("prefix_tree must be a prefix of full_tree:" + "".join([f"\n  {line}" for line in lines]))
+        raise ArgumentError("prefix_tree must be a prefix of full_tree:" + "".join([f"\n  {line}" for line in lines]))
     return result
 
 
@@ -281,7 +282,7 @@ def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, kws: bool = Fals
         positional_lines = prefix_errors_of_structure(positional, positional_treedef, is_none, name)
         if positional_lines:
             axis_tree, treedef, lines = positional, positional_treedef, positional_lines
-    raise ValueError(
+    raise ArgumentError(
         f"{name} must be a tree prefix of the value that it describes; "
         f"got {axis_tree!r} for a value of structure {treedef}:" + "".join([f"\n  {line}" for line in lines])
     )

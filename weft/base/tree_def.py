@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 from weakref import ref
 
-from weft.base.errors import TreeMismatchError
+from weft.base.errors import ArgumentError, ArgumentTypeError, TreeMismatchError
 from weft.base.source import user_line
 from weft.base.tree_mismatch import prefix_mismatches
 from weft.base.tree_nodes import (
@@ -54,7 +54,7 @@ class PyTreeDef:
     num_nodes: int
 
     def __new__(cls) -> PyTreeDef:
-        raise TypeError("a PyTreeDef is made from a tree: use weft.tree.structure(tree)")
+        raise ArgumentTypeError("a PyTreeDef is made from a tree: use weft.tree.structure(tree)")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a PyTreeDef is immutable; cannot set {name}")
@@ -158,7 +158,9 @@ def _restore(node_type: type | None, data: Any, children: tuple[PyTreeDef, ...])
         return LEAF
     kind = KINDS.get(node_type) or classify(node_type)
     if kind is None:
-        raise ValueError(f"{node_type!r} is not registered as a tree node; register it before loading this structure")
+        raise ArgumentError(
+            f"{node_type!r} is not registered as a tree node; register it before loading this structure"
+        )
     return make_treedef(kind, data, children)
 
 
@@ -483,7 +485,7 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     if type(leaves) is not list:
         leaves = list(leaves)
     if len(leaves) != treedef.num_leaves:
-        raise ValueError(f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}")
+        raise ArgumentError(f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}")
     return leaves[0] if treedef._kind is None else _assemble(treedef, iter(leaves))
 
 

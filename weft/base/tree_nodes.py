@@ -14,6 +14,7 @@ from operator import attrgetter, methodcaller
 from threading import Lock
 from typing import Any, TypeVar
 
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 Class = TypeVar("Class", bound=type)
@@ -95,7 +96,7 @@ def _add(kind: NodeKind) -> None:
     """Enter a kind in the table; a type has one meaning for the life of the process."""
     with _LOCK:
         if kind.type in KINDS:
-            raise ValueError(
+            raise ArgumentError(
                 f"{kind.type!r} is already registered as a tree node. A type can be registered once; "
                 "remove the second registration or register a subclass."
             )
@@ -112,7 +113,7 @@ def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
         return sorted(mapping)
     except TypeError as error:
         types = sorted({type(key).__name__ for key in mapping})
-        raise ValueError(
+        raise ArgumentError(
             f"the keys of a {type(mapping).__name__} in a tree must be sortable, since leaves are taken in the order "
             f"of sorted keys; got keys of type {', '.join(types)} ({error}). Use keys of one type, or an OrderedDict, "
             "which keeps its own order."
@@ -185,7 +186,7 @@ for _kind in (NONE_KIND, LIST_KIND, TUPLE_KIND, DICT_KIND, _ORDERED_DICT_KIND, _
 def _checked(node_type: type, result: Any, function: str) -> tuple[list[Any], Any]:
     """What a user's flatten function returned, as (list of children, static data)."""
     if type(result) is not tuple or len(result) != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"the {function} function of {node_type.__name__} must return a tuple (children, static data), "
             f"got {result!r}"
         )
@@ -193,7 +194,7 @@ def _checked(node_type: type, result: Any, function: str) -> tuple[list[Any], An
     try:
         return list(children), data
     except TypeError:
-        raise ValueError(
+        raise ArgumentError(
             f"the {function} function of {node_type.__name__} must return (children, static data) with children "
             f"iterable, got children {children!r}"
         ) from None
@@ -206,7 +207,7 @@ def _with_keys(node_type: type, flatten_with_keys: Callable[[Any], Any]) -> Call
         pairs, data = _checked(node_type, flatten_with_keys(node), "flatten_with_keys")
         for pair in pairs:
             if not isinstance(pair, tuple) or len(pair) != 2:
-                raise ValueError(
+                raise ArgumentError(
                     f"the flatten_with_keys function of {node_type.__name__} must return children as pairs "
                     f"(key, child), got {pair!r}"
                 )
@@ -228,7 +229,9 @@ def register_pytree_node(
     as pairs (key, child) and so names them in key paths.
     """
     if not isinstance(nodetype, type):
-        raise TypeError(f"register_pytree_node takes a type, got {nodetype!r} of type {type(nodetype).__name__}")
+        raise ArgumentTypeError(
+            f"register_pytree_node takes a type, got {nodetype!r} of type {type(nodetype).__name__}"
+        )
     entries: Callable[[Any, Any, int], Sequence[Any]] = _flat_entries
     if flatten_with_keys_func is not None:
         flatten_pairs = _with_keys(nodetype, flatten_with_keys_func)
@@ -238,7 +241,7 @@ def register_pytree_node(
                 return _flat_entries(node, data, count)
             keys = [key for key, _ in flatten_pairs(node)[0]]
             if len(keys) != count:
-                raise ValueError(
+                raise ArgumentError(
                     f"flatten_with_keys of {nodetype.__name__} gives {len(keys)} children, its flatten function {count}"
                 )
             return keys
@@ -297,14 +300,14 @@ def _dataclass_fields(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the data and the static fields, given or read from the dataclass."""
     if (data_fields is None) != (meta_fields is None):
-        raise TypeError(
+        raise ArgumentTypeError(
             "register_dataclass takes data_fields and meta_fields together or neither; "
             f"got data_fields={data_fields!r} and meta_fields={meta_fields!r}"
         )
     if data_fields is not None and meta_fields is not None:
         return tuple(data_fields), tuple(meta_fields)
     if not dataclasses.is_dataclass(nodetype):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"register_dataclass needs data_fields and meta_fields for {nodetype!r}, which is not a dataclass"
         )
     fields = dataclasses.fields(nodetype)
@@ -326,16 +329,18 @@ def register_dataclass(
     """
     data_names, meta_names = _dataclass_fields(nodetype, data_fields, meta_fields)
     if not isinstance(nodetype, type):
-        raise TypeError(f"register_dataclass takes a class, got {nodetype!r}")
+        raise ArgumentTypeError(f"register_dataclass takes a class, got {nodetype!r}")
     both = sorted(set(data_names) & set(meta_names))
     if both:
-        raise ValueError(f"data_fields and meta_fields of {nodetype.__name__} must not share fields; both have {both}")
+        raise ArgumentError(
+            f"data_fields and meta_fields of {nodetype.__name__} must not share fields; both have {both}"
+        )
     if dataclasses.is_dataclass(nodetype):
         expected = {field.name for field in dataclasses.fields(nodetype) if field.init} - set(drop_fields)
         missing = sorted(expected - {*data_names, *meta_names})
         unknown = sorted({*data_names, *meta_names} - expected)
         if missing or unknown:
-            raise ValueError(
+            raise ArgumentError(
                 "data_fields and meta_fields together must name each field that the constructor of "
                 f"{nodetype.__name__} takes; missing: {missing}, not taken: {unknown}. "
                 "A field left out on purpose goes in drop_fields."

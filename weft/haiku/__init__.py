@@ -1,5 +1,6 @@
 """Haiku's way of working: functions that make modules as they run, transformed into pure `init` and `apply`."""
 
+from weft.errors import publish as _publish
 from weft.haiku import (
     config,
     data_structures,
@@ -264,3 +265,5 @@ __all__ = [
     "without_apply_rng",
     "without_state",
 ]
+
+_publish(__name__)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.errors import user_line
+from weft.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ def set(
 ) -> None:
     """Change those settings that are given."""
     if restore_flatmap:
-        raise ValueError(
-            f"restore_flatmap=True cannot be had (at {user_line()}): it says how pickles of early Haiku are read, and "
+        raise ArgumentError(
+            "restore_flatmap=True cannot be had: it says how pickles of early Haiku are read, and "
             "Weft reads none.\n"
             "  fix       load the checkpoint with Haiku and save it as plain dicts; "
             "hk.data_structures.to_immutable_dict(params) makes dicts that cannot be written"
         )
     if rng_reserve_size is not None and rng_reserve_size < 1:
-        raise ValueError(f"rng_reserve_size is the number of keys of one split, at least 1; got {rng_reserve_size}.")
+        raise ArgumentError(f"rng_reserve_size is the number of keys of one split, at least 1; got {rng_reserve_size}.")
     given: dict[str, Any] = {
         "check_jax_usage": check_jax_usage,
         "module_auto_repr": module_auto_repr,

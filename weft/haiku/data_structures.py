@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import weft
+from weft.errors import ArgumentError
 from weft.haiku.typing import Params
 from weft.modules.frozen import FrozenDict
 
@@ -49,7 +50,7 @@ def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int
     for path, name, value in traverse(structure):
         number = fn(path, name, value)
         if not 0 <= number < n:
-            raise ValueError(f"partition_n: the function gave {number} for {path}/{name}; it must be in [0, {n}).")
+            raise ArgumentError(f"partition_n: the function gave {number} for {path}/{name}; it must be in [0, {n}).")
         parts[number].setdefault(path, {})[name] = value
     return parts
 
@@ -61,7 +62,7 @@ def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, d
         for path, name, value in traverse(structure):
             there = made.setdefault(path, {})
             if check_duplicates and name in there and not _is_same(there[name], value):
-                raise ValueError(
+                raise ArgumentError(
                     f"merge: {path}/{name} is in more than one structure with different values.\n"
                     f"  received  {_in_short(there[name])} and {_in_short(value)}\n"
                     "  fix       rename one of them, or check_duplicates=False to keep the last"

@@ -10,7 +10,7 @@ import numpy as np
 
 import weft
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.parameters import next_rng_key
 from weft.haiku.typing import Initializer
 
@@ -109,14 +109,12 @@ class VarianceScaling:
         fan_in_axes: Sequence[int] | None = None,
     ):
         if isinstance(scale, (int, float)) and scale < 0:
-            raise ValueError(f"VarianceScaling needs a scale of 0 or more, got {scale} (at {user_line()}).")
+            raise ArgumentError(f"VarianceScaling needs a scale of 0 or more, got {scale}.")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
-            raise ValueError(
-                f"VarianceScaling got mode={mode!r} (at {user_line()}); 'fan_in', 'fan_out' or 'fan_avg' is expected."
-            )
+            raise ArgumentError(f"VarianceScaling got mode={mode!r}; 'fan_in', 'fan_out' or 'fan_avg' is expected.")
         if distribution not in ("normal", "truncated_normal", "uniform"):
-            raise ValueError(
-                f"VarianceScaling got distribution={distribution!r} (at {user_line()}); 'normal', 'truncated_normal' "
+            raise ArgumentError(
+                f"VarianceScaling got distribution={distribution!r}; 'normal', 'truncated_normal' "
                 "or 'uniform' is expected."
             )
         self.scale = scale
@@ -156,7 +154,7 @@ class Orthogonal:
 
     def __call__(self, shape: Sequence[int], dtype: Any) -> Any:
         if len(shape) < 2:
-            raise ValueError(f"Orthogonal needs a shape of two or more dimensions, got {tuple(shape)} ({user_line()}).")
+            raise ArgumentError(f"Orthogonal needs a shape of two or more dimensions, got {tuple(shape)}.")
         return weft.nn.initializers.orthogonal(self.scale, self.axis)(next_rng_key(), tuple(shape), dtype)
 
 
@@ -169,7 +167,7 @@ class Identity:
     def __call__(self, shape: Sequence[int], dtype: Any) -> Any:
         sizes = tuple(shape)
         if len(sizes) < 2:
-            raise ValueError(f"Identity needs a shape of two or more dimensions, got {sizes} (at {user_line()}).")
+            raise ArgumentError(f"Identity needs a shape of two or more dimensions, got {sizes}.")
         eye = wnp.eye(sizes[-2], sizes[-1], dtype=dtype)
         if len(sizes) > 2:
             eye = wnp.broadcast_to(eye, sizes)

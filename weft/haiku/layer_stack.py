@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import weft
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import ModuleDefinitionError, ParameterNotFoundError, user_line
+from weft.errors import ArgumentError, ModuleDefinitionError, ParameterNotFoundError, user_line
 from weft.haiku.frames import current_frame
 from weft.haiku.lifting import _add, lift_with_state
 from weft.haiku.parameters import maybe_next_rng_key
@@ -41,11 +41,11 @@ def layer_stack(
     A transparent stack keeps its parameters one layer at a time, as a loop would have named them.
     """
     if num_layers < 0:
-        raise ValueError(f"hk.layer_stack needs a number of layers of 0 or more, got {num_layers} (at {user_line()}).")
+        raise ArgumentError(f"hk.layer_stack needs a number of layers of 0 or more, got {num_layers}.")
     if transparent and transparency_map is None:
-        raise ValueError(f"hk.layer_stack(transparent=True) needs a transparency_map (at {user_line()}).")
+        raise ArgumentError("hk.layer_stack(transparent=True) needs a transparency_map.")
     if transparency_map is not None and not transparent:
-        raise ValueError(f"hk.layer_stack: transparency_map is for transparent=True only (at {user_line()}).")
+        raise ArgumentError("hk.layer_stack: transparency_map is for transparent=True only.")
     if name is None:
         name = "__layer_stack_with_per_layer" if with_per_layer_inputs else "__layer_stack_no_per_layer"
 
@@ -62,9 +62,9 @@ def layer_stack(
             one = _one_layer(layer.apply, with_per_layer_inputs, len(args))
             for leaf in weft.tree.leaves(inputs):
                 if leaf.shape[:1] != (num_layers,):
-                    raise ValueError(
+                    raise ArgumentError(
                         f"hk.layer_stack needs inputs with a leading axis of {num_layers}, one slice a layer; got "
-                        f"shape {leaf.shape} (at {user_line()})."
+                        f"shape {leaf.shape}."
                     )
             if num_layers == 0:
                 return (carry, None) if with_per_layer_inputs else carry

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.errors import user_line
+from weft.errors import ArgumentTypeError
 from weft.haiku.frames import ThreadStack
 from weft.haiku.module import MethodContext, Module, global_interceptors
 from weft.haiku.parameters import GetterContext, custom_creator, custom_getter
@@ -29,11 +29,11 @@ _pushed = _Pushed()
 
 def _check(cls: Any, policy: Any) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Module)):
-        raise TypeError(f"A policy is for a class of modules, got {cls!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"A policy is for a class of modules, got {cls!r}.")
     for name in ("param_dtype", "compute_dtype", "output_dtype"):
         if policy is not None and not hasattr(policy, name):
-            raise TypeError(
-                f"A policy has {name}; got {policy!r} (at {user_line()}). Use "
+            raise ArgumentTypeError(
+                f"A policy has {name}; got {policy!r}. Use "
                 "weft.haiku.precision.get_policy('params=float32,compute=bfloat16,output=float32')."
             )
 

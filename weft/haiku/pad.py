@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from weft.errors import user_line
+from weft.errors import ArgumentError
 
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
@@ -46,7 +46,7 @@ def is_padfn(padding: Any) -> bool:
 def _sequence(value: Any, n: int, what: str) -> tuple[Any, ...]:
     if isinstance(value, (list, tuple)):
         if len(value) != n:
-            raise ValueError(f"{what} needs one value or {n}, got {value!r} (at {user_line()}).")
+            raise ArgumentError(f"{what} needs one value or {n}, got {value!r}.")
         return tuple(value)
     return (value,) * n
 
@@ -69,7 +69,7 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
         pairs = tuple(pairs) * n
     made = [tuple(pair) for pair in pairs]
     if len(made) != n or any(len(pair) != 2 for pair in made):
-        raise ValueError(f"padding needs one pair (before, after), or {n} of them; got {padding!r} (at {user_line()}).")
+        raise ArgumentError(f"padding needs one pair (before, after), or {n} of them; got {padding!r}.")
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import weft
 from weft import numpy as wnp
 from weft.errors import (
+    ArgumentError,
     ImmutableCollectionError,
     MissingRngError,
     ParameterNotFoundError,
@@ -32,12 +33,12 @@ class DoNotStore:
     @property
     def shape(self) -> tuple[int, ...]:
         """It has none."""
-        raise ValueError("DO_NOT_STORE has no shape: a custom getter must put a value in its place.")
+        raise ArgumentError("DO_NOT_STORE has no shape: a custom getter must put a value in its place.")
 
     @property
     def dtype(self) -> Any:
         """It has none."""
-        raise ValueError("DO_NOT_STORE has no dtype: a custom getter must put a value in its place.")
+        raise ArgumentError("DO_NOT_STORE has no dtype: a custom getter must put a value in its place.")
 
 
 DO_NOT_STORE = DoNotStore()
@@ -162,8 +163,8 @@ def get_parameter(name: str, shape: Sequence[int], dtype: Any = None, init: Init
             if not frame.can_make_params:
                 raise _missing(frame, path, name)
             if init is None:
-                raise ValueError(
-                    f"Parameter {name!r} of module {path!r} needs an initializer to be made (at {user_line()}): "
+                raise ArgumentError(
+                    f"Parameter {name!r} of module {path!r} needs an initializer to be made: "
                     "hk.get_parameter(name, shape, init=wnp.zeros)."
                 )
             return init(shape, dtype)
@@ -247,8 +248,8 @@ def get_state(
                 ],
             )
         if shape is None or dtype is None:
-            raise ValueError(
-                f"State {name!r} of module {path!r} needs a shape and a dtype to be made (at {user_line()}); got "
+            raise ArgumentError(
+                f"State {name!r} of module {path!r} needs a shape and a dtype to be made; got "
                 f"shape={shape}, dtype={dtype}."
             )
         value = _chain(_state_creators.items, lambda shape, dtype, init: init(shape, dtype), context)(

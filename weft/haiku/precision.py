@@ -10,7 +10,7 @@ import numpy as np
 import weft
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 
 _SHORT = {
     "bf16": "bfloat16",
@@ -44,9 +44,7 @@ def _named(text: str, whole: str) -> Any:
         return wnp.dtype(wnp.float32)
     if text in _SHORT:
         return wnp.dtype(getattr(wnp, _SHORT[text]))
-    raise ValueError(
-        f"Policy {whole!r} has the dtype {text!r} (at {user_line()}); {', '.join(_SHORT)}, half or full is expected."
-    )
+    raise ArgumentError(f"Policy {whole!r} has the dtype {text!r}; {', '.join(_SHORT)}, half or full is expected.")
 
 
 def cast_floating(tree: Any, dtype: Any) -> Any:
@@ -113,15 +111,10 @@ def get_policy(policy_name: str) -> Policy:
         role, equals, dtype = part.strip().partition("=")
         if not equals:
             if "," in policy_name:
-                raise ValueError(
-                    f"Policy {policy_name!r} needs params=, compute= or output= before {part!r} (at {user_line()})."
-                )
+                raise ArgumentError(f"Policy {policy_name!r} needs params=, compute= or output= before {part!r}.")
             return Policy(*(_named(role, policy_name),) * 3)
         if role not in _ROLES:
-            raise ValueError(
-                f"Policy {policy_name!r} has the role {role!r} (at {user_line()}); params, compute or output is "
-                "expected."
-            )
+            raise ArgumentError(f"Policy {policy_name!r} has the role {role!r}; params, compute or output is expected.")
         found[_ROLES[role]] = _named(dtype, policy_name)
     found.setdefault("param_dtype", wnp.dtype(wnp.float32))
     found.setdefault("compute_dtype", found["param_dtype"])
@@ -143,7 +136,7 @@ def all_finite(tree: Any) -> Any:
 def select_tree(pred: Any, a: Any, b: Any) -> Any:
     """The tree `a` where a flag is true, else `b`."""
     if getattr(pred, "ndim", 0) != 0:
-        raise ValueError(f"select_tree needs one flag, got shape {pred.shape} (at {user_line()}).")
+        raise ArgumentError(f"select_tree needs one flag, got shape {pred.shape}.")
     return weft.tree.map(lambda x, y: lax.select(wnp.asarray(pred), wnp.asarray(x), wnp.asarray(y)), a, b)
 
 

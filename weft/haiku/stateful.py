@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import weft
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import MissingRngError, user_line
+from weft.errors import ArgumentError, ArgumentTypeError, MissingRngError, user_line
 from weft.haiku.frames import Frame, current_frame, frames
 from weft.haiku.rng import PRNGSequence
 from weft.modules.faces import HAIKU
@@ -122,7 +122,7 @@ def remat(
 ) -> Callable[..., Any]:
     """`weft.checkpoint` for a function that uses modules: what it computes is computed again for gradients."""
     if concrete:
-        raise ValueError(f"hk.remat: concrete=True is no more (at {user_line()}); use static_argnums.")
+        raise ArgumentError("hk.remat: concrete=True is no more; use static_argnums.")
 
     @functools.wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ def vmap(
     With `split_rng` each element draws its own keys; without, all draw the same.
     """
     if in_axes is None and axis_size is None:
-        raise ValueError(f"hk.vmap needs an axis to map: in_axes is None and so is axis_size (at {user_line()}).")
+        raise ArgumentError("hk.vmap needs an axis to map: in_axes is None and so is axis_size.")
     if not isinstance(in_axes, (int, tuple, type(None))):
         in_axes = tuple(in_axes) if isinstance(in_axes, list) else (in_axes,)
 
@@ -216,7 +216,7 @@ def _mapped_size(args: tuple[Any, ...], in_axes: Any) -> int:
         for leaf, one in zip(weft.tree.leaves(arg), _leaf_axes(arg, axis), strict=True):
             if one is not None:
                 return int(leaf.shape[one])
-    raise ValueError(f"hk.vmap needs at least one mapped array, got in_axes={in_axes} (at {user_line()}).")
+    raise ArgumentError(f"hk.vmap needs at least one mapped array, got in_axes={in_axes}.")
 
 
 def _leaf_axes(arg: Any, axis: Any) -> list[Any]:
@@ -301,7 +301,7 @@ def scan(
     if length is None:
         leaves = weft.tree.leaves(xs)
         if not leaves:
-            raise ValueError(f"hk.scan in {frame.path!r} needs xs or a length (at {user_line()}).")
+            raise ArgumentError(f"hk.scan in {frame.path!r} needs xs or a length.")
         length = int(leaves[0].shape[0])
     names = [one.copy() for one in frame.names]
     first = None
@@ -413,7 +413,7 @@ def cond(
     """`weft.lax.cond` for functions that use modules."""
     if operand is not _NOT_GIVEN:
         if operands:
-            raise TypeError(f"hk.cond takes operands or operand=, not both (at {user_line()}).")
+            raise ArgumentTypeError("hk.cond takes operands or operand=, not both.")
         operands = (operand,)
     # The form with an operand for each branch: pred, true_operand, true_fun, false_operand, false_fun.
     if not callable(true_fun) and len(operands) == 2 and callable(operands[1]) and callable(false_fun):
@@ -425,7 +425,7 @@ def cond(
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`weft.lax.switch` for functions that use modules."""
     if not branches:
-        raise ValueError(f"hk.switch needs at least one branch (at {user_line()}).")
+        raise ArgumentError("hk.switch needs at least one branch.")
     return _branches("switch", index, list(branches), operands)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import weft
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.data_structures import tree_bytes, tree_size
 from weft.haiku.module import MethodContext, intercept_methods
 from weft.haiku.transform import Transformed, TransformedWithState, transform_with_state
@@ -185,7 +185,7 @@ def tabulate(
     for what, given, known in (("column", columns, _COLUMNS), ("filter", filters, _FILTERS)):
         for name in given or ():
             if name not in known:
-                raise ValueError(f"tabulate has no {what} {name!r} (at {user_line()}); there are {', '.join(known)}.")
+                raise ArgumentError(f"tabulate has no {what} {name!r}; there are {', '.join(known)}.")
     chosen = list(_COLUMNS) if columns is None else list(columns)
     style = tabulate_kwargs.get("tablefmt", "grid")
 
@@ -202,7 +202,7 @@ def tabulate(
 def _table(head: list[str], rows: list[list[str]], style: str) -> str:
     """Cells of several lines in columns; 'grid' draws lines between them, 'plain' does not."""
     if style not in ("grid", "plain"):
-        raise ValueError(f"tabulate knows tablefmt 'grid' and 'plain', got {style!r} (at {user_line()}).")
+        raise ArgumentError(f"tabulate knows tablefmt 'grid' and 'plain', got {style!r}.")
     cells = [[text.split("\n") for text in row] for row in (head, *rows)]
     widths = [max(len(line) for row in cells for line in row[column]) for column in range(len(head))]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import weft
-from weft.errors import ParameterNotFoundError, user_line
+from weft.errors import ArgumentTypeError, ParameterNotFoundError, boundary, user_line
 from weft.haiku import config
 from weft.haiku.frames import Frame, frames
 from weft.haiku.rng import as_sequence
@@ -78,24 +78,27 @@ def _checked(tree: Any, what: str, signature: str) -> Any:
         return {}
     if not isinstance(tree, Mapping):
         shape = getattr(tree, "shape", None)
-        raise TypeError(
-            f"apply needs {what} as a dict of dicts, got {type(tree).__name__}"
-            f"{'' if shape is None else f' of shape {tuple(shape)}'} (at {user_line()}). The arguments are {signature}."
+        raise ArgumentTypeError(
+            f"apply needs {what} as a dict of dicts.",
+            received=f"{type(tree).__name__}{'' if shape is None else f' of shape {tuple(shape)}'}",
+            fix=f"{signature}, in this order",
         )
     for path, values in tree.items():
         if not isinstance(values, Mapping):
-            raise TypeError(
-                f"apply needs {what} as {{module path: {{name: array}}}}, but {path!r} is {type(values).__name__} "
-                f"(at {user_line()}). A nested dict of other modules is carried over with weft.modules.convert."
+            raise ArgumentTypeError(
+                f"apply needs {what} as {{module path: {{name: array}}}}, but {path!r} is {type(values).__name__}.",
+                fix="the parameters that init returned; weft.modules.convert makes them of nested dicts",
             )
     return tree
 
 
 def _check_function(f: Any, what: str) -> None:
     if isinstance(f, (Transformed, TransformedWithState, MultiTransformed, MultiTransformedWithState)):
-        raise TypeError(f"{what} got a function that is transformed already (at {user_line()}); use it as it is.")
+        raise ArgumentTypeError(
+            f"{what} got a function that is transformed already.", fix="f.init and f.apply as they are"
+        )
     if not callable(f):
-        raise TypeError(f"{what} needs a function, got {f!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"{what} needs a function, got {f!r}.")
 
 
 def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -117,7 +120,7 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
 
     for made in (init, apply):
         _sign(made, f)
-    return init, apply
+    return boundary(init), boundary(apply)
 
 
 def _sign(made: Callable[..., Any], f: Callable[..., Any]) -> None:
@@ -167,7 +170,7 @@ def _without_state(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 def _like(made: Callable[..., Any], other: Callable[..., Any], name: str) -> Callable[..., Any]:
     made.__name__, made.__qualname__, made.__doc__ = name, other.__qualname__, other.__doc__
-    return made
+    return boundary(made)
 
 
 def without_state(f: Any) -> Any:
@@ -176,7 +179,7 @@ def without_state(f: Any) -> Any:
         applied = weft.tree.map(lambda apply: _stateless_apply(apply), f.apply)
         return MultiTransformed(_stateless_init(f.init), applied)
     if not isinstance(f, TransformedWithState):
-        raise TypeError(f"hk.without_state needs what hk.transform_with_state gave, got {f!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"hk.without_state needs what hk.transform_with_state gave, got {f!r}.")
     return Transformed(_stateless_init(f.init), _stateless_apply(f.apply))
 
 
@@ -230,7 +233,7 @@ def with_empty_state(f: Any) -> Any:
     if isinstance(f, MultiTransformed):
         return MultiTransformedWithState(_like(init_empty, f.init, "init"), weft.tree.map(with_state, f.apply))
     if not isinstance(f, Transformed):
-        raise TypeError(f"hk.with_empty_state needs what hk.transform gave, got {f!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"hk.with_empty_state needs what hk.transform gave, got {f!r}.")
     return TransformedWithState(_like(init_empty, f.init, "init"), with_state(f.apply))
 
 
@@ -252,15 +255,15 @@ def without_apply_rng(f: AnyTransformed) -> AnyTransformed:
     if isinstance(f, (MultiTransformed, MultiTransformedWithState)):
         return f._replace(apply=weft.tree.map(without, f.apply))
     if not isinstance(f, (Transformed, TransformedWithState)):
-        raise TypeError(f"hk.without_apply_rng needs a transformed function, got {f!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"hk.without_apply_rng needs a transformed function, got {f!r}.")
     return f._replace(apply=without(f.apply))
 
 
 def _refuse_rng(kwargs: Mapping[str, Any]) -> None:
     if "rng" in kwargs:
-        raise TypeError(
-            f"This apply takes no `rng`, since hk.without_apply_rng was used (at {user_line()}). Leave `rng` out, or "
-            "leave hk.without_apply_rng out."
+        raise ArgumentTypeError(
+            "This apply takes no `rng`, since hk.without_apply_rng was used.",
+            fix=("f.apply(params, x)   without a key", "hk.transform(f) without hk.without_apply_rng, to use keys"),
         )
 
 
@@ -281,7 +284,7 @@ def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Calla
     with running(None, None, None, what, has_state):
         pair = f()
     if not (isinstance(pair, tuple) and len(pair) == 2):
-        raise TypeError(f"{what} needs a function that returns (init, tree of functions), got {pair!r}.")
+        raise ArgumentTypeError(f"{what} needs a function that returns (init, tree of functions), got {pair!r}.")
     functions, tree = weft.tree.flatten(pair[1])
 
     init, _ = _make(lambda *args, **kwargs: f()[0](*args, **kwargs), what, has_state)

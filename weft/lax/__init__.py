@@ -1,5 +1,6 @@
 """The primitives' public face, with JAX's names and signatures: what `weft.numpy` is written with."""
 
+from weft.base.publish import publish as _publish
 from weft.lax import linalg
 from weft.lax.associative import associative_scan
 from weft.lax.barriers import optimization_barrier
@@ -195,3 +196,5 @@ from weft.lax.slicing import (
 from weft.lax.solvers import custom_linear_solve, custom_root
 from weft.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
 from weft.lax.windows import padtype_to_pads, reduce_window, reduce_window_shape_tuple
+
+_publish(__name__)

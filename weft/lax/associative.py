@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base import tree
-from weft.base.errors import message
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.tracebacks import boundary
 from weft.ir.context import lifted
 from weft.ir.types import type_of
 from weft.lax.control_flow import leaves_of
@@ -17,31 +17,32 @@ from weft.ops.shape import rev
 __all__ = ["associative_scan"]
 
 
+@boundary
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All prefixes of `elems` along `axis` combined with an associative `fn`, in a number of steps logarithmic in the
     length."""
     if not callable(fn):
         what = "lax.associative_scan takes a function of two arguments first."
-        raise TypeError(message(what, received=type(fn).__name__, at=user_line()))
+        raise ArgumentTypeError(what, received=type(fn).__name__)
     leaves, treedef = leaves_of(elems, "lax.associative_scan", "elems")
     if not leaves:
         return elems
     ranks = [len(type_of(x).shape) for x in leaves]  # type: ignore[attr-defined]
     if any(not -r <= axis < r for r in ranks):
         what = f"lax.associative_scan: there is no axis {axis}."
-        raise ValueError(message(what, received=f"elements of rank {min(ranks)}", at=user_line()))
+        raise ArgumentError(what, received=f"elements of rank {min(ranks)}")
     axes = [axis % r for r in ranks]
     sizes = {type_of(x).shape[a] for x, a in zip(leaves, axes, strict=True)}  # type: ignore[attr-defined]
     if len(sizes) != 1:
         what = "lax.associative_scan needs one size along the axis for all elements."
-        raise ValueError(message(what, received=f"sizes {', '.join(map(str, sorted(sizes)))}", at=user_line()))
+        raise ArgumentError(what, received=f"sizes {', '.join(map(str, sorted(sizes)))}")
 
     def combine(a: list[Any], b: list[Any]) -> list[Any]:
         result = fn(tree.unflatten(treedef, a), tree.unflatten(treedef, b))
         made, found = tree.flatten(result)
         if found != treedef:
             what = "The function of lax.associative_scan must return a value in the structure of its arguments."
-            raise TypeError(message(what, received=f"{found} for {treedef}", at=user_line()))
+            raise ArgumentTypeError(what, received=f"{found} for {treedef}")
         return made
 
     flipped = [rev(x, dimensions=(a,)) for x, a in zip(leaves, axes, strict=True)] if reverse else leaves

@@ -11,9 +11,16 @@ import numpy as np
 from weft.api.flat import name_of
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
-from weft.base.errors import BranchMismatchError, CarryMismatchError, InvalidInputTypeError, message
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BranchMismatchError,
+    CarryMismatchError,
+    InvalidInputTypeError,
+)
 from weft.base.settings import config
 from weft.base.source import user_line
+from weft.base.tracebacks import boundary
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, constants_to_arguments
 from weft.ir.types import ArrayType, is_value, type_of
@@ -77,9 +84,9 @@ def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
     return leaves, treedef
 
 
-def wrong_type(what: str, received: str, fix: str | None = None) -> TypeError:
-    """A TypeError in the layout of Weft's own errors, with the user's line; raise what this returns."""
-    return TypeError(message(what, received=received, fix=fix, at=user_line()))
+def wrong_type(what: str, received: str, fix: str | None = None) -> ArgumentTypeError:
+    """The error for an argument of the wrong type; raise what this returns."""
+    return ArgumentTypeError(what, received=received, fix=fix)
 
 
 def in_short(value: Any) -> str:
@@ -89,6 +96,7 @@ def in_short(value: Any) -> str:
 # -- branches ---------------------------------------------------------------------------------------------------------
 
 
+@boundary
 def cond(
     pred: Any,
     true_fun: Callable[..., Any],
@@ -122,14 +130,13 @@ def cond(
     return branch(index, (false_fun, true_fun), operands, "lax.cond", ("false_fun", "true_fun"))
 
 
+@boundary
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _MISSING) -> Any:
     """`branches[index](*operands)`, the index clamped into range; only that one runs."""
     if operand is not _MISSING:
         operands = (operand,)
     if not branches or not all(callable(b) for b in branches):
-        raise ValueError(
-            message("lax.switch takes a non-empty sequence of functions.", received=in_short(branches), at=user_line())
-        )
+        raise ArgumentError("lax.switch takes a non-empty sequence of functions.", received=in_short(branches))
     aval = type_of(index) if is_value(index) else None
     if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
         raise wrong_type("The index of lax.switch must be an integer scalar.", in_short(index))
@@ -295,6 +302,7 @@ def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
         )
 
 
+@boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the
     steps."""
@@ -336,6 +344,7 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     return tree.unflatten(in_tree, results)
 
 
+@boundary
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
@@ -371,7 +380,7 @@ def fori_loop(
         return result
     if unroll not in (None, False, 1):
         what = "lax.fori_loop can unroll only when both bounds are known."
-        raise ValueError(message(what, received=f"bounds {in_short(lower)} and {in_short(upper)}", at=user_line()))
+        raise ArgumentError(what, received=f"bounds {in_short(lower)} and {in_short(upper)}")
     lower, upper = (convert_element_type(b, new_dtype=dtype, weak_type=weak) for b in (lower, upper))
     _, _, result = run_while(
         lambda state: lt(state[0], state[1]),
@@ -382,6 +391,7 @@ def fori_loop(
     return result
 
 
+@boundary
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -435,7 +445,7 @@ def unroll_count(unroll: int | bool, length: int) -> int:
         return max(length, 1) if unroll else 1
     if unroll < 0:
         what = "unroll of lax.scan must be a boolean or an integer that is not negative."
-        raise ValueError(message(what, received=str(unroll), at=user_line()))
+        raise ArgumentError(what, received=str(unroll))
     return max(unroll, 1)
 
 
@@ -447,7 +457,7 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
         if not shape:
             what = f"lax.scan goes along the leading axis of xs, but xs{tree.keystr(path)} has none."
             fix = "pass an array of the values, or xs=None with length=n"
-            raise ValueError(message(what, received=in_short(leaf), fix=fix, at=user_line()))
+            raise ArgumentError(what, received=in_short(leaf), fix=fix)
         sizes.setdefault(shape[0], f"xs{tree.keystr(path)}")
     if length is not None:
         if not isinstance(length, Tracer) and not hasattr(length, "__index__"):
@@ -458,10 +468,10 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
         found = ", ".join(
             f"{word} has {size}" if word != "length" else f"length is {size}" for size, word in sizes.items()
         )
-        raise ValueError(message("lax.scan needs one leading size for all xs.", received=found, at=user_line()))
+        raise ArgumentError("lax.scan needs one leading size for all xs.", received=found)
     if not sizes:
         what = "lax.scan needs xs or length to know the number of steps."
-        raise ValueError(message(what, received="xs without arrays", fix="pass length=n", at=user_line()))
+        raise ArgumentError(what, received="xs without arrays", fix="pass length=n")
     return next(iter(sizes))
 
 
@@ -470,9 +480,7 @@ def scan_in_python(
 ) -> tuple[Any, Any]:
     """`scan` as a Python loop, for `disable_jit`."""
     if length == 0:
-        raise ValueError(
-            message("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.", at=user_line())
-        )
+        raise ArgumentError("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.")
     carry, ys = init, []
     for i in reversed(range(length)) if reverse else range(length):
         carry, y = f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves]))
@@ -491,12 +499,13 @@ def stack_leading(parts: Sequence[Any]) -> Any:
     return concatenate(*rows, dimension=0)
 
 
+@boundary
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """`f` of each slice of `xs` along the leading axis, one after the other; `batch_size` at a time with vmap."""
     if not callable(f):
         raise wrong_type("lax.map takes a function of one slice first.", type(f).__name__)
     if batch_size is not None and batch_size < 0:
-        raise ValueError(message("batch_size of lax.map must be positive.", received=str(batch_size), at=user_line()))
+        raise ArgumentError("batch_size of lax.map must be positive.", received=str(batch_size))
     if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     leaves, treedef = leaves_of(xs, "lax.map", "xs")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DtypeMismatchError
+from weft.base.errors import ArgumentError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType, type_of
 from weft.lax.contraction import dot_general, preferred
@@ -79,7 +79,7 @@ def conv_general_dilated(
     dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)
     if isinstance(padding, str):
         if any(d != 1 for d in spread):
-            raise ValueError(
+            raise ArgumentError(
                 f"conv_general_dilated got padding {padding!r} with lhs_dilation {spread}, where it has no meaning. "
                 "Give (low, high) pairs, or use conv_transpose."
             )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
+from weft.base.errors import ArgumentError
 from weft.ir.types import type_of
 from weft.ops import arithmetic, bitwise, compare, convert, exponential, rounding, special, special_gamma, trigonometric
 from weft.ops import complex as complex_numbers
@@ -526,7 +527,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """The operand's numbers in another dtype: float to integer stops at the limits, complex to real drops a part."""
     if new_dtype is None:
-        raise ValueError("convert_element_type needs a dtype, got None.")
+        raise ArgumentError("convert_element_type needs a dtype, got None.")
     dtype = dtypes.requested_dtype(new_dtype, "lax.convert_element_type")
     aval = getattr(operand, "aval", None)
     if aval is not None:

@@ -7,6 +7,7 @@ from operator import index
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentError
 from weft.ops import fft as _fft
 from weft.ops.convert import convert_element_type
 from weft.ops.fft import FftType
@@ -26,7 +27,7 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     kind = _kind(fft_type)
     if kind is FftType.RFFT:
         if dtypes.kind(x.dtype) == "c":
-            raise ValueError("fft of type RFFT takes real arrays, got a complex one. Use FFT, or x.real.")
+            raise ArgumentError("fft of type RFFT takes real arrays, got a complex one. Use FFT, or x.real.")
         if dtypes.kind(x.dtype) != "f":
             x = convert_element_type(x, new_dtype=dtypes.to_inexact_dtype(x.dtype), weak_type=False)
     elif dtypes.kind(x.dtype) != "c":
@@ -40,4 +41,4 @@ def _kind(fft_type: FftType | str) -> FftType:
         return FftType[fft_type.upper()] if isinstance(fft_type, str) else FftType(fft_type)
     except (KeyError, ValueError):
         names = ", ".join(kind.name for kind in FftType)
-        raise ValueError(f"Unknown fft_type {fft_type!r}; it is one of {names}.") from None
+        raise ArgumentError(f"Unknown fft_type {fft_type!r}; it is one of {names}.") from None

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.errors import ArgumentError
+from weft.base.publish import publish as _publish
 from weft.ops import linalg_cholesky as _cholesky
 from weft.ops import linalg_eigen, linalg_reduce, linalg_svd
 from weft.ops import linalg_lu as _lu
@@ -351,10 +353,13 @@ def qdwh(
     """
     x = _array(x)
     if dynamic_shape is not None:
-        raise ValueError(f"qdwh got dynamic_shape={dynamic_shape!r}; give the matrix in its own shape, x[:m, :n].")
+        raise ArgumentError(f"qdwh got dynamic_shape={dynamic_shape!r}; give the matrix in its own shape, x[:m, :n].")
     if x.ndim < 2 or x.shape[-2] < x.shape[-1]:
         raise fail(f"qdwh needs at least as many rows as columns, got shape {x.shape}.", fix="decompose the transposed")
     u, s, v = svd(x, full_matrices=False)
     unitary = matmul(u, v)
     hermitian = matmul(adjoint(v), mul(as_columns(as_dtype(s, x.dtype), v.shape), v))
     return unitary, hermitian, from_numpy(np.int32(1)), from_numpy(np.bool_(True))
+
+
+_publish(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import tree
-from weft.base.errors import UnboundAxisError, message
+from weft.base.errors import ArgumentError, UnboundAxisError
 from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.types import type_of
@@ -47,7 +47,7 @@ def no_groups(function: str, axis_index_groups: Any) -> None:
     if axis_index_groups is not None:
         what = f"lax.{function}: axis_index_groups are not supported over the axes of a vmap."
         fix = "nest two vmaps with a name each, and communicate over the inner one"
-        raise ValueError(message(what, received=f"{axis_index_groups}", fix=fix, at=user_line()))
+        raise ArgumentError(what, received=f"{axis_index_groups}", fix=fix)
 
 
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
@@ -110,7 +110,7 @@ def all_gather(
     """Each leaf of all elements, stacked (or `tiled`: joined) along `axis`."""
     no_groups("all_gather", axis_index_groups)
     if to != "varying":
-        raise ValueError(
+        raise ArgumentError(
             f"lax.all_gather over the axis of a vmap gives a value of the batch: to must be 'varying', got {to!r}."
         )
     names = names_of(axis_name)
@@ -144,7 +144,7 @@ def psum_scatter(
         if not fits:
             need = f"a multiple of {size}" if tiled else f"equal to {size}"
             what = f"lax.psum_scatter: dimension {scatter_dimension} must be {need}, the size of axis {name!r}."
-            raise ValueError(message(what, received=f"shape {shape}", at=user_line()))
+            raise ArgumentError(what, received=f"shape {shape}")
         return collectives.reduce_scatter(
             leaf, axis_name=name, axis_size=size, scatter_dimension=scatter_dimension, tiled=tiled
         )
@@ -166,7 +166,7 @@ def all_to_all(
         if (shape[split_axis] % size if tiled else shape[split_axis] != size) != 0:
             need = f"a multiple of {size}" if tiled else f"equal to {size}"
             what = f"lax.all_to_all: dimension {split_axis} must be {need}, the size of axis {name!r}."
-            raise ValueError(message(what, received=f"shape {shape}", at=user_line()))
+            raise ArgumentError(what, received=f"shape {shape}")
         params = {"axis_name": name, "axis_size": size}
         if not tiled:
             return collectives.all_to_all(leaf, split_axis=split_axis, concat_axis=concat_axis, **params)
@@ -187,14 +187,14 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
         found = [p[column] for p in pairs]
         if len(set(found)) != len(found) or any(not 0 <= f < size for f in found):
             what = f"lax.ppermute: every {word} must appear once and lie in range({size})."
-            raise ValueError(message(what, received=f"perm={pairs}", at=user_line()))
+            raise ArgumentError(what, received=f"perm={pairs}")
     return tree.map(lambda leaf: collectives.ppermute(leaf, axis_name=name, perm=pairs), x)
 
 
 def pshuffle(x: Any, axis_name: Name, perm: Sequence[int]) -> Any:
     """Element i receives from element `perm[i]`."""
     if sorted(perm) != list(range(len(perm))):
-        raise ValueError(message("lax.pshuffle needs a permutation.", received=str(list(perm)), at=user_line()))
+        raise ArgumentError("lax.pshuffle needs a permutation.", received=str(list(perm)))
     return ppermute(x, axis_name, list(zip(perm, range(len(perm)), strict=True)))
 
 

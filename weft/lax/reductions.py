@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
-from weft.base.errors import UnexpectedTracerError
+from weft.base.errors import ArgumentError, ArgumentTypeError, UnexpectedTracerError
 from weft.base.source import user_line
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
@@ -52,12 +52,12 @@ class Folded:
         self.operands, self.treedef = tree.flatten(operands)
         starts, starts_treedef = tree.flatten(initial)
         if starts_treedef != self.treedef:
-            raise ValueError(
+            raise ArgumentError(
                 f"lax.{name} needs as many initial values as operands, in the same structure: got {starts_treedef} "
-                f"for {self.treedef} (at {user_line()})."
+                f"for {self.treedef}."
             )
         if not self.operands:
-            raise ValueError(f"lax.{name} needs at least one operand (at {user_line()}).")
+            raise ArgumentError(f"lax.{name} needs at least one operand.")
         types: list[ArrayType] = [type_of(x) for x in self.operands]  # type: ignore[misc]
         self.initial = [_in_dtype_of(i, t) for i, t in zip(starts, types, strict=True)]
         self.jaxpr = _program(name, computation, self.treedef, [array_type((), t.dtype) for t in types])
@@ -87,9 +87,9 @@ def _program(name: str, computation: Callable[[Any, Any], Any], treedef: Any, sc
         result = computation(tree.unflatten(treedef, list(args[:count])), tree.unflatten(treedef, list(args[count:])))
         leaves, found = tree.flatten(result)
         if found != treedef:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"The computation of lax.{name} must return what each of its two arguments is, {treedef}, "
-                f"but it returned {found} (at {user_line()})."
+                f"but it returned {found}."
             )
         return leaves
 

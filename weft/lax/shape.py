@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import AxisOutOfBoundsError, ShapeMismatchError, TracedShapeError
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisOutOfBoundsError,
+    ShapeMismatchError,
+    TracedShapeError,
+)
 from weft.base.source import user_line
 from weft.indexing.dimension import as_dimension
 from weft.indexing.expression import Expression
@@ -56,14 +62,14 @@ def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
     """Distinct axes counted from either end, as ones in range(rank), in the order given."""
     made = tuple(canonical_axis(a, rank) for a in ((axes,) if hasattr(axes, "__index__") else axes))
     if len(set(made)) != len(made):
-        raise ValueError(f"Axes must be distinct, got {tuple(axes)} for an array of rank {rank} (at {user_line()}).")
+        raise ArgumentError(f"Axes must be distinct, got {tuple(axes)} for an array of rank {rank}.")
     return made
 
 
 def _type(x: Any) -> ArrayType:
     aval = type_of(x)
     if not isinstance(aval, ArrayType):
-        raise TypeError(f"An array is needed here, got {aval.short()}.")
+        raise ArgumentTypeError(f"An array is needed here, got {aval.short()}.")
     return aval
 
 
@@ -234,7 +240,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
         return reshape(operand, (1,))
     first, last, _ = _python_slice(start_dimension, stop_dimension).indices(len(shape))
     if last < first:
-        raise ValueError(
+        raise ArgumentError(
             f"collapse needs start_dimension <= stop_dimension, got {start_dimension} and {stop_dimension}."
         )
     merged: Any = 1
@@ -260,7 +266,7 @@ def concatenate(operands: Any, dimension: int) -> Array:
     """The operands, of one dtype, one after the other along `dimension`."""
     pieces = list(operands)
     if not pieces:
-        raise ValueError("concatenate needs at least one array.")
+        raise ArgumentError("concatenate needs at least one array.")
     if len(pieces) == 1 and isinstance(pieces[0], Array):
         canonical_axis(dimension, pieces[0].ndim)
         return pieces[0]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.base.settings import config
-from weft.base.source import user_line
 from weft.indexing.expression import Expression
 from weft.ir.primitive import lookup
 from weft.ir.types import type_of
@@ -79,7 +79,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     number, size = _bound(index), shape[axis]
     wrapped = number + size if number < 0 else number
     if not isinstance(size, Expression) and not 0 <= wrapped < size:
-        raise IndexError(f"Index {number} is out of bounds for axis {axis} of size {size} (at {user_line()}).")
+        raise InvalidIndexError(f"Index {number} is out of bounds for axis {axis} of size {size}.")
     taken = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
     return taken if keepdims else squeeze(taken, (axis,))
 
@@ -92,7 +92,7 @@ def wrap_negative(index: Any, size: Any) -> Any:
     aval = type_of(index)
     kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
     if kind not in "iu":
-        raise TypeError(f"Indices must be integers, got {aval.short()} (at {user_line()}).")
+        raise ArgumentTypeError(f"Indices must be integers, got {aval.short()}.")
     if not isinstance(index, Array):
         number = np.asarray(index)
         if kind == "i" and number.ndim == 0 and number < 0:
@@ -101,9 +101,9 @@ def wrap_negative(index: Any, size: Any) -> Any:
     if kind == "u":
         return index
     if isinstance(size, Expression):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"An index that may be negative cannot be used on an axis of symbolic size {size}; pass "
-            f"allow_negative_indices=False (at {user_line()})."
+            f"allow_negative_indices=False."
         )
     dtype = aval.dtype  # type: ignore[attr-defined]
     if size > dtypes.iinfo(dtype).max:
@@ -118,14 +118,14 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
     rank = len(shape)
     if isinstance(start_indices, (Array, np.ndarray)):
         if len(_shape_of(start_indices)) != 1:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"Start indices must be a sequence or an array of one dimension, got shape {_shape_of(start_indices)}."
             )
         count = _shape_of(start_indices)[0]
         start_indices = [index_in_dim(start_indices, i, 0, keepdims=False) for i in range(count)]
     starts = list(start_indices)
     if len(starts) != rank:
-        raise ValueError(f"{len(starts)} start indices were given for an operand of rank {rank} (at {user_line()}).")
+        raise ArgumentError(f"{len(starts)} start indices were given for an operand of rank {rank}.")
     allowed = [allow_negative] * rank if isinstance(allow_negative, bool) else list(allow_negative)
     return [wrap_negative(s, n) if a else s for s, n, a in zip(starts, shape, allowed, strict=True)]
 

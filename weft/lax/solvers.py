@@ -11,6 +11,7 @@ from weft.api.differentiate import jvp, linear_transpose
 from weft.base import tree
 from weft.base.errors import TreeMismatchError
 from weft.base.source import user_line
+from weft.base.tracebacks import boundary
 from weft.ir.interpreter import replay
 from weft.ir.types import type_of
 from weft.lax.control_flow import leaves_of, staged
@@ -20,6 +21,7 @@ from weft.ops.implicit import custom_linear_solve as solve_primitive
 __all__ = ["custom_linear_solve", "custom_root"]
 
 
+@boundary
 def custom_linear_solve(
     matvec: Callable[[Any], Any],
     b: Any,
@@ -82,6 +84,7 @@ def custom_linear_solve(
     return tree.unflatten(out_tree, results)
 
 
+@boundary
 def custom_root(
     f: Callable[[Any], Any],
     initial_guess: Any,

@@ -6,7 +6,7 @@ from operator import index
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.expression import Expression
 from weft.ir.types import ArrayType, type_of
 from weft.lax.shape import canonical_axis
@@ -27,10 +27,10 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     many = isinstance(operand, (tuple, list))
     operands = list(operand) if many else [operand]
     if not operands:
-        raise TypeError(f"lax.sort needs at least one operand (at {user_line()}).")
+        raise ArgumentTypeError("lax.sort needs at least one operand.")
     axis = canonical_axis(dimension, len(type_of(operands[0]).shape))  # type: ignore[attr-defined]
     if not 1 <= num_keys <= len(operands):
-        raise ValueError(f"lax.sort got num_keys={num_keys} for {len(operands)} operands (at {user_line()}).")
+        raise ArgumentError(f"lax.sort got num_keys={num_keys} for {len(operands)} operands.")
     results = _sort.sort(*operands, dimension=axis, is_stable=bool(is_stable), num_keys=index(num_keys))
     return tuple(results) if many else results[0]
 
@@ -72,7 +72,7 @@ def approx_min_k(
     aval: ArrayType = type_of(operand)  # type: ignore[assignment]
     size = aval.shape[axis]
     if not 0 <= k <= size:
-        raise ValueError(f"lax.approx_min_k got k={k} for {size} elements along axis {axis} (at {user_line()}).")
+        raise ArgumentError(f"lax.approx_min_k got k={k} for {size} elements along axis {axis}.")
     places = iota(dtype=_sort.index_dtype(size), shape=aval.shape, dimension=axis)
     return [part(x, 0, k, axis=axis) for x in sort((operand, places), dimension=axis)]
 
@@ -80,5 +80,5 @@ def approx_min_k(
 def _approximate(name: str, operand: Any, dimension: int) -> int:
     aval: ArrayType = type_of(operand)  # type: ignore[assignment]
     if dtypes.kind(aval.dtype) != "f":
-        raise ValueError(f"lax.{name} takes an array of floats, got {aval.short()} (at {user_line()}); use lax.top_k.")
+        raise ArgumentError(f"lax.{name} takes an array of floats, got {aval.short()}; use lax.top_k.")
     return canonical_axis(dimension, aval.ndim)

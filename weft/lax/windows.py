@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
+from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 from weft.ir.types import type_of
 from weft.lax.reductions import Folded
@@ -95,7 +96,7 @@ def _parameters(shape: Any, window: Any, strides: Any, padding: Any, base_dilati
     try:
         params["padding"] = tuple((_sizes((low, high))) for low, high in padding)
     except (TypeError, ValueError):
-        raise ValueError(
+        raise ArgumentError(
             f"lax.reduce_window takes padding as a string or as (low, high) pairs, got {padding!r}."
         ) from None
     return params

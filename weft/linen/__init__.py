@@ -1,5 +1,6 @@
 """Modules as dataclasses: options are fields, parameters are found in the scope that `init` and `apply` bind."""
 
+from weft.errors import publish as _publish
 from weft.linen import (
     activation,
     attention,
@@ -255,3 +256,5 @@ __all__ = [
     "zeros",
     "zeros_init",
 ]
+
+_publish(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import lax, nn
-from weft.errors import ShapeMismatchError, user_line
+from weft.errors import ArgumentError, ShapeMismatchError, user_line
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import DenseGeneral, default_kernel_init
@@ -165,17 +165,17 @@ class MultiHeadDotProductAttention(Module):
         """Attention of `inputs_q` to `inputs_k` and `inputs_v`; one that is not given is the one before."""
         if inputs_kv is not None:
             if inputs_k is not None or inputs_v is not None:
-                raise ValueError(f"{self._where()} got inputs_kv together with inputs_k or inputs_v.")
+                raise ArgumentError(f"{self._where()} got inputs_kv together with inputs_k or inputs_v.")
             inputs_k = inputs_v = inputs_kv
         if inputs_k is None:
             if inputs_v is not None:
-                raise ValueError(f"{self._where()} got inputs_v without inputs_k; values need their keys.")
+                raise ArgumentError(f"{self._where()} got inputs_v without inputs_k; values need their keys.")
             inputs_k = inputs_q
         if inputs_v is None:
             inputs_v = inputs_k
         width = self.qkv_features or inputs_q.shape[-1]
         if width % self.num_heads:
-            raise ValueError(f"{self._where()} cannot divide {width} features among {self.num_heads} heads.")
+            raise ArgumentError(f"{self._where()} cannot divide {width} features among {self.num_heads} heads.")
 
         project = functools.partial(
             DenseGeneral,

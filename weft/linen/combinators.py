@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import weft
 import weft.numpy as wnp
+from weft.errors import ArgumentError
 from weft.linen.module import Module, compact
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -20,7 +21,7 @@ class Sequential(Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self.layers:
-            raise ValueError(f"Sequential {self._where()} has no layers.")
+            raise ArgumentError(f"Sequential {self._where()} has no layers.")
         first, *rest = self.layers
         result = first(*args, **kwargs)
         for layer in rest:
@@ -49,7 +50,7 @@ class BatchApply:
 
         flat = weft.tree.map(merged, (args, kwargs))
         if not shapes:
-            raise ValueError("BatchApply needs an array among its arguments.")
+            raise ArgumentError("BatchApply needs an array among its arguments.")
         result = self.f(*flat[0], **flat[1])
         return weft.tree.map(lambda x: wnp.reshape(x, (*shapes[0], *x.shape[1:])), result)
 

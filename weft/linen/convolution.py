@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import lax
-from weft.errors import ShapeMismatchError, user_line
+from weft.errors import ArgumentError, NotSupportedError, ShapeMismatchError, user_line
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import as_tuple, chosen, default_kernel_init
@@ -26,9 +26,9 @@ def canonical_padding(padding: Padding, rank: int, where: str) -> Any:
     pairs = tuple((pad, pad) if isinstance(pad, int) else tuple(pad) for pad in padding)
     if len(pairs) == rank and all(len(pair) == 2 for pair in pairs):
         return pairs
-    raise ValueError(
+    raise ArgumentError(
         f"padding of {where} must be a word, a number, or a number or pair for each of {rank} spatial dimensions; "
-        f"got {padding!r} (at {user_line()})."
+        f"got {padding!r}."
     )
 
 
@@ -50,7 +50,7 @@ def _wrap_around(inputs: Any, padding: Any, kernel: Sequence[int], dilation: Seq
         return wnp.pad(inputs, pads, mode="wrap" if padding == "CIRCULAR" else "reflect"), "VALID"
     if padding == "CAUSAL":
         if len(kernel) != 1:
-            raise ValueError(f"Causal padding is for one spatial dimension, got kernel_size={tuple(kernel)}.")
+            raise ArgumentError(f"Causal padding is for one spatial dimension, got kernel_size={tuple(kernel)}.")
         return wnp.pad(inputs, [(0, 0), (reach[0], 0), (0, 0)]), "VALID"
     return inputs, padding
 
@@ -129,7 +129,7 @@ class _Conv(Module):
             bias_shape: tuple[int, ...] = (self.features,)
         else:
             if self.feature_group_count != 1:
-                raise NotImplementedError(f"ConvLocal {where} has no groups; got {self.feature_group_count}.")
+                raise NotSupportedError(f"ConvLocal {where} has no groups; got {self.feature_group_count}.")
             places = self._places(inputs.shape, window, strides, padding, input_dilation, kernel_dilation)
             kernel_shape = (*places, math.prod(window) * in_features, self.features)
             bias_shape = (*places, self.features)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft.errors import ArgumentError
 
 
 def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> Any:
@@ -14,7 +15,7 @@ def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> A
         if inexact and not wnp.issubdtype(dtype, wnp.inexact):
             dtype = wnp.promote_types(wnp.float32, dtype)
     if inexact and not wnp.issubdtype(dtype, wnp.inexact):
-        raise ValueError(f"dtype must be a float or complex one, got {dtype}.")
+        raise ArgumentError(f"dtype must be a float or complex one, got {dtype}.")
     return dtype
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import lax
+from weft.errors import ArgumentError
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.module import Module, compact
@@ -78,7 +79,7 @@ class DenseGeneral(Module):
         axes = tuple(sorted(axis % rank for axis in as_tuple(self.axis)))
         batch = tuple(axis % rank for axis in as_tuple(self.batch_dims))
         if tuple(sorted(batch)) != tuple(range(len(batch))):
-            raise ValueError(f"batch_dims of {self._where()} must be the first axes, got {self.batch_dims}.")
+            raise ArgumentError(f"batch_dims of {self._where()} must be the first axes, got {self.batch_dims}.")
         batch_shape = tuple(inputs.shape[axis] for axis in batch)
         in_shape = tuple(inputs.shape[axis] for axis in axes)
         kernel_shape = (*batch_shape, *in_shape, *features)
@@ -131,7 +132,7 @@ class Einsum(Module):
     def __call__(self, inputs: Any, einsum_str: str | None = None) -> Any:
         text = (einsum_str or self.einsum_str or "").replace(" ", "")
         if "->" not in text or text.count(",") != 1:
-            raise ValueError(f"einsum_str of {self._where()} must have two operands and '->', got {text!r}.")
+            raise ArgumentError(f"einsum_str of {self._where()} must have two operands and '->', got {text!r}.")
         kernel = self.param("kernel", self.kernel_init, tuple(self.shape), self.param_dtype)
         bias: Any = None
         spread: tuple[int, ...] = ()
@@ -173,7 +174,7 @@ class Embed(Module):
         """The vectors of the integers."""
         inputs = wnp.asarray(inputs)
         if not wnp.issubdtype(inputs.dtype, wnp.integer):
-            raise ValueError(f"Embed {self._where()} needs integers, got {inputs.dtype}.")
+            raise ArgumentError(f"Embed {self._where()} needs integers, got {inputs.dtype}.")
         (table,) = self.promote_dtype(self.embedding, dtype=self.dtype, inexact=False)
         if self.num_embeddings == 1:
             return wnp.broadcast_to(table, (*inputs.shape, self.features))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import weft
-from weft.errors import ModuleDefinitionError, UnboundModuleError, user_line
+from weft.errors import ArgumentError, ArgumentTypeError, ModuleDefinitionError, UnboundModuleError, boundary, user_line
 from weft.linen.state import CONTEXT, State, calling, intercepted
 from weft.modules.filters import DenyList, Filter, union
 from weft.modules.frozen import FrozenDict
@@ -140,9 +140,7 @@ class Module:
         elif isinstance(parent, Scope):
             store(self, "scope", parent)
         elif parent is not None:
-            raise TypeError(
-                f"parent of {type(self).__name__} must be a module or None, got {parent!r} (at {user_line()})."
-            )
+            raise ArgumentTypeError(f"parent of {type(self).__name__} must be a module or None, got {parent!r}.")
         if self.scope is not None:
             for field in dataclasses.fields(self):
                 if field.name not in _BORROWED_NAMES and field.init:
@@ -450,7 +448,7 @@ class Module:
     def bind(self, variables: Mapping[str, Any], *args: Any, rngs: Any = None, mutable: Filter = False) -> Any:
         """A copy bound to variables, to call and look into."""
         if args:
-            raise TypeError(f"bind takes variables, rngs= and mutable= only; got {len(args)} more (at {user_line()}).")
+            raise ArgumentTypeError(f"bind takes variables, rngs= and mutable= only; got {len(args)} more.")
         return self.clone(parent=bind(variables, rngs, mutable), _deep_clone=True)
 
     def unbind(self) -> tuple[Any, Mapping[str, Any]]:
@@ -458,6 +456,7 @@ class Module:
         variables = self._bound_scope("unbind").variables()
         return self.clone(_deep_clone=True, _reset_names=True), variables
 
+    @boundary
     def apply(
         self,
         variables: Mapping[str, Any],
@@ -472,6 +471,7 @@ class Module:
         function = self._method(method)
         return apply(function, self, mutable, capture_intermediates)(variables, *args, **kwargs, rngs=rngs)
 
+    @boundary
     def init_with_output(
         self,
         rngs: Any,
@@ -485,6 +485,7 @@ class Module:
         function = self._method(method)
         return init_with_output(function, self, mutable, capture_intermediates)(rngs, *args, **kwargs)
 
+    @boundary
     def init(
         self,
         rngs: Any,
@@ -500,6 +501,7 @@ class Module:
         )
         return made
 
+    @boundary
     def lazy_init(
         self,
         rngs: Any,
@@ -712,8 +714,7 @@ def merge_param(name: str, a: Any, b: Any) -> Any:
     """The one of two options that is given: as a field of the module, or in the call. Both, or neither, is an error."""
     if (a is None) == (b is None):
         given = "in both" if a is not None else "in neither"
-        raise ValueError(
-            f"Parameter {name!r} must be given to the constructor or to the call; it was given {given} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"Parameter {name!r} must be given to the constructor or to the call; it was given {given} ."
         )
     return b if a is None else a

@@ -8,6 +8,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import lax, nn
+from weft.errors import ArgumentError
 from weft.linen import initializers
 from weft.linen.dtypes import canonicalize_dtype
 from weft.linen.linear import as_tuple
@@ -177,7 +178,7 @@ class GroupNorm(Module):
     def __call__(self, x: Any, *, mask: Any = None) -> Any:
         axes = tuple(range(1, x.ndim)) if self.reduction_axes is None else _axes(self.reduction_axes, x.ndim)
         if x.ndim - 1 not in axes:
-            raise ValueError(
+            raise ArgumentError(
                 f"reduction_axes of {self._where()} must contain the last axis, got {self.reduction_axes}."
             )
         channels = x.shape[-1]
@@ -199,14 +200,14 @@ class GroupNorm(Module):
 
     def _groups(self, channels: int) -> int:
         if (self.num_groups is None) == (self.group_size is None):
-            raise ValueError(
+            raise ArgumentError(
                 f"GroupNorm {self._where()} needs num_groups or group_size, and the other None; got num_groups="
                 f"{self.num_groups} and group_size={self.group_size}."
             )
         divisor = self.num_groups if self.num_groups is not None else self.group_size
         assert divisor is not None
         if divisor <= 0 or channels % divisor:
-            raise ValueError(f"GroupNorm {self._where()} cannot divide {channels} channels by {divisor}.")
+            raise ArgumentError(f"GroupNorm {self._where()} cannot divide {channels} channels by {divisor}.")
         return divisor if self.num_groups is not None else channels // divisor
 
 
@@ -230,7 +231,7 @@ class InstanceNorm(Module):
     def __call__(self, x: Any, *, mask: Any = None) -> Any:
         feature_axes = _axes(self.feature_axes, x.ndim)
         if 0 in feature_axes:
-            raise ValueError(f"feature_axes of {self._where()} must not contain the first axis, that of the batch.")
+            raise ArgumentError(f"feature_axes of {self._where()} must not contain the first axis, that of the batch.")
         axes = tuple(axis for axis in range(1, x.ndim) if axis not in feature_axes)
         mean, variance = nn.moments(
             x,
@@ -283,7 +284,7 @@ class SpectralNorm(Module):
             return value
         if value.ndim > 2:
             if self.error_on_non_matrix:
-                raise ValueError(
+                raise ArgumentError(
                     f"{self._where()} got {_named(path, self.layer_instance)} of shape {shape}, no matrix."
                 )
             value = wnp.reshape(value, (-1, shape[-1]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import weft
-from weft.errors import ModuleDefinitionError, user_line
+from weft.errors import ArgumentError, ModuleDefinitionError, user_line
 from weft.linen.module import Module
 from weft.linen.spmd import (
     RulesFallback,
@@ -64,14 +64,12 @@ def _note_axes(module: Module, collection: str, name: str, value: Any, axes: Seq
     if axes is None:
         return
     if len(axes) != value.ndim:
-        raise ValueError(
-            f"{name!r} of {module._where()} has shape {value.shape}, but got the axes {tuple(axes)} (at {user_line()})."
-        )
+        raise ArgumentError(f"{name!r} of {module._where()} has shape {value.shape}, but got the axes {tuple(axes)}.")
     made = AxisMetadata(PartitionSpec(*axes))
 
     def same(before: AxisMetadata | None, now: AxisMetadata) -> AxisMetadata:
         if before is not None and before != now:
-            raise ValueError(f"{name!r} of {module._where()} has the axes {before.names} and {now.names}.")
+            raise ArgumentError(f"{name!r} of {module._where()} has the axes {before.names} and {now.names}.")
         return now
 
     module.sow(f"{collection}_axes", f"{name}_axes", made, reduce_fn=same, init_fn=lambda: None)

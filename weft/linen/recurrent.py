@@ -10,7 +10,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import nn
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.linen import initializers, transforms
 from weft.linen.convolution import Conv, Padding
 from weft.linen.dtypes import promote_dtype
@@ -396,7 +396,7 @@ class Bidirectional(Module):
         return_carry = self.return_carry if return_carry is None else return_carry
         time_major = self.time_major if time_major is None else time_major
         if self.forward_rnn is self.backward_rnn:
-            raise ValueError(f"{self._where()} got one RNN for both directions (at {user_line()}); make two.")
+            raise ArgumentError(f"{self._where()} got one RNN for both directions; make two.")
         keys = (None, None) if init_key is None else tuple(weft.random.split(init_key))
         carries = (None, None) if initial_carry is None else initial_carry
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import weft
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.modules.partitions import NamedSharding, Names, Partitioned, PartitionSpec, register_box
 
 Rules = Sequence[tuple[str, Any]]
@@ -61,7 +61,7 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
     given = [name for name in names if name is not None]
     twice = sorted({str(name) for name in given if given.count(name) > 1})
     if twice:
-        raise ValueError(f"Logical axes {', '.join(twice)} occur more than once in {tuple(names)} (at {user_line()}).")
+        raise ArgumentError(f"Logical axes {', '.join(twice)} occur more than once in {tuple(names)}.")
     found: dict[Any, Any] = {}
     used: set[Any] = set()
     for name, mesh in rules:
@@ -74,7 +74,7 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
         found[name] = mesh
     missing = [name for name in given if name not in found]
     if missing and fallback is RulesFallback.RAISE_ERROR:
-        raise ValueError(f"No rule for the logical axes {missing} of {tuple(names)} (at {user_line()}).")
+        raise ArgumentError(f"No rule for the logical axes {missing} of {tuple(names)}.")
     if missing and fallback is RulesFallback.NO_CONSTRAINT:
         return None
     return PartitionSpec(*(found.get(name) for name in names))
@@ -117,9 +117,8 @@ def with_logical_constraint(
     names = tuple(logical_axis_resources)
     for leaf in weft.tree.leaves(x):
         if leaf.ndim < len(names):
-            raise ValueError(
-                f"with_logical_constraint got {len(names)} names {names} for an array of shape {leaf.shape} "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"with_logical_constraint got {len(names)} names {names} for an array of shape {leaf.shape} ."
             )
     _mesh_axes(names, rules, fallback)
     return x

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import weft
-from weft.errors import ParameterNotFoundError, user_line
+from weft.errors import ArgumentError, ParameterNotFoundError, user_line
 
 Tree = Mapping[str, Any]
 
@@ -91,8 +91,8 @@ def _renamed(names: Mapping[str, str]) -> _Kind:
 
 def _name(names: Mapping[str, str], key: str, pair: Pair) -> str:
     if key not in names:
-        raise ValueError(
-            f"{pair.linen!r} and {pair.haiku!r} are no pair of kind {pair.kind!r} (at {user_line()}): there is a "
+        raise ArgumentError(
+            f"{pair.linen!r} and {pair.haiku!r} are no pair of kind {pair.kind!r}: there is a "
             f"parameter {key!r}, and {', '.join(map(repr, names))} are expected."
         )
     return names[key]
@@ -114,9 +114,7 @@ _TRANSPOSED = _Kind(
 
 def _batch_norm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
     if pair.rank is None:
-        raise ValueError(
-            f"The pair of {pair.linen!r} needs `rank`, the number of dimensions of its input (at {user_line()})."
-        )
+        raise ArgumentError(f"The pair of {pair.linen!r} needs `rank`, the number of dimensions of its input.")
 
     def spread(value: Any) -> Any:
         return np.reshape(value, (1,) * (pair.rank - 1) + np.shape(value))  # type: ignore[operator]
@@ -158,7 +156,7 @@ def _attention_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
 
 def _attention_to_linen(module: _Haiku, pair: Pair) -> _Linen:
     if pair.heads is None:
-        raise ValueError(f"The pair of {pair.haiku!r} needs `heads`, the number of heads (at {user_line()}).")
+        raise ArgumentError(f"The pair of {pair.haiku!r} needs `heads`, the number of heads.")
     params: dict[str, Any] = {}
     for ours, theirs in _ATTENTION:
         part = module.params[theirs]
@@ -213,8 +211,8 @@ _HAIKU_SIGNS = (("~/mean_ema", "batch_norm"), ("query", "attention"), ("linear",
 def _kind(pair: Pair, there: set[str], signs: Sequence[tuple[str, str]], path: str) -> tuple[Pair, _Kind]:
     name = pair.kind or next((kind for sign, kind in signs if sign in there), None)
     if name not in KINDS:
-        raise ValueError(
-            f"What kind of layer {path!r} is cannot be told (at {user_line()}): got kind={pair.kind!r}, and it has "
+        raise ArgumentError(
+            f"What kind of layer {path!r} is cannot be told: got kind={pair.kind!r}, and it has "
             f"{', '.join(sorted(there)) or 'nothing'}. Give one of {', '.join(KINDS)}."
         )
     return pair._replace(kind=name), KINDS[name]
@@ -320,7 +318,7 @@ def _linen_paths(variables: Tree) -> list[str]:
 
 def _check_all(left: Sequence[str], face: str) -> None:
     if left:
-        raise ValueError(
-            f"No pair says what becomes of the {face} modules {', '.join(map(repr, left))} (at {user_line()}). Add "
+        raise ArgumentError(
+            f"No pair says what becomes of the {face} modules {', '.join(map(repr, left))}. Add "
             "pairs, or take these modules out of the tree."
         )

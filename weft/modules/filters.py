@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from weft.errors import ArgumentTypeError
+
 Filter: TypeAlias = "bool | str | Collection[str] | DenyList"
 Value = TypeVar("Value")
 
@@ -31,7 +33,7 @@ def matches(wanted: Filter, name: str) -> bool:
         return not matches(wanted.deny, name)
     if isinstance(wanted, Collection):
         return name in wanted
-    raise TypeError(
+    raise ArgumentTypeError(
         f"A filter is True, False, a name, a collection of names or a DenyList; got {wanted!r} of type "
         f"{type(wanted).__name__}."
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import weft
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.modules.metadata import AxisMetadata, is_axis_metadata
 
 PARTITION_NAME = "partition_name"  # under this key a transformation is told the name of the axis it adds
@@ -58,9 +58,9 @@ class Partitioned(AxisMetadata):
 
     def _axis_name(self, params: dict[Any, Any]) -> Any:
         if PARTITION_NAME not in params:
-            raise ValueError(
-                f"A transformation adds an axis to a value with the axes {self.names} and does not say its name (at "
-                f"{user_line()}). Give metadata_params={{nn.PARTITION_NAME: name}}; the name may be None."
+            raise ArgumentError(
+                f"A transformation adds an axis to a value with the axes {self.names} and does not say its name.",
+                fix="metadata_params={nn.PARTITION_NAME: name}; the name may be None",
             )
         return params[PARTITION_NAME]
 
@@ -77,9 +77,9 @@ class Partitioned(AxisMetadata):
         names = list(self.names)
         found = names.pop(index)
         if found != name:
-            raise ValueError(
-                f"A transformation takes away axis {index} as {name!r}, but the axes are {self.names} (at "
-                f"{user_line()}). Use the metadata_params that the variables were made with."
+            raise ArgumentError(
+                f"A transformation takes away axis {index} as {name!r}, but the axes are {self.names}.",
+                fix="the metadata_params that the variables were made with",
             )
         return replace(self, names=tuple(names))
 

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 import weft.numpy as wnp
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.modules.metadata import unbox
 
 _DTYPES: dict[str, Any] = {
@@ -47,7 +48,7 @@ def flat(tree: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
     def visit(node: Mapping[str, Any], prefix: str) -> None:
         for key, value in node.items():
             if not isinstance(key, str) or not key or separator in key:
-                raise ValueError(
+                raise ArgumentError(
                     f"A key in a tree to save must be a string without {separator!r}, got {key!r} below "
                     f"{prefix.removesuffix(separator)!r}; choose another separator=."
                 )
@@ -81,7 +82,7 @@ def serialize(tree: Mapping[str, Any], metadata: Mapping[str, str] | None = None
         array = np.asarray(value)
         kind = _NAMES.get(array.dtype)
         if kind is None:
-            raise TypeError(f"safetensors has no dtype {array.dtype}, that of {name!r}.")
+            raise ArgumentTypeError(f"safetensors has no dtype {array.dtype}, that of {name!r}.")
         data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + len(data)]}
         parts.append(data)
@@ -101,10 +102,10 @@ def deserialize(data: bytes, separator: str = ".") -> dict[str, Any]:
         low, high = entry["data_offsets"]
         kind, shape = _DTYPES.get(entry["dtype"]), tuple(entry["shape"])
         if kind is None:
-            raise ValueError(f"safetensors: {name!r} has the dtype {entry['dtype']!r}, which Weft does not have.")
+            raise ArgumentError(f"safetensors: {name!r} has the dtype {entry['dtype']!r}, which Weft does not have.")
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
         if low != end or high - low != size or start + high > len(data):
-            raise ValueError(
+            raise ArgumentError(
                 f"safetensors: {name!r} of shape {shape} and dtype {entry['dtype']} lies at bytes {low} to {high}; "
                 f"it should lie at {end} to {end + size}, and the file has {len(data) - start}."
             )
@@ -112,23 +113,23 @@ def deserialize(data: bytes, separator: str = ".") -> dict[str, Any]:
         array = np.frombuffer(data, kind, offset=start + low, count=size // np.dtype(kind).itemsize).reshape(shape)
         arrays[name] = wnp.asarray(array)
     if start + end != len(data):
-        raise ValueError(f"safetensors: the arrays end at byte {start + end}, the file at {len(data)}.")
+        raise ArgumentError(f"safetensors: the arrays end at byte {start + end}, the file at {len(data)}.")
     return nested(arrays, separator)
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], int]:
     """The header, and where the arrays begin."""
     if len(data) < 8:
-        raise ValueError(f"safetensors: {len(data)} bytes are too few to be a file.")
+        raise ArgumentError(f"safetensors: {len(data)} bytes are too few to be a file.")
     (length,) = struct.unpack("<Q", data[:8])
     if length > min(len(data) - 8, _LONGEST_HEADER):
-        raise ValueError(f"safetensors: a header of {length} bytes does not fit into a file of {len(data)}.")
+        raise ArgumentError(f"safetensors: a header of {length} bytes does not fit into a file of {len(data)}.")
     try:
         header = json.loads(data[8 : 8 + length])
     except ValueError as error:
-        raise ValueError(f"safetensors: the header is no JSON: {error}.") from error
+        raise ArgumentError(f"safetensors: the header is no JSON: {error}.") from error
     if not isinstance(header, dict):
-        raise ValueError(f"safetensors: the header is no dict but a {type(header).__name__}.")
+        raise ArgumentError(f"safetensors: the header is no dict but a {type(header).__name__}.")
     return header, 8 + length
 
 

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import weft
 from weft.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     ImmutableCollectionError,
     MissingRngError,
     NameInUseError,
@@ -130,7 +132,9 @@ class Scope:
     def reserve(self, name: str, collection: str | None = None) -> None:
         """Give a name to a submodule (collection None) or to a variable of a collection."""
         if not isinstance(name, str):
-            raise TypeError(f"A name in {self.path_text} must be a string, got {name!r} of type {type(name).__name__}.")
+            raise ArgumentTypeError(
+                f"A name in {self.path_text} must be a string, got {name!r} of type {type(name).__name__}."
+            )
         if self.taken(name, collection):
             what = "a submodule" if collection is None else f"a variable of {collection!r}"
             there = "a submodule" if None in self.names[name] else "a variable"
@@ -425,14 +429,14 @@ def _in_short(value: Any) -> str:
 def check_variables(variables: Any, what: str) -> Mapping[str, Any]:
     """Variables are a dict of collections, each a dict. Forgetting the outer dict is the common mistake."""
     if not isinstance(variables, Mapping):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{what} needs variables as a dict of collections, such as {{'params': params}}; got "
-            f"{type(variables).__name__} (at {user_line()})."
+            f"{type(variables).__name__}."
         )
     inner = variables.get("params")
     if isinstance(inner, Mapping) and isinstance(inner.get("params"), Mapping) and len(inner) == 1:
-        raise ValueError(
-            f"{what} got {{'params': {{'params': ...}}}} (at {user_line()}): the variables of init contain 'params' "
+        raise ArgumentError(
+            f"{what} got {{'params': {{'params': ...}}}}: the variables of init contain 'params' "
             "already. Pass them as they are."
         )
     return variables

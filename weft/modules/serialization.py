@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import weft
+from weft.errors import ArgumentError
 
 
 def _children(target: Any) -> list[tuple[str, Any]] | None:
@@ -37,10 +38,10 @@ def from_state_dict(target: Any, state: Any, name: str = ".") -> Any:
     if children is None:
         return state
     if not isinstance(state, Mapping):
-        raise ValueError(f"The state at {name} must be a dict with {[key for key, _ in children]}, got {state!r}.")
+        raise ArgumentError(f"The state at {name} must be a dict with {[key for key, _ in children]}, got {state!r}.")
     wanted, there = {key for key, _ in children}, {str(key) for key in state}
     if wanted != there:
-        raise ValueError(
+        raise ArgumentError(
             f"The state at {name} does not fit the target: missing {sorted(wanted - there)}, too many "
             f"{sorted(there - wanted)}."
         )

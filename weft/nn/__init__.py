@@ -1,5 +1,6 @@
 """Functions that neural networks are made of: activations, softmax and its relatives, attention, initial values."""
 
+from weft.base.publish import publish as _publish
 from weft.nn import initializers
 from weft.nn.activations import (
     celu,
@@ -79,3 +80,5 @@ __all__ = [
     "swish",
     "tanh",
 ]
+
+_publish(__name__)

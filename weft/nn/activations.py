@@ -12,7 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.custom import custom_jvp
 from weft.api.jit import jit
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.util import canonicalize_axis, check_arraylike, ensure_array, promote_args_inexact
 from weft.trace.array import Array
 
@@ -140,7 +140,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     x = ensure_array(x)
     size = x.shape[canonicalize_axis(axis, x.ndim, "glu")]
     if size % 2:
-        raise ValueError(f"glu splits an axis into halves, but axis {axis} has the odd size {size} (at {user_line()}).")
+        raise ArgumentError(f"glu splits an axis into halves, but axis {axis} has the odd size {size}.")
     values, gates = wnp.split(x, 2, axis)
     return values * sigmoid(gates)
 

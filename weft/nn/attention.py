@@ -9,7 +9,7 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.nn.normalize import logsumexp, softmax
 from weft.numpy.util import check_arraylike, ensure_array
 from weft.trace.array import Array
@@ -38,8 +38,8 @@ def dot_product_attention(
     `return_residual` the logsumexp of the logits, of shape (B, T, N), comes too.
     """
     if implementation not in (None, "xla"):
-        raise ValueError(
-            f"dot_product_attention got implementation={implementation!r} (at {user_line()}); leave it out, "
+        raise ArgumentError(
+            f"dot_product_attention got implementation={implementation!r}; leave it out, "
             "or give 'xla', which is the same."
         )
     check_arraylike("dot_product_attention", query, key, value)
@@ -83,26 +83,25 @@ def _check(query: Array, key: Array, value: Array) -> None:
     """Ranks, shapes and dtypes must fit together."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 4:
-            raise ValueError(
+            raise ArgumentError(
                 f"dot_product_attention needs {name} of 3 or 4 dimensions (batch, length, heads, size), "
-                f"got shape {x.shape} (at {user_line()})."
+                f"got shape {x.shape}."
             )
         if x.dtype != query.dtype:
-            raise ValueError(
+            raise ArgumentError(
                 f"dot_product_attention needs one dtype, got {name} of {dtypes.name(x.dtype)} with query of "
-                f"{dtypes.name(query.dtype)} (at {user_line()}). Convert with x.astype."
+                f"{dtypes.name(query.dtype)}. Convert with x.astype."
             )
     batch, _, heads, size = query.shape
     if key.shape[0] != batch or key.shape[3] != size or value.shape[:3] != key.shape[:3]:
-        raise ValueError(
+        raise ArgumentError(
             f"dot_product_attention got shapes that do not fit: query {query.shape}, key {key.shape}, "
-            f"value {value.shape} (at {user_line()}). Batch and head size must be equal, and key and value must agree "
+            f"value {value.shape}. Batch and head size must be equal, and key and value must agree "
             "in length and heads."
         )
     if heads % key.shape[2]:
-        raise ValueError(
-            f"dot_product_attention got {heads} query heads, which is no multiple of the {key.shape[2]} key heads "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"dot_product_attention got {heads} query heads, which is no multiple of the {key.shape[2]} key heads ."
         )
 
 
@@ -114,9 +113,9 @@ def _by_group(name: str, x: Any, logits_shape: tuple[Any, ...], heads: int) -> A
     if x.ndim == 3:
         x = x[None]
     if x.ndim != 4 or any(s not in (1, full) for s, full in zip(x.shape, (batch, heads, queries, keys), strict=True)):
-        raise ValueError(
+        raise ArgumentError(
             f"dot_product_attention needs a {name} that broadcasts to (batch, heads, queries, keys) = "
-            f"{(batch, heads, queries, keys)}, got shape {x.shape} (at {user_line()})."
+            f"{(batch, heads, queries, keys)}, got shape {x.shape}."
         )
     if x.shape[1] == 1:
         return x[:, :, None]
@@ -132,9 +131,9 @@ def _allowed(
     if mask is not None:
         grouped = _by_group("mask", mask, shape, heads)
         if dtypes.kind(grouped.dtype) != "b":
-            raise ValueError(
-                f"dot_product_attention needs a mask of booleans, got {dtypes.name(grouped.dtype)} "
-                f"(at {user_line()}). Numbers to add are a bias."
+            raise ArgumentError(
+                f"dot_product_attention needs a mask of booleans, got {dtypes.name(grouped.dtype)}"
+                f". Numbers to add are a bias."
             )
         parts.append(grouped)
     row, column = (lax.broadcasted_iota(dtypes.int32, (queries, keys), axis) for axis in range(2))
@@ -157,8 +156,7 @@ def _lengths(name: str, lengths: Any, batch: Any, size: Any) -> Array:
     """Which positions are within each sequence's length, of shape (batch, size)."""
     lengths = wnp.asarray(lengths)
     if lengths.shape != (batch,):
-        raise ValueError(
-            f"dot_product_attention needs {name} of shape {(batch,)}, one length a sequence, "
-            f"got {lengths.shape} (at {user_line()})."
+        raise ArgumentError(
+            f"dot_product_attention needs {name} of shape {(batch,)}, one length a sequence, got {lengths.shape}."
         )
     return lax.broadcasted_iota(dtypes.int32, (1, size), 1) < lengths[:, None]

@@ -11,7 +11,8 @@ import numpy as np
 from weft import numpy as wnp
 from weft import random
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
+from weft.base.publish import publish as _publish
 from weft.numpy.util import as_shape
 from weft.trace.array import Array
 
@@ -90,9 +91,8 @@ def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
     """How many inputs each output has and how many outputs each input; axes besides are a receptive field."""
     if len(shape) <= 1:
-        raise ValueError(
-            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} ."
         )
     inputs, outputs, batches = (_axes(axis, len(shape)) for axis in (in_axis, out_axis, batch_axis))
     fan_in, fan_out, batch = (math.prod(shape[a] for a in axes) for axes in (inputs, outputs, batches))
@@ -125,9 +125,7 @@ def variance_scaling(
             "fan_geo_avg": math.sqrt(fan_in * fan_out),
         }
         if mode not in counts:
-            raise ValueError(
-                f"variance_scaling got mode={mode!r}; one of {', '.join(counts)} is expected (at {user_line()})."
-            )
+            raise ArgumentError(f"variance_scaling got mode={mode!r}; one of {', '.join(counts)} is expected.")
         variance = np.array(scale / counts[mode], found)
         return _drawn(distribution, key, sizes, variance, found)
 
@@ -154,9 +152,8 @@ def _drawn(distribution: str, key: Any, shape: tuple[int, ...], variance: np.nda
         if is_complex:
             return _uniform_disc(key, shape, dtype) * np.sqrt(variance)
         return random.uniform(key, shape, dtype, -1) * np.sqrt(np.array(3, dtype) * variance).astype(dtype)
-    raise ValueError(
-        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected "
-        f"(at {user_line()})."
+    raise ArgumentError(
+        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected ."
     )
 
 
@@ -222,7 +219,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
         if len(sizes) < 2:
-            raise ValueError(f"orthogonal needs a shape of two or more dimensions, got {sizes} (at {user_line()}).")
+            raise ArgumentError(f"orthogonal needs a shape of two or more dimensions, got {sizes}.")
         columns = sizes[column_axis]
         rows = math.prod(sizes) // columns
         matrix = random.orthogonal(key, rows, (), found, m=columns)
@@ -238,14 +235,16 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
         if len(sizes) not in (3, 4, 5):
-            raise ValueError(f"delta_orthogonal needs a shape of 3, 4 or 5 dimensions, got {sizes} (at {user_line()}).")
+            raise ArgumentError(f"delta_orthogonal needs a shape of 3, 4 or 5 dimensions, got {sizes}.")
         if sizes[-1] < sizes[-2]:
-            raise ValueError(
-                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes} "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes} ."
             )
         matrix = orthogonal(scale=scale, column_axis=column_axis, dtype=found)(key, sizes[-2:])
         centre = tuple((size - 1) // 2 for size in sizes[:-2])
         return wnp.zeros(sizes, found).at[centre].set(matrix)
 
     return init
+
+
+_publish(__name__)

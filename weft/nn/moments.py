@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import lax, random
 from weft import numpy as wnp
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.trace.array import Array
 
 
@@ -71,7 +71,7 @@ def dropout(key: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> 
     x = wnp.asarray(x)
     if isinstance(rate, (int, float)):
         if not 0 <= rate <= 1:
-            raise ValueError(f"dropout needs a rate from 0 to 1, got {rate} (at {user_line()}).")
+            raise ArgumentError(f"dropout needs a rate from 0 to 1, got {rate}.")
         if rate == 0:
             return x
         if rate == 1:

@@ -11,7 +11,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.nn.activations import inexact
 from weft.numpy.util import (
     as_shape,
@@ -119,7 +119,7 @@ def standardize(
     The algorithm 'fast' takes the variance from the mean square in one pass, 'stable' from the centred numbers.
     """
     if algorithm not in ("fast", "stable"):
-        raise ValueError(f"standardize got algorithm={algorithm!r}; 'fast' or 'stable' is expected (at {user_line()}).")
+        raise ArgumentError(f"standardize got algorithm={algorithm!r}; 'fast' or 'stable' is expected.")
     x = inexact("standardize", x)
     axes = canonicalize_axes(axis, x.ndim, "standardize")
     if mean is None:

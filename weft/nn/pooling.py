@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft import numpy as wnp
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.trace.array import Array
 
 
@@ -25,20 +25,18 @@ def pool(
     window = tuple(window_shape)
     steps = (1,) * len(window) if strides is None else tuple(strides)
     if len(steps) != len(window):
-        raise ValueError(f"pool needs a stride for each of {window}, got strides {steps} (at {user_line()}).")
+        raise ArgumentError(f"pool needs a stride for each of {window}, got strides {steps}.")
     batches = inputs.ndim - (len(window) + 1)
     if batches < 0:
-        raise ValueError(
-            f"pool needs an input with {len(window)} spatial dimensions and one of features, got shape {inputs.shape} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"pool needs an input with {len(window)} spatial dimensions and one of features, got shape {inputs.shape} ."
         )
     pads: Any = padding
     if not isinstance(padding, str):
         pairs = tuple((pair, pair) if isinstance(pair, int) else tuple(pair) for pair in padding)
         if len(pairs) != len(window) or any(len(pair) != 2 for pair in pairs):
-            raise ValueError(
-                f"pool needs 'SAME', 'VALID' or a pair (low, high) for each of {window}, got {padding!r} "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"pool needs 'SAME', 'VALID' or a pair (low, high) for each of {window}, got {padding!r} ."
             )
         pads = ((0, 0),) * batches + pairs + ((0, 0),)
     outer = (1,) * batches

@@ -12,7 +12,7 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.util import check_arraylike, ensure_array
 from weft.trace.array import Array
 
@@ -36,14 +36,12 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     """The quantization 'mxfp8' (blocks of 32, powers of two as scales) or 'nvfp4' (blocks of 16, a global scale)."""
     if mode == "mxfp8":
         if global_scale is not None:
-            raise ValueError(f"The mode 'mxfp8' has no global scale, got {global_scale!r} (at {user_line()}).")
+            raise ArgumentError(f"The mode 'mxfp8' has no global scale, got {global_scale!r}.")
         return BlockScaleConfig(mode, 32, dtypes.DTYPES["float8_e4m3fn"], dtypes.DTYPES["float8_e8m0fnu"])
     if mode == "nvfp4":
         scale = wnp.ones((), dtypes.float32) if global_scale is None else global_scale
         return BlockScaleConfig(mode, 16, dtypes.DTYPES["float4_e2m1fn"], dtypes.DTYPES["float8_e4m3fn"], scale)
-    raise ValueError(
-        f"get_scaled_dot_general_config knows the modes 'mxfp8' and 'nvfp4', not {mode!r} (at {user_line()})."
-    )
+    raise ArgumentError(f"get_scaled_dot_general_config knows the modes 'mxfp8' and 'nvfp4', not {mode!r}.")
 
 
 def scaled_matmul(
@@ -54,13 +52,13 @@ def scaled_matmul(
     left, right, left_scales, right_scales = (ensure_array(x) for x in (lhs, rhs, lhs_scales, rhs_scales))
     shapes = [x.shape for x in (left, right, left_scales, right_scales)]
     if any(len(shape) != 3 for shape in shapes):
-        raise ValueError(f"scaled_matmul needs arrays of three dimensions, got shapes {shapes} (at {user_line()}).")
+        raise ArgumentError(f"scaled_matmul needs arrays of three dimensions, got shapes {shapes}.")
     fits = left.shape[::2] == right.shape[::2] and left_scales.shape[::2] == right_scales.shape[::2]
     fits = fits and left_scales.shape[:2] == left.shape[:2] and right_scales.shape[:2] == right.shape[:2]
     if not fits or not left_scales.shape[2] or left.shape[2] % left_scales.shape[2]:
-        raise ValueError(
+        raise ArgumentError(
             "scaled_matmul needs shapes (B, M, K), (B, N, K), (B, M, blocks) and (B, N, blocks), where blocks divides "
-            f"K; got {shapes} (at {user_line()})."
+            f"K; got {shapes}."
         )
     dtype = dtypes.requested_dtype(preferred_element_type, "scaled_matmul")
     wide = [_expand(x, scales) for x, scales in ((left, left_scales), (right, right_scales))]
@@ -87,9 +85,8 @@ def scaled_dot_general(
     The derivative passes straight through the quantization: that of the product at the quantized operands.
     """
     if implementation is not None:
-        raise ValueError(
-            f"scaled_dot_general got implementation={implementation!r}; there is only one, so leave it out "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"scaled_dot_general got implementation={implementation!r}; there is only one, so leave it out ."
         )
     check_arraylike("scaled_dot_general", lhs, rhs)
     left, right = ensure_array(lhs), ensure_array(rhs)
@@ -108,9 +105,9 @@ def _rounded(x: Array, axes: tuple[int, ...], config: BlockScaleConfig) -> Array
     ordered = wnp.transpose(x.astype(dtypes.float32), order)
     size = math.prod(x.shape[axis] for axis in axes)
     if size % config.block_size:
-        raise ValueError(
+        raise ArgumentError(
             f"scaled_dot_general in mode {config.mode!r} needs a contracted size that is a multiple of "
-            f"{config.block_size}, got {size} (at {user_line()})."
+            f"{config.block_size}, got {size}."
         )
     blocks = wnp.reshape(ordered, (-1, config.block_size))
     rounded = _round_blocks(lax.stop_gradient(blocks), config)

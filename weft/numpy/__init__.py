@@ -3,6 +3,7 @@
 import numpy as _numpy
 
 from weft.base.dtypes import finfo, iinfo, promote_types, result_type
+from weft.base.publish import publish as _publish
 from weft.numpy import fft, linalg
 from weft.numpy.calculus import (
     bartlett,
@@ -467,3 +468,5 @@ __all__ = [
     "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]
 # fmt: on
+
+_publish(__name__)

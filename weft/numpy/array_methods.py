@@ -14,8 +14,9 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.errors import ImmutableArrayError
+from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError
 from weft.base.source import user_line
+from weft.base.tracebacks import boundary, conceal
 from weft.ir.types import array_type
 from weft.numpy import creation, diagonals, elementwise, logic, manipulation, reductions, selection, sorting, taking
 from weft.numpy.at import At
@@ -38,18 +39,26 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """An operator; operands it does not know get their own chance to define it."""
 
     def operator(self: Array, other: Any) -> Any:
-        if isinstance(other, _OPERANDS) or _accepted(other):
-            return function(self, other)
-        return NotImplemented
+        try:
+            if isinstance(other, _OPERANDS) or _accepted(other):
+                return function(self, other)
+            return NotImplemented
+        except Exception as error:
+            conceal(error)
+            raise
 
     return operator
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def operator(self: Array, other: Any) -> Any:
-        if isinstance(other, _OPERANDS) or _accepted(other):
-            return function(other, self)
-        return NotImplemented
+        try:
+            if isinstance(other, _OPERANDS) or _accepted(other):
+                return function(other, self)
+            return NotImplemented
+        except Exception as error:
+            conceal(error)
+            raise
 
     return operator
 
@@ -87,7 +96,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 
 
 def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda self: function(self)
+    return boundary(lambda self: function(self))
 
 
 def _power(self: Array, other: Any, modulo: Any = None) -> Any:
@@ -104,7 +113,11 @@ def _round(self: Array, ndigits: int | None = None) -> Any:
 
 
 def _getitem(self: Array, index: Any) -> Array:
-    return getitem(self, index)
+    try:
+        return getitem(self, index)
+    except Exception as error:
+        conceal(error)
+        raise
 
 
 def _setitem(self: Array, index: Any, value: Any) -> None:
@@ -119,7 +132,7 @@ def _setitem(self: Array, index: Any, value: Any) -> None:
 def _length(self: Array) -> int:
     shape = self.aval.shape
     if not shape:
-        raise TypeError(f"len() of unsized object: the array has no dimensions.  at {user_line()}")
+        raise ArgumentTypeError("len() of unsized object: the array has no dimensions.")
     return shape[0]
 
 
@@ -127,7 +140,7 @@ def _iterate(self: Array) -> Iterator[Array]:
     """The slices along the first axis; in a traced function the loop is unrolled."""
     shape = self.aval.shape
     if not shape:
-        raise TypeError(f"iteration over a 0-d array  at {user_line()}")
+        raise ArgumentTypeError("iteration over a 0-d array")
     if type(self) is ConcreteArray:
         aval = array_type(shape[1:], self.aval.dtype, self.aval.weak_type)
         value = self._value
@@ -243,7 +256,7 @@ _UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint3
 
 def _bits(dtype: Any) -> Any:
     if dtypes.kind(dtype) == "c" or dtype.itemsize not in _UNSIGNED:
-        raise TypeError(f"Elements of {dtype} cannot be taken apart into bytes.  at {user_line()}")
+        raise ArgumentTypeError(f"Elements of {dtype} cannot be taken apart into bytes.")
     return _UNSIGNED[dtype.itemsize]
 
 
@@ -264,7 +277,7 @@ def _from_bits(x: Array, dtype: Any) -> Array:
 def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
     """The bits of the elements read as another dtype; a wider or narrower one changes the last axis."""
     if type is not None:
-        raise ValueError(f"view takes a dtype, not a class of arrays.  at {user_line()}")
+        raise ArgumentError("view takes a dtype, not a class of arrays.")
     if dtype is None:
         return self
     wanted = dtypes.requested_dtype(dtype, "view")
@@ -274,7 +287,7 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
     target = np.dtype(dtypes.to_real_dtype(wanted))
     old, new = x.dtype.itemsize, target.itemsize
     if old != new and not x.ndim:
-        raise ValueError(f"view: the last axis must exist to change the width of elements.  at {user_line()}")
+        raise ArgumentError("view: the last axis must exist to change the width of elements.")
     bits = _as_bits(x)
     if old > new:
         bits = lax.bitcast_convert_type(bits, _UNSIGNED[new])
@@ -282,15 +295,13 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
     elif old < new:
         ratio = new // old
         if x.shape[-1] % ratio:
-            raise ValueError(
-                f"view: the last axis of {x.shape} must be divisible by {ratio} for {wanted}.  at {user_line()}"
-            )
+            raise ArgumentError(f"view: the last axis of {x.shape} must be divisible by {ratio} for {wanted}.")
         bits = lax.bitcast_convert_type(lax.reshape(bits, (*x.shape[:-1], x.shape[-1] // ratio, ratio)), _UNSIGNED[new])
     made = _from_bits(bits, target)
     if dtypes.kind(wanted) != "c":
         return made
     if not made.ndim or made.shape[-1] % 2:
-        raise ValueError(f"view: the last axis of {made.shape} must be even for complex numbers.  at {user_line()}")
+        raise ArgumentError(f"view: the last axis of {made.shape} must be even for complex numbers.")
     pairs = lax.reshape(made, (*made.shape[:-1], made.shape[-1] // 2, 2))
     return lax.complex(pairs[..., 0], pairs[..., 1])
 
@@ -303,14 +314,14 @@ def _complex_parts(x: Array) -> Array:
     return lax.reshape(pairs, (*x.shape[:-1], x.shape[-1] * 2) if x.ndim else (2,))
 
 
-class NoMatrixError(ValueError, AttributeError):
+class NoMatrixError(ArgumentError, AttributeError):
     """An array of rank 0 or 1 has no attribute `mT`, so that `hasattr` answers; and a `ValueError`, as from NumPy."""
 
 
 def _matrix_transpose(self: Array) -> Array:
     """The last two axes swapped."""
     if self.ndim < 2:
-        raise NoMatrixError(f"mT needs an array of rank 2 or more, got shape {self.shape}.  at {user_line()}")
+        raise NoMatrixError(f"mT needs an array of rank 2 or more, got shape {self.shape}.")
     return manipulation.matrix_transpose(self)
 
 
@@ -335,7 +346,7 @@ def _format(self: Array) -> Format:
 def _array_namespace(self: Array, *, api_version: str | None = None) -> Any:
     """`weft.numpy`, by which code for the array API standard finds its functions."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ValueError(f"{api_version!r} is no version of the array API that is known here.  at {user_line()}")
+        raise ArgumentError(f"{api_version!r} is no version of the array API that is known here.")
     return sys.modules["weft.numpy"]
 
 
@@ -442,12 +453,12 @@ def install() -> None:
     for name, function in _BINARY.items():
         setattr(Array, f"__{name}__", _binary(function))
         setattr(Array, f"__r{name}__", _reflected(function))
-    setattr(Array, "__pow__", _power)  # noqa: B010  (a method that the class declares for type checkers only)
+    setattr(Array, "__pow__", boundary(_power))  # noqa: B010  (a method that the class declares for type checkers only)
     for name, function in _COMPARISONS.items():
         setattr(Array, f"__{name}__", _binary(function))
     for name, unary in _UNARY.items():
         setattr(Array, f"__{name}__", _unary(unary))
     for name, method in (METHODS | SPECIAL).items():
-        setattr(Array, name, method)
+        setattr(Array, name, method if method is _getitem else boundary(method))
     for name, getter in PROPERTIES.items():
-        setattr(Array, name, property(getter, doc=getter.__doc__))
+        setattr(Array, name, property(getter if getter is At else boundary(getter), doc=getter.__doc__))

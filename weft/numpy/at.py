@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import ShapeMismatchError
+from weft.base.errors import ArgumentTypeError, ShapeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
@@ -300,14 +300,14 @@ def as_update(values: Any, aval: ArrayType) -> Any:
     if dtype != aval.dtype:
         source, target = dtypes.kind(dtype), dtypes.kind(aval.dtype)
         if "k" in (source, target):
-            raise TypeError(
-                f"Values of dtype {dtypes.name(dtype)} cannot be written into an array of {dtypes.name(aval.dtype)} "
-                f"(at {user_line()}). Keys are written into arrays of keys of the same kind, numbers into numbers."
+            raise ArgumentTypeError(
+                f"Values of dtype {dtypes.name(dtype)} cannot be written into an array of {dtypes.name(aval.dtype)}"
+                f". Keys are written into arrays of keys of the same kind, numbers into numbers."
             )
         if _KIND_ORDER.get(source, 9) > _KIND_ORDER.get(target, -1):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"A {_KIND_NAMES.get(source, dtypes.name(dtype))} value ({dtypes.name(dtype)}) cannot be written into "
-                f"an array of {dtypes.name(aval.dtype)} without loss (at {user_line()}). Convert the array first, "
+                f"an array of {dtypes.name(aval.dtype)} without loss. Convert the array first, "
                 f"x.astype('{dtypes.name(dtype)}').at[...], or the values, values.astype(x.dtype)."
             )
     if dtype == aval.dtype and isinstance(given, Array) and isinstance(dtype, dtypes.ExtendedDtype):

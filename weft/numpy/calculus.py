@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import converted
 from weft.numpy.elementwise import clip, conjugate, multiply, remainder, subtract
 from weft.numpy.logic import not_equal
@@ -45,9 +45,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if count == 0:
         return a
     if count < 0:
-        raise ValueError(f"order must be non-negative but got {count}.  at {user_line()}")
+        raise ArgumentError(f"order must be non-negative but got {count}.")
     if a.ndim == 0:
-        raise ValueError(f"diff requires input that is at least one dimensional.  at {user_line()}")
+        raise ArgumentError("diff requires input that is at least one dimensional.")
     place = canonicalize_axis(axis, a.ndim, "diff")
     parts = []
     for extra in (prepend, None, append):
@@ -89,21 +89,19 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     """The derivative from central differences, one-sided at the ends: an array, or one for each of several axes."""
     check_arraylike("gradient", f, *varargs)
     if edge_order not in (None, 1):
-        raise ValueError(f"gradient takes one-sided differences of first order at the ends only.  at {user_line()}")
+        raise ArgumentError("gradient takes one-sided differences of first order at the ends only.")
     (a,) = promote_dtypes_inexact(f)
     a = ensure_array(a)
     axes = canonicalize_axes(axis, a.ndim, "gradient")
     if not axes:
         return []
     if any(a.shape[i] < 2 for i in axes):
-        raise ValueError(f"Shape of array too small to calculate a numerical gradient: {a.shape}.  at {user_line()}")
+        raise ArgumentError(f"Shape of array too small to calculate a numerical gradient: {a.shape}.")
     spacings = list(varargs) or [1.0]
     if len(spacings) == 1:
         spacings = spacings * len(axes)
     if len(spacings) != len(axes):
-        raise TypeError(
-            f"gradient takes one spacing, or one for each of {len(axes)} axes, got {len(varargs)}.  at {user_line()}"
-        )
+        raise ArgumentTypeError(f"gradient takes one spacing, or one for each of {len(axes)} axes, got {len(varargs)}.")
     made = [_slope(a, h, place) for h, place in zip(spacings, axes, strict=True)]
     return made[0] if len(made) == 1 else made
 
@@ -118,9 +116,7 @@ def _slope(a: Array, spacing: Any, axis: int) -> Array:
         inner = (right - left) / (step * 2)
         return concatenate([(second - first) / step, inner, (last - before_last) / step], axis)
     if step.ndim != 1 or step.shape[0] != length:
-        raise ValueError(
-            f"gradient takes a number or {length} positions along axis {axis}, got {step.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"gradient takes a number or {length} positions along axis {axis}, got {step.shape}.")
     gaps = converted(step[1:] - step[:-1], a.dtype)
     shape = tuple(-1 if i == axis else 1 for i in range(a.ndim))
     gaps = lax.reshape(gaps, tuple(length - 1 if n == -1 else 1 for n in shape))
@@ -160,14 +156,14 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """
     check_arraylike("interp", x, xp, fp)
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
-        raise ValueError(
+        raise ArgumentError(
             f"xp and fp must be one-dimensional arrays of equal size, got {np.shape(xp)} and {np.shape(fp)}."
         )
     x, xp = (ensure_array(v) for v in promote_dtypes_inexact(x, xp))
     (fp,) = promote_dtypes_inexact(fp)
     fp = ensure_array(fp)
     if kind_of(x) == "c":
-        raise ValueError(f"interp takes real positions, got complex ones.  at {user_line()}")
+        raise ArgumentError("interp takes real positions, got complex ones.")
     if period is not None:
         length = abs(period)
         x, xp = remainder(x, length), remainder(xp, length)
@@ -189,7 +185,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         for value, outside, end in ((left, x < xp[0], fp[0]), (right, x > xp[-1], fp[-1])):
             if isinstance(value, str):
                 if value != "extrapolate":
-                    raise ValueError(
+                    raise ArgumentError(
                         f"the only valid string value of `left` and `right` is 'extrapolate', got {value!r}"
                     )
             else:
@@ -216,11 +212,9 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
     check_arraylike(name, a, v)
     x, kernel = (ensure_array(t) for t in promote_dtypes_inexact(a, v))
     if x.ndim != 1 or kernel.ndim != 1:
-        raise ValueError(
-            f"{name}() only support 1-dimensional inputs, got {x.shape} and {kernel.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"{name}() only support 1-dimensional inputs, got {x.shape} and {kernel.shape}.")
     if not x.size or not kernel.size:
-        raise ValueError(f"{name}: inputs cannot be empty, got shapes {x.shape} and {kernel.shape}.  at {user_line()}")
+        raise ArgumentError(f"{name}: inputs cannot be empty, got shapes {x.shape} and {kernel.shape}.")
     backward = False
     if name == "correlate":
         kernel = conjugate(kernel)
@@ -237,7 +231,7 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
     elif mode == "full":
         padding = [(size - 1, size - 1)]
     else:
-        raise ValueError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}.  at {user_line()}")
+        raise ArgumentError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}.")
     made = lax.conv_general_dilated(
         x[None, None, :],
         kernel[None, None, :],
@@ -257,9 +251,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     a, b = (ensure_array(x) for x in promote_dtypes(a, b))
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
-        raise ValueError(
-            f"cross takes vectors of 2 or 3 elements, got {a.shape[-1]} and {b.shape[-1]}.  at {user_line()}"
-        )
+        raise ArgumentError(f"cross takes vectors of 2 or 3 elements, got {a.shape[-1]} and {b.shape[-1]}.")
     flat = a.shape[-1] == 2 and b.shape[-1] == 2
 
     def parts(x: Array) -> list[Array]:

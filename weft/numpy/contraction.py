@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType
 from weft.lax.contraction import dot_general, preferred
 from weft.numpy import einsum_plan
@@ -117,9 +117,8 @@ def matmul(
     (a, b), result = _operands("matmul", preferred_element_type, a, b)
     for number, x in enumerate((a, b)):
         if not x.ndim:
-            raise ValueError(
+            raise ArgumentError(
                 f"matmul input operand {number} must have ndim at least 1, but it has ndim 0; multiply takes numbers.  "
-                f"at {user_line()}"
             )
     return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, result, out_sharding)
 
@@ -342,7 +341,7 @@ def einsum(
     text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
     arrays, result = _operands("einsum", preferred_element_type, *args)
     if not arrays:
-        raise ValueError(f"einsum needs at least one operand, got only {text!r}.  at {user_line()}")
+        raise ArgumentError(f"einsum needs at least one operand, got only {text!r}.")
     for step in einsum_plan.plan(text, tuple(x.shape for x in arrays), _hashable(optimize)):
         if isinstance(step, einsum_plan.Contract):
             pair = arrays[step.first], arrays[step.second]

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.indexing.expression import Expression
 from weft.ir.types import array_type
 from weft.numpy.util import (
@@ -83,7 +83,7 @@ def asarray(
     _check_order(order)
     check_device(device)
     if copy is False and not isinstance(a, Array):
-        raise ValueError(f"asarray cannot make an array of a {type(a).__name__} with copy=False.  at {user_line()}")
+        raise ArgumentError(f"asarray cannot make an array of a {type(a).__name__} with copy=False.")
     if copy:
         return array(a, dtype, True)
     return _array(a, dtype, "asarray")
@@ -114,13 +114,13 @@ def converted(x: Array, dtype: Any) -> Array:
     if isinstance(x.dtype, dtypes.ExtendedDtype) or isinstance(dtype, dtypes.ExtendedDtype):
         if x.dtype == dtype:
             return x
-        raise TypeError(f"Arrays of {x.dtype} cannot be converted to {dtype}.  at {user_line()}")
+        raise ArgumentTypeError(f"Arrays of {x.dtype} cannot be converted to {dtype}.")
     return convert_element_type(x, new_dtype=dtype, weak_type=False)
 
 
 def _check_order(order: str | None) -> None:
     if order not in (None, "C", "K"):
-        raise NotImplementedError(f"Arrays are in row-major order; order={order!r} is not supported, only 'C' and 'K'.")
+        raise NotSupportedError(f"Arrays are in row-major order; order={order!r} is not supported, only 'C' and 'K'.")
 
 
 def check_device(device: Any) -> None:
@@ -130,7 +130,7 @@ def check_device(device: Any) -> None:
         and not isinstance(device, (Device, SingleDeviceSharding))
         and not hasattr(device, "device_set")
     ):
-        raise ValueError(f"device must be a Device or a Sharding, got {device!r}.  at {user_line()}")
+        raise ArgumentError(f"device must be a Device or a Sharding, got {device!r}.")
 
 
 def _array(value: Any, dtype: Any, name: str) -> Array:
@@ -143,7 +143,7 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
     if isinstance(value, (list, tuple)):
         return _from_sequence(value, wanted)
     if value is None:
-        raise ValueError(f"None is not a valid value for weft.numpy.{name}.  at {user_line()}")
+        raise ArgumentError(f"None is not a valid value for weft.numpy.{name}.")
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         if wanted is None:
             return from_numpy(value, weak_type=type(value) is not bool)
@@ -151,7 +151,7 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         value = np.asarray(value)  # buffers, data frames and the like
         if value.dtype == object:
-            raise TypeError(f"{name} got a value of type {type(value[()])} that is no array.  at {user_line()}")
+            raise ArgumentTypeError(f"{name} got a value of type {type(value[()])} that is no array.")
     return _from_numpy(value, wanted)
 
 
@@ -176,7 +176,7 @@ def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
         return from_numpy(_number_array(value) if wanted is None else dtypes.coerce_value(value, wanted), copy=False)
     for kind in kinds:
         if kind is type(None):
-            raise ValueError(f"None is not a valid value for weft.numpy.array.  at {user_line()}")
+            raise ArgumentError("None is not a valid value for weft.numpy.array.")
     leaves = [x.__jax_array__() if hasattr(type(x), "__jax_array__") else x for x in leaves]
     if wanted is None and all(is_arraylike(x) for x in leaves):
         wanted = dtypes.result_type(*leaves)
@@ -199,7 +199,7 @@ def _rows(value: Sequence[Any], wanted: Any) -> list[Array]:
     rows = [_array(x, wanted, "array") for x in value]
     shapes = {x.shape for x in rows}
     if len(shapes) > 1:
-        raise TypeError(f"array got nested lists or arrays of different shapes: {sorted(shapes)}.  at {user_line()}")
+        raise ArgumentTypeError(f"array got nested lists or arrays of different shapes: {sorted(shapes)}.")
     return rows
 
 
@@ -243,7 +243,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """An array from another library's, by DLPack. The numbers are copied, since the other library may change them."""
     check_device(device)
     if copy is False and not isinstance(x, Array):
-        raise ValueError("from_dlpack always copies: the other library could change a shared buffer; leave copy out.")
+        raise ArgumentError(
+            "from_dlpack always copies: the other library could change a shared buffer; leave copy out."
+        )
     return asarray(np.from_dlpack(x))
 
 
@@ -253,7 +255,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -> Array:
     """An array of `shape` with `value` everywhere, in a canonical dtype."""
     if not isinstance(dtype, np.dtype):
-        raise TypeError(f"An array of {dtype} cannot be filled with a number.  at {user_line()}")
+        raise ArgumentTypeError(f"An array of {dtype} cannot be filled with a number.")
     scalar = cast(value, dtype, weak)
     if is_eager() and is_concrete(scalar) and not any(isinstance(d, Expression) for d in shape):
         return ConcreteArray(np.full(shape, np.asarray(scalar)), array_type(shape, dtype, weak))
@@ -348,15 +350,15 @@ def arange(
     wanted = dtypes.result_type(*given) if dtype is None else requested(dtype, "arange")
     bounds = [None if x is None else concrete_or_error(x, _KNOWN, _KNOWN_FIX) for x in (start, stop, step)]
     if any(x is not None and x.ndim for x in bounds):
-        raise TypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in given]}.  at {user_line()}")
+        raise ArgumentTypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in given]}.")
     low, high, by = (None if x is None else x.item() for x in bounds)
     if high is None:
         low, high = 0, low
     if low is None or high is None:
-        raise TypeError(f"arange needs a start; use arange(0, stop, step) for a range from zero.  at {user_line()}")
+        raise ArgumentTypeError("arange needs a start; use arange(0, stop, step) for a range from zero.")
     by = 1 if by is None else by
     if by == 0:
-        raise ValueError(f"arange got step=0.  at {user_line()}")
+        raise ArgumentError("arange got step=0.")
     if not is_eager() and dtypes.kind(wanted) in "iuf" and all(isinstance(x, int) for x in (low, high, by)):
         size = max(0, -((low - high) // by))
         count = iota(dtype=wanted, shape=(size,), dimension=0)
@@ -369,11 +371,11 @@ def arange(
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     if step not in (None, 1):
-        raise ValueError(f"arange over symbolic sizes takes no step, got {step}.  at {user_line()}")
+        raise ArgumentError(f"arange over symbolic sizes takes no step, got {step}.")
     wanted = dtypes.default_int_dtype() if dtype is None else requested(dtype, "arange")
     low, high = (0, start) if stop is None else (start, stop)
     if isinstance(low, Expression):
-        raise ValueError(f"arange over symbolic sizes needs a known start, got {low}.  at {user_line()}")
+        raise ArgumentError(f"arange over symbolic sizes needs a known start, got {low}.")
     count = iota(dtype=wanted, shape=(high - low,), dimension=0)
     return count if low == 0 else lax.add(count, cast(low, wanted))
 
@@ -393,7 +395,7 @@ def linspace(
     check_device(device)
     num = int(concrete_or_error(num, "linspace needs a known `num`, the size of the result.", "static_argnames='num'"))
     if num < 0:
-        raise ValueError(f"linspace takes a number of samples of at least 0, got {num}.  at {user_line()}")
+        raise ArgumentError(f"linspace takes a number of samples of at least 0, got {num}.")
     check_arraylike("linspace", start, stop)
     wanted = None if dtype is None else requested(dtype, "linspace")
     first, last = promote_dtypes_inexact(start, stop)
@@ -487,13 +489,13 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """Grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped."""
     check_arraylike("meshgrid", *xi)
     if not copy:
-        raise ValueError("meshgrid makes new arrays; copy=False is not supported.")
+        raise ArgumentError("meshgrid makes new arrays; copy=False is not supported.")
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid takes indexing='xy' or 'ij', got {indexing!r}.  at {user_line()}")
+        raise ArgumentError(f"meshgrid takes indexing='xy' or 'ij', got {indexing!r}.")
     axes = [ensure_array(x) for x in xi]
     for x in axes:
         if x.ndim > 1:
-            raise ValueError(f"meshgrid takes arrays of rank 1, got one of shape {x.shape}.  at {user_line()}")
+            raise ArgumentError(f"meshgrid takes arrays of rank 1, got one of shape {x.shape}.")
     rank = len(axes)
     flat = [x if x.ndim else lax.broadcast(x, (1,)) for x in axes]
     places = list(range(rank))

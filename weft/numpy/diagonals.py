@@ -11,7 +11,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import asarray, check_device, converted, filled
 from weft.numpy.elementwise import clip, remainder
 from weft.numpy.manipulation import broadcast_arrays, ravel
@@ -89,7 +89,7 @@ def _matrices(name: str, m: Any) -> Array:
     check_arraylike(name, m)
     m = ensure_array(m)
     if m.ndim < 2:
-        raise ValueError(f"Argument to weft.numpy.{name} must be at least 2D, got shape {m.shape}.  at {user_line()}")
+        raise ArgumentError(f"Argument to weft.numpy.{name} must be at least 2D, got shape {m.shape}.")
     return m
 
 
@@ -104,7 +104,7 @@ def diag(v: Any, k: int = 0) -> Array:
         return where(eye(size, k=k, dtype=bool), spread, cast(0, v.dtype))
     if v.ndim == 2:
         return diagonal(v, k)
-    raise ValueError(f"diag takes arrays of rank 1 or 2, got shape {v.shape}.  at {user_line()}")
+    raise ArgumentError(f"diag takes arrays of rank 1 or 2, got shape {v.shape}.")
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
@@ -117,12 +117,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     check_arraylike("diagonal", a)
     a = ensure_array(a)
     if a.ndim < 2:
-        raise ValueError(
-            f"diagonal requires an array of at least two dimensions, got shape {a.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"diagonal requires an array of at least two dimensions, got shape {a.shape}.")
     first, second = (canonicalize_axis(x, a.ndim, "diagonal") for x in (axis1, axis2))
     if first == second:
-        raise ValueError(f"axis1 and axis2 cannot be the same: diagonal got {axis1} and {axis2}.  at {user_line()}")
+        raise ArgumentError(f"axis1 and axis2 cannot be the same: diagonal got {axis1} and {axis2}.")
     offset = index(offset)
     rest = tuple(i for i in range(a.ndim) if i not in (first, second))
     moved = lax.transpose(a, (*rest, first, second))
@@ -169,7 +167,7 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
 def _two(name: str, arr: Any, k: int) -> tuple[int, int, int]:
     shape = np.shape(arr) if not hasattr(arr, "shape") else arr.shape
     if len(shape) != 2:
-        raise ValueError(f"Only 2-D inputs are accepted by {name}, got shape {shape}.  at {user_line()}")
+        raise ArgumentError(f"Only 2-D inputs are accepted by {name}, got shape {shape}.")
     return shape[0], k, shape[1]
 
 
@@ -177,7 +175,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """The positions of the main diagonal of an array with equal sizes, one array for each axis."""
     n, ndim = index(n), index(ndim)
     if n < 0 or ndim < 0:
-        raise ValueError(f"diag_indices takes sizes and ranks of at least 0, got {n} and {ndim}.  at {user_line()}")
+        raise ArgumentError(f"diag_indices takes sizes and ranks of at least 0, got {n} and {ndim}.")
     return (lax.iota(dtypes.default_int_dtype(), n),) * ndim
 
 
@@ -186,9 +184,7 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     check_arraylike("diag_indices_from", arr)
     shape = ensure_array(arr).shape
     if len(shape) < 2 or len(set(shape)) > 1:
-        raise ValueError(
-            f"All dimensions of input must be of equal length, and at least two, got {shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"All dimensions of input must be of equal length, and at least two, got {shape}.")
     return diag_indices(shape[0], len(shape))
 
 
@@ -204,9 +200,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     for axis, a in enumerate(args):
         a = ensure_array(a)
         if a.ndim != 1:
-            raise ValueError(
-                f"Arguments to weft.numpy.ix_ must be 1-dimensional, got shape {a.shape}.  at {user_line()}"
-            )
+            raise ArgumentError(f"Arguments to weft.numpy.ix_ must be 1-dimensional, got shape {a.shape}.")
         if kind_of(a) == "b":
             (a,) = nonzero(a)
         if not a.size:
@@ -219,7 +213,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped."""
     places, sizes = asarray(indices), as_shape(shape, "unravel_index")
     if kind_of(places) not in "iu":
-        raise TypeError(f"unravel_index takes integers, got {places.aval.short()}.  at {user_line()}")
+        raise ArgumentTypeError(f"unravel_index takes integers, got {places.aval.short()}.")
     total = math.prod(sizes)
     places = where(places < 0, places + total, places)
     places = clip(places, 0, max(total - 1, 0))
@@ -237,15 +231,13 @@ def ravel_multi_index(
     sizes = as_shape(dims, "ravel_multi_index")
     parts = [ensure_array(x) if not isinstance(x, (list, tuple)) else asarray(x) for x in multi_index]
     if len(parts) != len(sizes):
-        raise ValueError(
-            f"ravel_multi_index needs a position for each of {len(sizes)} axes, got {len(parts)}.  at {user_line()}"
-        )
+        raise ArgumentError(f"ravel_multi_index needs a position for each of {len(sizes)} axes, got {len(parts)}.")
     modes = [mode] * len(sizes) if isinstance(mode, str) else list(mode)
     number = dtypes.default_int_dtype() if dtype is None else requested(dtype, "ravel_multi_index")
     placed = []
     for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
         if kind_of(part) not in "iu":
-            raise TypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.  at {user_line()}")
+            raise ArgumentTypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.")
         part = converted(part, number)
         if way == "wrap":
             part = remainder(part, size)
@@ -253,16 +245,14 @@ def ravel_multi_index(
             part = clip(part, 0, size - 1)
         elif way == "raise":
             if is_concrete(part) and ((np.asarray(part) < 0) | (np.asarray(part) >= size)).any():
-                raise ValueError(f"invalid entry in coordinates array: a position outside of {size}.  at {user_line()}")
+                raise ArgumentError(f"invalid entry in coordinates array: a position outside of {size}.")
             if not is_concrete(part):
-                raise ValueError(
-                    f"ravel_multi_index cannot raise for traced positions: use mode='wrap' or 'clip'.  at {user_line()}"
-                )
+                raise ArgumentError("ravel_multi_index cannot raise for traced positions: use mode='wrap' or 'clip'.")
         else:
-            raise ValueError(f"ravel_multi_index takes mode 'raise', 'wrap' or 'clip', got {way!r}.  at {user_line()}")
+            raise ArgumentError(f"ravel_multi_index takes mode 'raise', 'wrap' or 'clip', got {way!r}.")
         placed.append(part)
     if order not in ("C", "F"):
-        raise ValueError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.  at {user_line()}")
+        raise ArgumentError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.")
     pairs = list(zip(placed, sizes, strict=True))
     made: Any = cast(0, number)
     for part, size in pairs if order == "C" else pairs[::-1]:
@@ -275,10 +265,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     check_arraylike("vander", x)
     x = ensure_array(x)
     if x.ndim != 1:
-        raise ValueError(f"x must be a one-dimensional array, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"x must be a one-dimensional array, got shape {x.shape}.")
     count = x.shape[0] if N is None else index(N)
     if count < 0:
-        raise ValueError(f"vander takes a number of columns of at least 0, got {count}.  at {user_line()}")
+        raise ArgumentError(f"vander takes a number of columns of at least 0, got {count}.")
     (x,) = promote_dtypes(x) if kind_of(x) != "b" else (converted(x, dtypes.default_int_dtype()),)
     if not count:
         return filled((x.shape[0], 0), 0, x.dtype)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 
 _LETTERS = string.ascii_letters
@@ -55,11 +55,9 @@ def as_text(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     try:
         axes = sorted({axis for listed in (*pairs[1::2], *rest) for axis in listed if axis is not Ellipsis})
     except TypeError:
-        raise ValueError(
-            f"einsum takes a string, or operands each followed by a list of axes.  at {user_line()}"
-        ) from None
+        raise ArgumentError("einsum takes a string, or operands each followed by a list of axes.") from None
     if len(axes) > len(_LETTERS):
-        raise ValueError(f"einsum takes at most {len(_LETTERS)} different axes, got {len(axes)}.  at {user_line()}")
+        raise ArgumentError(f"einsum takes at most {len(_LETTERS)} different axes, got {len(axes)}.")
     # Letters rise with the numbers, so that a result that is not named has its axes in the same order.
     letters: dict[Any, str] = {Ellipsis: "...", **dict(zip(axes, sorted(_LETTERS), strict=False))}
 
@@ -76,7 +74,7 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ValueError(f"einsum got {text!r} with {len(terms)} terms for {len(ranks)} operands.  at {user_line()}")
+        raise ArgumentError(f"einsum got {text!r} with {len(terms)} terms for {len(ranks)} operands.")
     used = {c for c in text if c.isalpha()}
     spare = [c for c in _LETTERS if c not in used]
     widest = max(
@@ -84,15 +82,15 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
         default=0,
     )
     if widest > len(spare):
-        raise ValueError(f"einsum has no letters left for the dimensions of ... in {text!r}.  at {user_line()}")
+        raise ArgumentError(f"einsum has no letters left for the dimensions of ... in {text!r}.")
     dots = "".join(spare[: max(widest, 0)])
     labels = []
     for number, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         named = len(term.replace("...", ""))
         if rank < named or (rank > named and "..." not in term):
-            raise ValueError(
+            raise ArgumentError(
                 f"Einstein sum subscript {term!r} does not contain the correct number of indices for operand {number}, "
-                f"which has {rank} dimensions.  at {user_line()}"
+                f"which has {rank} dimensions."
             )
         labels.append(term.replace("...", dots[len(dots) - (rank - named) :] if rank > named else ""))
     if arrow:
@@ -102,12 +100,10 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
         result = (dots if "..." in left else "") + "".join(sorted(c for c, n in counts.items() if n == 1))
     for term in (*labels, result):
         if any(not c.isalpha() for c in term):
-            raise ValueError(f"einsum got {text!r}; it takes letters, commas, `...` and `->`.  at {user_line()}")
+            raise ArgumentError(f"einsum got {text!r}; it takes letters, commas, `...` and `->`.")
     known = {c for term in labels for c in term}
     if len(set(result)) != len(result) or not set(result) <= known:
-        raise ValueError(
-            f"einsum got {text!r}: the result must name each label once, and only those of operands.  at {user_line()}"
-        )
+        raise ArgumentError(f"einsum got {text!r}: the result must name each label once, and only those of operands.")
     return tuple(labels), result
 
 
@@ -123,9 +119,9 @@ def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]
             if held == 1:
                 sizes[label] = size
             elif size != held and size != 1:
-                raise ValueError(
+                raise ArgumentError(
                     f"einsum {text!r}: size of label {label!r} for operand {number} ({size}) does not match "
-                    f"previous terms ({held}); the shapes are {', '.join(map(str, shapes))}.  at {user_line()}"
+                    f"previous terms ({held}); the shapes are {', '.join(map(str, shapes))}."
                 )
     return sizes
 

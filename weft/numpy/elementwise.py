@@ -12,7 +12,7 @@ import numpy as np
 from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import converted, filled
 from weft.numpy.util import (
     broadcast_operands,
@@ -160,7 +160,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
         adjust = lax.bitwise_and(lax.ne(lax.sign(x1), lax.sign(x2)), lax.ne(lax.rem(x1, x2), number_like(x1, 0)))
         return choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
     if kind == "c":
-        raise TypeError(f"floor_divide does not support complex-valued inputs.  at {user_line()}")
+        raise ArgumentTypeError("floor_divide does not support complex-valued inputs.")
     return _float_divmod(x1, x2)[0]
 
 
@@ -247,7 +247,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     """The magnitude of `x1` with the sign of `x2`."""
     x1, x2 = broadcast_full("copysign", x1, x2)
     if kind_of(x1) == "c":
-        raise TypeError(f"copysign does not support complex-valued inputs.  at {user_line()}")
+        raise ArgumentTypeError("copysign does not support complex-valued inputs.")
     return choose(_signbit(x2), lax.neg(lax.abs(x1)), lax.abs(x1))
 
 
@@ -260,7 +260,7 @@ def signbit(x: Any, /) -> Array:
     if kind == "i":
         return lax.lt(x, number_like(x, 0))
     if kind == "c":
-        raise ValueError(f"signbit is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError("signbit is not defined for complex numbers.")
     return _signbit(x)
 
 
@@ -363,7 +363,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     """The length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way."""
     x1, x2 = broadcast_full("hypot", x1, x2)
     if kind_of(x1) == "c":
-        raise ValueError(f"hypot is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError("hypot is not defined for complex numbers.")
     x1, x2 = lax.abs(x1), lax.abs(x2)
     large, small = lax.max(x1, x2), lax.min(x1, x2)
     zero, one = number_like(x1, 0), number_like(x1, 1)
@@ -634,10 +634,10 @@ def broadcast_numbers(name: str, *args: Any) -> list[Any]:
 def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
     """Each element held between `min` and `max`, either of which may be left out."""
     if arr is None:
-        raise ValueError(f"clip needs an array to clip.  at {user_line()}")
+        raise ArgumentError("clip needs an array to clip.")
     check_arraylike("clip", arr, *(x for x in (min, max) if x is not None))
     if any(kind_of(x) == "c" for x in (arr, min, max) if x is not None):
-        raise ValueError(f"clip is not defined for complex numbers, which have no order.  at {user_line()}")
+        raise ArgumentError("clip is not defined for complex numbers, which have no order.")
     made = arr
     if min is not None:
         made = maximum(min, made)
@@ -665,7 +665,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
     """`x1` times 2 to the power of the integer `x2`."""
     check_arraylike("ldexp", x1, x2)
     if kind_of(x1) == "c" or kind_of(x2) not in "biu":
-        raise ValueError(f"ldexp takes real numbers and integer exponents, got {x1!r} and {x2!r}.  at {user_line()}")
+        raise ArgumentError(f"ldexp takes real numbers and integer exponents, got {x1!r} and {x2!r}.")
     (x1,) = promote_dtypes_inexact(x1)
     exponent = cast(x2, dtypes.int32)
     x1, exponent = broadcast_operands("ldexp", [x1, exponent])
@@ -682,7 +682,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     (x,) = promote_dtypes_inexact(x)
     x = ensure_array(x)
     if kind_of(x) == "c":
-        raise TypeError(f"frexp does not support complex-valued inputs.  at {user_line()}")
+        raise ArgumentTypeError("frexp does not support complex-valued inputs.")
     wide = cast(x, dtypes.accumulation_dtype(x.dtype), x.weak_type)
     bits, bias = (52, 1022) if wide.dtype == np.float64 else (23, 126)
     integer = _SAME_WIDTH[wide.dtype.itemsize]
@@ -742,7 +742,7 @@ def lcm(x1: Any, x2: Any) -> Array:
 def _integers(name: str, *args: Any) -> list[Any]:
     made = broadcast_numbers(name, *args)
     if kind_of(made[0]) not in "iu":
-        raise ValueError(f"{name} takes integers, got {made[0].aval.short()}.  at {user_line()}")
+        raise ArgumentError(f"{name} takes integers, got {made[0].aval.short()}.")
     return made
 
 
@@ -750,7 +750,7 @@ def i0(x: Any) -> Array:
     """The modified Bessel function of the first kind, of order 0."""
     (x,) = promote_args_inexact("i0", x)
     if kind_of(x) == "c":
-        raise ValueError(f"i0 is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError("i0 is not defined for complex numbers.")
     # The slope of i0 at 0 is 0: that of x * sign(x) is, that of abs(x) counts as 1.
     return lax.mul(lax.exp(lax.mul(x, lax.sign(x))), lax.bessel_i0e(x))
 
@@ -760,7 +760,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
     check_arraylike("unwrap", p)
     p = ensure_array(p)
     if kind_of(p) == "c":
-        raise ValueError(f"unwrap is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError("unwrap is not defined for complex numbers.")
     if kind_of(p) in "biu" and isinstance(period, float):
         (p,) = promote_dtypes_inexact(p)
     if p.shape[axis] == 0:

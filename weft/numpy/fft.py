@@ -11,7 +11,8 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
+from weft.base.publish import publish as _publish
 from weft.lax.fft import FftType
 from weft.lax.fft import fft as transform
 from weft.numpy.elementwise import conjugate, true_divide
@@ -37,7 +38,7 @@ def _factor(name: str, inverse: bool, norm: str | None, lengths: Sequence[int]) 
     try:
         power = table[norm or "backward"]
     except KeyError:
-        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".') from None
+        raise ArgumentError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".') from None
     return float(math.prod(lengths)) ** power
 
 
@@ -54,20 +55,18 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
     """Any transform: move the axes to the end, cut or pad, transform, scale, move back."""
     (x,) = promote_dtypes_inexact(*ensure_arrays(name, a))
     if kind is FftType.RFFT and dtypes.kind(x.dtype) == "c":
-        raise ValueError(
-            f"only real valued inputs supported for {name}; use {name.replace('r', '', 1)}.  at {user_line()}"
-        )
+        raise ArgumentError(f"only real valued inputs supported for {name}; use {name.replace('r', '', 1)}.")
     if s is not None:
         s = tuple(index(n) for n in s)
         if any(n <= 0 for n in s):
-            raise ValueError(f"Shape should be positive, got {s} for {name}.  at {user_line()}")
+            raise ArgumentError(f"Shape should be positive, got {s} for {name}.")
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     axes = [canonicalize_axis(axis, x.ndim, name) for axis in axes]
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{name} does not support repeated axes. Got axes {tuple(axes)}.  at {user_line()}")
+        raise ArgumentError(f"{name} does not support repeated axes. Got axes {tuple(axes)}.")
     if s is not None and len(s) != len(axes):
-        raise ValueError(f"{name} got {len(s)} sizes {s} for {len(axes)} axes {tuple(axes)}.  at {user_line()}")
+        raise ArgumentError(f"{name} got {len(s)} sizes {s} for {len(axes)} axes {tuple(axes)}.")
     if not axes:
         return x if kind is FftType.RFFT else cast(x, dtypes.to_complex_dtype(x.dtype))
     kept = [i for i in range(x.ndim) if i not in axes]
@@ -89,7 +88,7 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
 
 def _along(name: str, kind: FftType, a: Any, n: int | None, axis: int, norm: str | None) -> Array:
     if not isinstance(axis, (int, np.integer)):
-        raise ValueError(f"{name} does not support multiple axes. Please use {name}n. Got axis = {axis!r}.")
+        raise ArgumentError(f"{name} does not support multiple axes. Please use {name}n. Got axis = {axis!r}.")
     return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
 
 
@@ -154,7 +153,7 @@ def irfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str |
 
 def _plane(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
     if len(axes) != 2:
-        raise ValueError(f"{name} only supports 2 axes. Got axes = {axes!r}.")
+        raise ArgumentError(f"{name} only supports 2 axes. Got axes = {axes!r}.")
     return _transform(name, kind, a, s, axes, norm)
 
 
@@ -181,7 +180,7 @@ def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | No
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, numbers: np.ndarray) -> Array:
     wanted = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
     if isinstance(d, (list, tuple)) or shape_of(d):
-        raise ValueError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
+        raise ArgumentError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
     spacing = cast(ensure_array(d), wanted)
     return true_divide(ensure_array(numbers.astype(wanted)), lax.mul(spacing, np.asarray(n, wanted)))
 
@@ -190,7 +189,7 @@ def _count(name: str, n: Any) -> int:
     try:
         return index(n)
     except TypeError:
-        raise ValueError(f"The n argument of {name} only takes an int. Got n = {n!r}.") from None
+        raise ArgumentError(f"The n argument of {name} only takes an int. Got n = {n!r}.") from None
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -248,3 +247,5 @@ __all__ = [
     "rfftfreq",
     "rfftn",
 ]
+
+_publish(__name__)

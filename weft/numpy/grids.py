@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import arange, asarray, linspace, meshgrid
 from weft.numpy.manipulation import concatenate, moveaxis, stack
 from weft.numpy.util import ensure_array, promote_dtypes
@@ -17,9 +17,9 @@ from weft.trace.tracer import Tracer
 def _line(part: slice) -> Array:
     """The numbers that a slice stands for; an imaginary step is a number of points, the last included."""
     if any(isinstance(x, Tracer) for x in (part.start, part.stop, part.step)):
-        raise TypeError(f"Grids need slices of known numbers, got {part}.  at {user_line()}")
+        raise ArgumentTypeError(f"Grids need slices of known numbers, got {part}.")
     if part.stop is None:
-        raise ValueError(f"Grids need slices with an end, got {part}.  at {user_line()}")
+        raise ArgumentError(f"Grids need slices with an end, got {part}.")
     start, step = part.start or 0, 1 if part.step is None else part.step
     if isinstance(step, complex) or np.iscomplexobj(step):
         return linspace(start, part.stop, int(abs(step)))
@@ -62,16 +62,16 @@ class Join:
                 axis, rank, place = self._directive(directive)
         parts = [self._expanded(item, rank, place, matrix) for item in items]
         if not parts:
-            raise ValueError(f"{self.name} needs something to join.  at {user_line()}")
+            raise ArgumentError(f"{self.name} needs something to join.")
         return concatenate(parts, axis)
 
     def _directive(self, text: str) -> tuple[int, int, int]:
         try:
             numbers = [int(part) for part in text.split(",")]
         except ValueError:
-            raise ValueError(f"could not understand directive {text!r} of {self.name}.  at {user_line()}") from None
+            raise ArgumentError(f"could not understand directive {text!r} of {self.name}.") from None
         if len(numbers) > 3:
-            raise ValueError(f"{self.name} takes at most three numbers in a directive, got {text!r}.  at {user_line()}")
+            raise ArgumentError(f"{self.name} takes at most three numbers in a directive, got {text!r}.")
         rank = numbers[1] if len(numbers) > 1 else self.rank
         return numbers[0], rank, numbers[2] if len(numbers) > 2 else self.place
 

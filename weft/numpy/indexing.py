@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import NonConcreteBooleanIndexError, OutOfBoundsIndexError, message
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    InvalidIndexError,
+    NonConcreteBooleanIndexError,
+    OutOfBoundsIndexError,
+)
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
 from weft.indexing.expression import Expression
@@ -102,10 +108,10 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
     if isinstance(index, tuple):
         return index
     if isinstance(index, list):
-        raise TypeError(
+        raise ArgumentTypeError(
             "A list as an index is ambiguous: Python code written for NumPy means an array by it. "
             f"Use x[weft.numpy.array({index if len(index) < 10 else '[...]'})] for an array of indices, or "
-            f"x[tuple(...)] for one index per axis (at {user_line()})."
+            f"x[tuple(...)] for one index per axis."
         )
     return (index,)
 
@@ -118,14 +124,13 @@ def read_index(
     unique = True
     ellipses = sum(1 for entry in given if entry is Ellipsis)
     if ellipses > 1:
-        raise IndexError(f"An index has at most one Ellipsis ('...'), got {ellipses} (at {user_line()}).")
+        raise InvalidIndexError(f"An index has at most one Ellipsis ('...'), got {ellipses}.")
     parts = [part if part is None or part is Ellipsis or isinstance(part, slice) else read_part(part) for part in given]
     used = sum(0 if part is None or part is Ellipsis else consumed(part) for part in parts)
     rank = aval.ndim
     if used > rank:
-        raise IndexError(
-            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed "
-            f"(at {user_line()})."
+        raise InvalidIndexError(
+            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed ."
         )
     if not ellipses and used < rank:
         parts.append(Ellipsis)
@@ -167,7 +172,7 @@ def read_part(part: Any) -> Any:
     if type(part) is int or isinstance(part, Expression):
         return part
     if isinstance(part, str):
-        raise TypeError(f"An array is not indexed by a string, got {part!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"An array is not indexed by a string, got {part!r}.")
     if isinstance(part, (list, tuple)):
         made: Any
         if _has_tracer(part):
@@ -184,9 +189,9 @@ def read_part(part: Any) -> Any:
         try:
             part = operator.index(part)
         except TypeError:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"An index is an integer, a slice, None, Ellipsis or an array, got {part!r} of type "
-                f"{type(part).__name__} (at {user_line()})."
+                f"{type(part).__name__}."
             ) from None
     else:
         part = np.asarray(part)
@@ -194,9 +199,8 @@ def read_part(part: Any) -> Any:
         return part
     kind = dtypes.kind(part.dtype)
     if kind not in "biu":
-        raise TypeError(
-            f"An index must have integer or boolean type, got {dtypes.name(part.dtype)} (at {user_line()}). "
-            "Convert with .astype(int)."
+        raise ArgumentTypeError(
+            f"An index must have integer or boolean type, got {dtypes.name(part.dtype)}. Convert with .astype(int)."
         )
     if isinstance(part, np.ndarray) and not part.ndim and kind != "b":
         return int(part)
@@ -222,7 +226,7 @@ def read_slice(part: slice, axis: int, aval: ArrayType) -> SliceEntry:
         return SliceEntry(axis, 0, size, 1, True)
     start, stop, step = (_slice_bound(b, part) for b in (start, stop, step))
     if step == 0:
-        raise ValueError(f"A slice step cannot be zero (at {user_line()}).")
+        raise ArgumentError("A slice step cannot be zero.")
     if any(isinstance(b, Expression) for b in (start, stop, size)):
         return _symbolic_slice(start, stop, 1 if step is None else step, axis, size)
     first, last, step = slice(start, stop, step).indices(size)
@@ -234,22 +238,19 @@ def _slice_bound(bound: Any, part: slice) -> Any:
     if bound is None or type(bound) is int or isinstance(bound, Expression):
         return bound
     if isinstance(bound, Tracer) and concrete(bound) is None:
-        raise IndexError(
-            message(
-                "A slice needs bounds that are known when tracing, since they decide the shape of the result.",
-                received=f"a bound {bound.aval.short()}, {bound.origin()}",
-                fix=(
-                    "lax.dynamic_slice_in_dim(x, start, size, axis)   with a static size",
-                    "where(arange(n) < stop, x, 0)   to keep the shape and hide the rest",
-                ),
-                at=user_line(),
-            )
+        raise InvalidIndexError(
+            "A slice needs bounds that are known when tracing, since they decide the shape of the result.",
+            received=f"a bound {bound.aval.short()}, {bound.origin()}",
+            fix=(
+                "lax.dynamic_slice_in_dim(x, start, size, axis)   with a static size",
+                "where(arange(n) < stop, x, 0)   to keep the shape and hide the rest",
+            ),
         )
     known = concrete(bound) if isinstance(bound, Array) else bound
     try:
         return operator.index(known)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"The bounds of a slice are integers or None, got {part!r} (at {user_line()}).") from None
+        raise ArgumentTypeError(f"The bounds of a slice are integers or None, got {part!r}.") from None
 
 
 def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> SliceEntry:
@@ -263,12 +264,10 @@ def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> S
     if step == -1 and start is None and stop is None:
         return SliceEntry(axis, size - 1, size, -1, False)
     if step != 1:
-        raise ValueError(f"A slice in steps of {step} needs an axis of known size, got {size} (at {user_line()}).")
+        raise ArgumentError(f"A slice in steps of {step} needs an axis of known size, got {size}.")
     first, last = place(start, 0), place(stop, size)
     if not 0 <= first <= last <= size:
-        raise ValueError(
-            f"The slice from {first} to {last} does not lie within an axis of size {size} (at {user_line()})."
-        )
+        raise ArgumentError(f"The slice from {first} to {last} does not lie within an axis of size {size}.")
     return SliceEntry(axis, first, last - first, 1, bool(first == 0 and last == size))
 
 
@@ -318,7 +317,7 @@ def read_array(part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | 
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
         elif wrap and (places < 0).any():
-            raise ValueError(f"Negative indices need an axis of known size, got {size} (at {user_line()}).")
+            raise ArgumentError(f"Negative indices need an axis of known size, got {size}.")
         wide = not isinstance(size, Expression) and size > 2**31 - 1
         return ArrayEntry(axis, places if wide else np.clip(places, -(2**31), 2**31 - 1).astype(INT32), known)
     if size == 0 and mode is None and part.size:
@@ -349,9 +348,9 @@ def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
     shape = part.shape if not isinstance(part, bool) else ()
     expected = aval.shape[axis : axis + len(shape)]
     if tuple(shape) != tuple(expected):
-        raise IndexError(
+        raise InvalidIndexError(
             f"A boolean index has the shape of the axes that it selects from: it has shape {tuple(shape)}, the array "
-            f"has {tuple(expected)} there (axes {axis} to {axis + len(shape) - 1} of {aval.short()}, at {user_line()})."
+            f"has {tuple(expected)} there (axes {axis} to {axis + len(shape) - 1} of {aval.short()},."
         )
     if mask is None:
         raise traced_mask(part)

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import absolute, number_like
 from weft.numpy.util import (
@@ -55,7 +55,7 @@ def _beyond(answer: Callable[[Any, Any], bool], x: Any, y: Any) -> Array:
         return filled(x.shape, answer(0, y), dtypes.bool_)
     if isinstance(y, Array) and isinstance(x, int):
         return filled(y.shape, answer(x, 0), dtypes.bool_)
-    raise OverflowError(f"Numbers that do not fit their dtypes cannot be compared: {x!r} and {y!r}.  at {user_line()}")
+    raise OverflowError(f"Numbers that do not fit their dtypes cannot be compared: {x!r} and {y!r}.")
 
 
 def _ordered(name: str, operation: Any, x: Any, y: Any) -> Array:
@@ -221,7 +221,7 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
     (x,) = promote_args(name, x)
     kind = kind_of(x)
     if kind == "c":
-        raise ValueError(f"{name} is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError(f"{name} is not defined for complex numbers.")
     return lax.eq(x, number_like(x, value)) if kind == "f" else filled(x.shape, False, dtypes.bool_)
 
 
@@ -339,9 +339,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
             if dtypes.kind(found) in _KINDS[option]:
                 return True
         elif isinstance(option, str):
-            raise ValueError(
-                f"isdtype knows the kinds {', '.join(map(repr, _KINDS))}, got {option!r}.  at {user_line()}"
-            )
+            raise ArgumentError(f"isdtype knows the kinds {', '.join(map(repr, _KINDS))}, got {option!r}.")
         elif found == dtypes.as_dtype(option):
             return True
     return False
@@ -388,7 +386,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     check_arraylike("unpackbits", a)
     a = ensure_array(a)
     if a.dtype != np.uint8:
-        raise TypeError(f"unpackbits takes bytes (uint8), got {a.aval.short()}.  at {user_line()}")
+        raise ArgumentTypeError(f"unpackbits takes bytes (uint8), got {a.aval.short()}.")
     x, place = _line_of_bits("unpackbits", a, a, axis, bitorder)
     shape = (*x.shape[: place + 1], 8, *x.shape[place + 1 :])
     spread = lax.broadcast_in_dim(x, shape, tuple(i for i in range(len(shape)) if i != place + 1))
@@ -408,11 +406,9 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
 
 def _line_of_bits(name: str, x: Array, given: Any, axis: int | None, bitorder: str) -> tuple[Array, int]:
     if bitorder not in ("big", "little"):
-        raise ValueError(f"{name} takes bitorder 'big' or 'little', got {bitorder!r}.  at {user_line()}")
+        raise ArgumentError(f"{name} takes bitorder 'big' or 'little', got {bitorder!r}.")
     if name == "packbits" and kind_of(given) not in "biu":
-        raise TypeError(
-            f"Expected an input array of integer or boolean data type, got {x.aval.short()}.  at {user_line()}"
-        )
+        raise ArgumentTypeError(f"Expected an input array of integer or boolean data type, got {x.aval.short()}.")
     if axis is None:
         return lax.reshape(x, (x.size,)), 0
     return x, canonicalize_axis(axis, x.ndim, name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.indexing.expression import Expression
 from weft.numpy.creation import asarray, converted, filled
 from weft.numpy.elementwise import remainder, subtract
@@ -69,7 +69,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     """The same elements under another shape; one size may be -1, which then follows from the others."""
     check_arraylike("reshape", a)
     if copy is False:
-        raise ValueError(f"reshape with copy=False is not supported: results are new arrays.  at {user_line()}")
+        raise ArgumentError("reshape with copy=False is not supported: results are new arrays.")
     a = ensure_array(a)
     sizes = reshaped(a, shape)
     if order == "C":
@@ -77,7 +77,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     if order == "F":
         backward = lax.reshape(lax.transpose(a, tuple(range(a.ndim))[::-1]), sizes[::-1])
         return lax.transpose(backward, tuple(range(len(sizes)))[::-1])
-    raise ValueError(f"reshape takes order 'C' or 'F', got {order!r}.  at {user_line()}")
+    raise ArgumentError(f"reshape takes order 'C' or 'F', got {order!r}.")
 
 
 def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
@@ -89,18 +89,15 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
     rest = as_shape(tuple(d for i, d in enumerate(wanted) if i not in unknown), "reshape")
     if not unknown:
         if isinstance(a.size, int) and all(isinstance(d, int) for d in rest) and math.prod(rest) != a.size:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {rest} (size {math.prod(rest)})."
-                f"  at {user_line()}"
             )
         return rest
     if len(unknown) > 1:
-        raise ValueError(f"reshape can find out one size, so one may be -1, got {wanted}.  at {user_line()}")
+        raise ArgumentError(f"reshape can find out one size, so one may be -1, got {wanted}.")
     known = math.prod(rest)
     if known == 0 or a.size % known != 0:
-        raise TypeError(
-            f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {wanted}.  at {user_line()}"
-        )
+        raise ArgumentTypeError(f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {wanted}.")
     return (*rest[: unknown[0]], a.size // known, *rest[unknown[0] :])
 
 
@@ -109,7 +106,7 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     check_arraylike("ravel", a)
     a = ensure_array(a)
     if order == "K":
-        raise ValueError(f"ravel takes order 'C' or 'F', got 'K'.  at {user_line()}")
+        raise ArgumentError("ravel takes order 'C' or 'F', got 'K'.")
     return reshape(a, (a.size,), "C" if order == "A" else order)
 
 
@@ -121,7 +118,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
         tuple(range(a.ndim))[::-1] if axes is None else tuple(canonicalize_axis(x, a.ndim, "transpose") for x in axes)
     )
     if sorted(order) != list(range(a.ndim)):
-        raise ValueError(f"transpose needs each of {a.ndim} axes once, got {tuple(axes)}.  at {user_line()}")
+        raise ArgumentError(f"transpose needs each of {a.ndim} axes once, got {tuple(axes)}.")
     return lax.transpose(a, order)
 
 
@@ -135,7 +132,7 @@ def matrix_transpose(x: Any, /) -> Array:
     check_arraylike("matrix_transpose", x)
     x = ensure_array(x)
     if x.ndim < 2:
-        raise ValueError(f"matrix_transpose takes arrays of rank 2 or more, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"matrix_transpose takes arrays of rank 2 or more, got shape {x.shape}.")
     return lax.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
@@ -156,9 +153,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     old = canonicalize_axes(source, a.ndim, "moveaxis")
     new = canonicalize_axes(destination, a.ndim, "moveaxis")
     if len(old) != len(new):
-        raise ValueError(
-            f"moveaxis takes as many sources as destinations, got {source} and {destination}.  at {user_line()}"
-        )
+        raise ArgumentError(f"moveaxis takes as many sources as destinations, got {source} and {destination}.")
     order = [i for i in range(a.ndim) if i not in old]
     for place, axis in sorted(zip(new, old, strict=True)):
         order.insert(place, axis)
@@ -172,7 +167,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     axis = canonicalize_axis(axis, a.ndim, "rollaxis")
     start = index(start)
     if not -a.ndim <= start <= a.ndim:
-        raise ValueError(f"rollaxis takes a start from {-a.ndim} to {a.ndim}, got {start}.  at {user_line()}")
+        raise ArgumentError(f"rollaxis takes a start from {-a.ndim} to {a.ndim}, got {start}.")
     start += a.ndim if start < 0 else 0
     return moveaxis(a, axis, start - (start > axis))
 
@@ -196,7 +191,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     )
     for i in axes:
         if a.shape[i] != 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"cannot select an axis to squeeze out which has size not equal to one: axis {i} of shape {a.shape}."
             )
     return lax.squeeze(a, axes)
@@ -238,9 +233,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     check_arraylike("broadcast_to", array)
     x, sizes = ensure_array(array), as_shape(shape, "broadcast_to")
     if broadcast_shape("broadcast_to", x.shape, sizes) != sizes:
-        raise ValueError(
-            f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.  at {user_line()}"
-        )
+        raise ArgumentError(f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.")
     return expand_to(x, sizes)
 
 
@@ -261,14 +254,14 @@ def _sequence(name: str, arrays: Any) -> list[Array]:
     """The arrays to join; an array stands for its slices along the first axis."""
     if isinstance(arrays, (Array, np.ndarray)):
         if np.ndim(arrays) == 0:
-            raise ValueError(f"{name} takes a sequence of arrays, got a scalar.  at {user_line()}")
+            raise ArgumentError(f"{name} takes a sequence of arrays, got a scalar.")
         return list(unstack(arrays))
     if isinstance(arrays, (int, float, complex)):
-        raise TypeError(f"{name} takes a sequence of arrays, got {type(arrays)}.  at {user_line()}")
+        raise ArgumentTypeError(f"{name} takes a sequence of arrays, got {type(arrays)}.")
     listed = list(arrays)
     check_arraylike(name, *listed)
     if not listed:
-        raise ValueError(f"Need at least one array to {name}.  at {user_line()}")
+        raise ArgumentError(f"Need at least one array to {name}.")
     return [ensure_array(x) for x in listed]
 
 
@@ -287,7 +280,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     if axis is None:
         return _joined([ravel(x) for x in parts], 0, dtype, "concatenate")
     if parts[0].ndim == 0:
-        raise ValueError(f"Zero-dimensional arrays cannot be concatenated.  at {user_line()}")
+        raise ArgumentError("Zero-dimensional arrays cannot be concatenated.")
     return _joined(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
 
 
@@ -302,7 +295,7 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Arr
     parts = _sequence("stack", arrays)
     shapes = {x.shape for x in parts}
     if len(shapes) > 1:
-        raise ValueError(f"All input arrays of stack must have the same shape, got {sorted(shapes)}.  at {user_line()}")
+        raise ArgumentError(f"All input arrays of stack must have the same shape, got {sorted(shapes)}.")
     place = canonicalize_axis(axis, parts[0].ndim + 1, "stack")
     return _joined([lax.expand_dims(x, (place,)) for x in parts], place, dtype, "stack")
 
@@ -312,7 +305,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     check_arraylike("unstack", x)
     x = ensure_array(x)
     if x.ndim == 0:
-        raise ValueError(f"unstack takes arrays of rank 1 or more, got a scalar.  at {user_line()}")
+        raise ArgumentError("unstack takes arrays of rank 1 or more, got a scalar.")
     place = canonicalize_axis(axis, x.ndim, "unstack")
     return tuple(lax.index_in_dim(x, i, place, keepdims=False) for i in range(x.shape[place]))
 
@@ -353,12 +346,12 @@ def block(arrays: Any) -> Array:
 
 def _depth(arrays: Any) -> int:
     if isinstance(arrays, tuple):
-        raise TypeError(f"block takes nested lists of arrays, got a tuple.  at {user_line()}")
+        raise ArgumentTypeError("block takes nested lists of arrays, got a tuple.")
     if not isinstance(arrays, list):
         return 0
     depths = {_depth(x) for x in arrays}
     if len(depths) != 1:
-        raise ValueError(f"block needs lists nested equally deep everywhere, none of them empty.  at {user_line()}")
+        raise ArgumentError("block needs lists nested equally deep everywhere, none of them empty.")
     return depths.pop() + 1
 
 
@@ -417,7 +410,7 @@ def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
         count = index(concrete_or_error(sections, *_known_sections(name))[()])
         part, rest = builtins.divmod(length, count)
         if rest and name != "array_split":
-            raise ValueError(f"array split does not result in an equal division: rest is {rest}.  at {user_line()}")
+            raise ArgumentError(f"array split does not result in an equal division: rest is {rest}.")
         bounds = [0]
         for number in range(count):
             bounds.append(bounds[-1] + part + (number < rest))
@@ -466,9 +459,7 @@ def repeat(
     if counts.shape != (length,):
         counts = lax.reshape(counts, (counts.size,))
         if counts.shape != (length,):
-            raise ValueError(
-                f"repeat takes one number, or one for each of {length} elements, got {counts.size}.  at {user_line()}"
-            )
+            raise ArgumentError(f"repeat takes one number, or one for each of {length} elements, got {counts.size}.")
     if total_repeat_length is None:
         known = concrete_or_error(
             counts,
@@ -521,7 +512,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     m = ensure_array(m)
     first, second = (canonicalize_axis(x, m.ndim, "rot90") for x in axes)
     if first == second:
-        raise ValueError(f"rot90 needs two different axes, got {axes}.  at {user_line()}")
+        raise ArgumentError(f"rot90 needs two different axes, got {axes}.")
     turns = index(k) % 4
     if turns == 0:
         return m
@@ -540,7 +531,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     shifts = list(shift) if isinstance(shift, (tuple, list)) or np.ndim(shift) else [shift]
     if len(shifts) != len(axes):
         if 1 not in (len(shifts), len(axes)):
-            raise ValueError(f"roll got {len(shifts)} shifts for {len(axes)} axes.  at {user_line()}")
+            raise ArgumentError(f"roll got {len(shifts)} shifts for {len(axes)} axes.")
         count = builtins.max(len(shifts), len(axes))
         shifts = shifts * count if len(shifts) == 1 else shifts
         axes = axes * count if len(axes) == 1 else axes
@@ -585,7 +576,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     )
     letters = trim.lower()
     if letters not in ("f", "b", "fb", "bf"):
-        raise ValueError(f"trim_zeros takes trim 'f', 'b' or 'fb', got {trim!r}.  at {user_line()}")
+        raise ArgumentError(f"trim_zeros takes trim 'f', 'b' or 'fb', got {trim!r}.")
     for place in canonicalize_axes(axis, a.ndim, "trim_zeros"):
         others = tuple(i for i in range(a.ndim) if i != place)
         present = np.flatnonzero((known != 0).any(axis=others) if others else known != 0)
@@ -613,15 +604,13 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         positions = np.asarray(obj)
         if positions.dtype == bool:
             if positions.shape != (length,):
-                raise ValueError(
-                    f"delete takes a mask of {length} elements, got shape {positions.shape}.  at {user_line()}"
-                )
+                raise ArgumentError(f"delete takes a mask of {length} elements, got shape {positions.shape}.")
             kept = ~positions
         else:
             if positions.size and not np.issubdtype(positions.dtype, np.integer):
-                raise ValueError(f"delete takes integer positions, got {positions.dtype}.  at {user_line()}")
+                raise ArgumentError(f"delete takes integer positions, got {positions.dtype}.")
             if ((positions < -length) | (positions >= length)).any():
-                raise IndexError(f"delete got a position outside of the {length} along axis {place}.  at {user_line()}")
+                raise InvalidIndexError(f"delete got a position outside of the {length} along axis {place}.")
             kept = np.ones(length, bool)
             kept[positions.astype(np.int64)] = False
         found = np.flatnonzero(kept).astype(dtypes.default_int_dtype())
@@ -667,7 +656,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         known = concrete_or_error(positions, "insert needs a known mask.", "integer positions")
         positions = ensure_array(np.flatnonzero(known).astype(dtypes.default_int_dtype()))
     if positions.ndim > 1:
-        raise ValueError(f"insert takes positions of rank 0 or 1, got shape {positions.shape}.  at {user_line()}")
+        raise ArgumentError(f"insert takes positions of rank 0 or 1, got shape {positions.shape}.")
     dtype = dtypes.default_int_dtype()
     new = converted(new, a.dtype)
     if positions.size == 1:

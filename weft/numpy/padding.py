@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.creation import converted, filled, linspace
 from weft.numpy.elementwise import round, subtract
 from weft.numpy.manipulation import concatenate, flip, moveaxis
@@ -44,23 +44,21 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     a = ensure_array(array)
     widths = _pairs(pad_width, a.ndim, "pad_width", index)
     if any(w < 0 for pair in widths for w in pair):
-        raise ValueError(f"index can't contain negative values: pad_width {widths}.  at {user_line()}")
+        raise ArgumentError(f"index can't contain negative values: pad_width {widths}.")
     if callable(mode):
         return _pad_function(a, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise ValueError(f"pad knows the modes {', '.join(_OPTIONS)}, got {mode!r}.  at {user_line()}")
+        raise ArgumentError(f"pad knows the modes {', '.join(_OPTIONS)}, got {mode!r}.")
     unknown = set(kwargs) - set(_OPTIONS[mode])
     if unknown:
-        raise ValueError(f"unsupported keyword arguments for mode {mode!r}: {sorted(unknown)}.  at {user_line()}")
+        raise ArgumentError(f"unsupported keyword arguments for mode {mode!r}: {sorted(unknown)}.")
     if mode in ("constant", "empty"):
         return _pad_constant(a, widths, kwargs.get("constant_values", 0))
     for axis, (low, high) in enumerate(widths):
         if not low and not high:
             continue
         if not a.shape[axis]:
-            raise ValueError(
-                f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'.  at {user_line()}"
-            )
+            raise ArgumentError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'.")
         a = concatenate([part for part in _sides(a, axis, low, high, mode, kwargs) if part.shape[axis]], axis)
     return a
 
@@ -90,9 +88,7 @@ def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> l
             return [(entries[0][0], entries[0][1])] * rank
         if len(entries) == rank:
             return [(e[0], e[1]) for e in entries]
-    raise ValueError(
-        f"{name} must be a number, a pair or a pair for each of {rank} axes, got {value}.  at {user_line()}"
-    )
+    raise ArgumentError(f"{name} must be a number, a pair or a pair for each of {rank} axes, got {value}.")
 
 
 def _pad_constant(a: Array, widths: list[tuple[int, int]], values: Any) -> Array:
@@ -124,7 +120,7 @@ def _sides(a: Array, axis: int, low: int, high: int, mode: str, options: dict[st
     lengths = options.get("stat_length")
     counts = (length, length) if lengths is None else _pairs(lengths, a.ndim, "stat_length", index)[axis]
     if any(c < 1 for c in counts):
-        raise ValueError(f"stat_length of 0 yields no value for padding.  at {user_line()}")
+        raise ArgumentError("stat_length of 0 yields no value for padding.")
     first, last = (int(np.minimum(c, length)) for c in counts)
     return [
         _statistic(lax.slice_in_dim(a, 0, first, axis=axis), mode, low, axis),
@@ -146,7 +142,7 @@ def _repeated(a: Array, position: int, count: int, axis: int) -> Array:
 def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) -> list[Array]:
     length = a.shape[axis]
     if kind not in ("even", "odd"):
-        raise ValueError(f"reflect_type must be 'even' or 'odd', got {kind!r}.  at {user_line()}")
+        raise ArgumentError(f"reflect_type must be 'even' or 'odd', got {kind!r}.")
     if mode == "reflect" and length == 1:
         return [_repeated(a, 0, low, axis), a, _repeated(a, 0, high, axis)]
     if kind == "even":

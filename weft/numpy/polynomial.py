@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.calculus import convolve
 from weft.numpy.contraction import dot
 from weft.numpy.creation import converted, filled
@@ -101,7 +101,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     check_arraylike("polyder", p)
     times = index(m)
     if times < 0:
-        raise ValueError(f"Order of derivative must be positive, got {times}.  at {user_line()}")
+        raise ArgumentError(f"Order of derivative must be positive, got {times}.")
     (p,) = promote_dtypes_inexact(p)
     p = ensure_array(p)
     if times == 0:
@@ -121,12 +121,12 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     check_arraylike("polyint", p, constants)
     p, constants = (ensure_array(x) for x in promote_dtypes_inexact(p, constants))
     if times < 0:
-        raise ValueError(f"Order of integral must be positive, got {times}.  at {user_line()}")
+        raise ArgumentError(f"Order of integral must be positive, got {times}.")
     constants = ravel(constants)
     if constants.shape[0] == 1:
         constants = lax.broadcast_in_dim(constants, (times,), (0,))
     if constants.shape[0] != times:
-        raise ValueError(f"k must be a scalar or a rank-1 array of length 1 or {times}, got {constants.shape}.")
+        raise ArgumentError(f"k must be a scalar or a rank-1 array of length 1 or {times}, got {constants.shape}.")
     made = p
     for number in range(times):
         powers = np.arange(made.shape[0], 0, -1)
@@ -142,7 +142,7 @@ def poly(seq_of_zeros: Any) -> Array:
     if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1] and zeros.shape[0]:
         zeros = eigvals(zeros)
     if zeros.ndim != 1:
-        raise ValueError(f"input must be 1d or non-empty square 2d array, got shape {zeros.shape}.  at {user_line()}")
+        raise ArgumentError(f"input must be 1d or non-empty square 2d array, got shape {zeros.shape}.")
     made = filled((1,), 1, zeros.dtype)
     for number in range(zeros.shape[0]):
         shifted = lax.pad(made, np.zeros((), made.dtype), [(1, 0, 0)]) * zeros[number]
@@ -156,7 +156,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     (p,) = promote_dtypes_inexact(p)
     p = atleast_1d(p)
     if p.ndim != 1:
-        raise ValueError(f"roots takes coefficients of rank 1, got shape {p.shape}.  at {user_line()}")
+        raise ArgumentError(f"roots takes coefficients of rank 1, got shape {p.shape}.")
     compute = dtypes.canonicalize_dtype(dtypes.to_complex_dtype(p.dtype))
     if p.shape[0] < 2:
         return filled((0,), 0, compute)
@@ -190,17 +190,17 @@ def polyfit(
     degree = index(deg)
     x, y = (ensure_array(v) for v in promote_dtypes_inexact(x, y))
     if degree < 0:
-        raise ValueError(f"expected deg >= 0, got {degree}.  at {user_line()}")
+        raise ArgumentError(f"expected deg >= 0, got {degree}.")
     if x.ndim != 1 or not x.shape[0]:
-        raise TypeError(f"expected 1D non-empty vector for x, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentTypeError(f"expected 1D non-empty vector for x, got shape {x.shape}.")
     if y.ndim not in (1, 2) or y.shape[0] != x.shape[0]:
-        raise TypeError(f"expected y of rank 1 or 2 and as long as x, got {y.shape} and {x.shape}.  at {user_line()}")
+        raise ArgumentTypeError(f"expected y of rank 1 or 2 and as long as x, got {y.shape} and {x.shape}.")
     matrix, target = vander(x, degree + 1), y
     if w is not None:
         (weights,) = promote_dtypes_inexact(w)
         weights = ensure_array(weights)
         if weights.shape != (x.shape[0],):
-            raise TypeError(f"expected one weight for each point, got shape {weights.shape}.  at {user_line()}")
+            raise ArgumentTypeError(f"expected one weight for each point, got shape {weights.shape}.")
         matrix = matrix * weights[:, None]
         target = target * (weights[:, None] if target.ndim == 2 else weights)
     limit = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
@@ -217,7 +217,7 @@ def polyfit(
         factor: Any = 1
     else:
         if x.shape[0] <= degree + 1:
-            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+            raise ArgumentError("the number of data points must exceed order to scale the covariance matrix")
         difference = target - dot(matrix, coefficients)
         factor = reduce_sum(lax.square(difference), 0) / (x.shape[0] - degree - 1)
     return coefficients, base * factor if y.ndim == 1 else base[:, :, None] * factor

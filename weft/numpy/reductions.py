@@ -11,7 +11,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import (
     add,
@@ -188,13 +188,13 @@ def _extreme(
     a = ensure_array(a)
     if initial is None:
         if where is not None:
-            raise ValueError(
+            raise ArgumentError(
                 f"reduction operation {name} does not have an identity, so to use a where mask one has to specify "
-                f"'initial'.  at {user_line()}"
+                f"'initial'."
             )
         axes = canonicalize_axes(axis, a.ndim, name)
         if builtins.any(a.shape[i] == 0 for i in axes):
-            raise ValueError(f"zero-size array to reduction operation {name} which has no identity.  at {user_line()}")
+            raise ArgumentError(f"zero-size array to reduction operation {name} which has no identity.")
     return _fold(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
 
 
@@ -296,7 +296,7 @@ def std(
     check_arraylike("std", a)
     check_no_out("std", out)
     if dtype is not None and dtypes.kind(requested(dtype, "std")) not in "fc":
-        raise ValueError(f"dtype argument to weft.numpy.std must be inexact, got {dtype}.  at {user_line()}")
+        raise ArgumentError(f"dtype argument to weft.numpy.std must be inexact, got {dtype}.")
     return sqrt(_variance(ensure_array(a), axis, dtype, _correction("std", ddof, correction), keepdims, where, mean))
 
 
@@ -304,14 +304,14 @@ def _correction(name: str, ddof: Any, correction: Any) -> Any:
     if correction is None:
         return ddof
     if not isinstance(ddof, Array) and ddof != 0:
-        raise ValueError(f"{name} takes ddof or correction, which mean the same, not both.  at {user_line()}")
+        raise ArgumentError(f"{name} takes ddof or correction, which mean the same, not both.")
     return correction
 
 
 def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any) -> Array:
     wanted = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
     if dtypes.kind(wanted) not in "fc":
-        raise ValueError(f"dtype argument to weft.numpy.var must be inexact, got {wanted}.  at {user_line()}")
+        raise ArgumentError(f"dtype argument to weft.numpy.var must be inexact, got {wanted}.")
     compute = _computation(_inexact(a) if dtype is None else dtypes.promote_types(wanted, _inexact(a)), a)
     a = converted(a, compute)
     if center is None:
@@ -349,14 +349,12 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
     if axis is None:
-        raise ValueError(
-            f"average needs an axis when shapes differ: weights {weights.shape}, a {a.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"average needs an axis when shapes differ: weights {weights.shape}, a {a.shape}.")
     axes = canonicalize_axes(axis, a.ndim, "average")
     if weights.shape != tuple(a.shape[i] for i in axes):
-        raise ValueError(
+        raise ArgumentError(
             f"average got weights of shape {weights.shape}, which is not that of a along axis {axis}: "
-            f"{tuple(a.shape[i] for i in axes)}.  at {user_line()}"
+            f"{tuple(a.shape[i] for i in axes)}."
         )
     return axes
 
@@ -384,7 +382,7 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
     else:
         place = canonicalize_axis(axis, rank, name)
     if a.shape[place] == 0:
-        raise ValueError(f"attempt to get {name} of an empty sequence.  at {user_line()}")
+        raise ArgumentError(f"attempt to get {name} of an empty sequence.")
     made = operation(a, place, dtypes.default_int_dtype())
     if not keepdims:
         return made
@@ -575,10 +573,10 @@ def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, includ
     check_arraylike(name, x)
     x = ensure_array(x)
     if x.ndim == 0:
-        raise ValueError(f"{name} takes arrays of rank 1 or more, got a scalar.  at {user_line()}")
+        raise ArgumentError(f"{name} takes arrays of rank 1 or more, got a scalar.")
     if axis is None:
         if x.ndim > 1:
-            raise ValueError(f"{name} needs an axis for an array of shape {x.shape}.  at {user_line()}")
+            raise ArgumentError(f"{name} needs an axis for an array of shape {x.shape}.")
         axis = 0
     place = canonicalize_axis(axis, x.ndim, name)
     wanted = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.errors import ImmutableArrayError
+from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import clip, remainder
@@ -41,11 +41,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         check_arraylike("where", condition)
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
-        raise ValueError(
-            f"Either both or neither of the x and y arguments should be provided to where.  at {user_line()}"
-        )
+        raise ArgumentError("Either both or neither of the x and y arguments should be provided to where.")
     if size is not None or fill_value is not None:
-        raise ValueError(f"where takes size and fill_value only without x and y.  at {user_line()}")
+        raise ArgumentError("where takes size and fill_value only without x and y.")
     if not isinstance(condition, Array) or condition.dtype != np.bool_:
         (condition,) = truth("where", condition)
     check_arraylike("where", condition, x, y)
@@ -57,11 +55,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """For each element the choice whose condition is the first that holds, else the default."""
     if len(condlist) != len(choicelist):
-        raise ValueError(
-            f"select takes as many conditions as choices, got {len(condlist)} and {len(choicelist)}.  at {user_line()}"
-        )
+        raise ArgumentError(f"select takes as many conditions as choices, got {len(condlist)} and {len(choicelist)}.")
     if not condlist:
-        raise ValueError(f"select needs at least one condition.  at {user_line()}")
+        raise ArgumentError("select needs at least one condition.")
     check_arraylike("select", *condlist, *choicelist, default)
     *choices, made = promote_dtypes(*choicelist, default)
     for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
@@ -83,9 +79,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     if len(functions) == len(conditions):
         functions.append(0)
     elif len(functions) != len(conditions) + 1:
-        raise ValueError(
+        raise ArgumentError(
             f"piecewise with {len(conditions)} conditions takes {len(conditions)} or {len(conditions) + 1} functions, "
-            f"got {len(functions)}.  at {user_line()}"
+            f"got {len(functions)}."
         )
     # As in NumPy, of several conditions that hold the last one counts.
     made = _piece(functions[-1], x, args, kw)
@@ -106,20 +102,20 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     check_arraylike("choose", a, *arrays)
     a = ensure_array(a)
     if kind_of(a) not in "biu":
-        raise ValueError(f"choose needs integers to choose by, got {a.aval.short()}.  at {user_line()}")
+        raise ArgumentError(f"choose needs integers to choose by, got {a.aval.short()}.")
     count = len(arrays)
     if mode == "raise":
         known = concrete_or_error(
             a, "choose needs known numbers to raise for those out of range.", "mode='wrap' or mode='clip'"
         )
         if ((known < 0) | (known >= count)).any():
-            raise ValueError(f"choose got a number outside of the {count} choices.  at {user_line()}")
+            raise ArgumentError(f"choose got a number outside of the {count} choices.")
     elif mode == "wrap":
         a = remainder(a, count)
     elif mode == "clip":
         a = clip(a, 0, count - 1)
     else:
-        raise ValueError(f"choose takes mode 'raise', 'wrap' or 'clip', got {mode!r}.  at {user_line()}")
+        raise ArgumentError(f"choose takes mode 'raise', 'wrap' or 'clip', got {mode!r}.")
     index, *cases = broadcast_all(
         "choose", converted(a, dtypes.int32), *(ensure_array(c) for c in promote_dtypes(*arrays))
     )
@@ -153,9 +149,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     check_arraylike("nonzero", a)
     a = ensure_array(a)
     if a.ndim == 0:
-        raise ValueError(
-            f"Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.  at {user_line()}"
-        )
+        raise ArgumentError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
     if size is None:
         found = np.nonzero(concrete_or_error(a, *needs_size("nonzero")))
         return tuple(ensure_array(x.astype(dtypes.default_int_dtype())) for x in found)
@@ -175,9 +169,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
 def _fills(fill_value: Any, rank: int) -> list[Any]:
     if isinstance(fill_value, (tuple, list)):
         if len(fill_value) != rank:
-            raise ValueError(
-                f"fill_value must have one entry for each of {rank} axes, got {fill_value}.  at {user_line()}"
-            )
+            raise ArgumentError(f"fill_value must have one entry for each of {rank} axes, got {fill_value}.")
         return list(fill_value)
     return [0 if fill_value is None else fill_value] * rank
 
@@ -229,7 +221,7 @@ def compress(
     (mask,) = truth("compress", condition)
     a = ensure_array(a)
     if mask.ndim != 1:
-        raise ValueError(f"compress takes a condition of rank 1, got shape {mask.shape}.  at {user_line()}")
+        raise ArgumentError(f"compress takes a condition of rank 1, got shape {mask.shape}.")
     if axis is None:
         a, place = lax.reshape(a, (a.size,)), 0
     else:
@@ -238,7 +230,7 @@ def compress(
     if mask.shape[0] > length:
         beyond = lax.slice_in_dim(mask, length, mask.shape[0])
         if is_concrete(beyond) and np.asarray(beyond).any():
-            raise ValueError(f"compress got a condition that holds beyond the {length} elements.  at {user_line()}")
+            raise ArgumentError(f"compress got a condition that holds beyond the {length} elements.")
     mask = lax.slice_in_dim(mask, 0, min(length, mask.shape[0]))
     if size is None:
         found = np.nonzero(concrete_or_error(mask, *needs_size("compress")))[0].astype(dtypes.default_int_dtype())
@@ -275,13 +267,11 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     a, values = ensure_array(arr), ensure_array(vals)
     (mask,) = truth("place", mask)
     if a.size != mask.size:
-        raise ValueError(
-            f"place takes a mask of as many elements as arr: {mask.shape} and {a.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"place takes a mask of as many elements as arr: {mask.shape} and {a.shape}.")
     if not values.size:
         if not a.size:
             return a
-        raise ValueError(f"place needs values to insert, got an array of size 0.  at {user_line()}")
+        raise ArgumentError("place needs values to insert, got an array of size 0.")
     flat = lax.reshape(mask, (mask.size,))
     dtype = dtypes.default_int_dtype()
     order = lax.sub(lax.cumsum(lax.convert_element_type(flat, dtype), 0), cast(1, dtype))
@@ -308,7 +298,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     elif mode == "wrap":
         index = remainder(index, a.size)
     elif mode is not None:
-        raise ValueError(f"put takes mode None, 'clip' or 'wrap', got {mode!r}.  at {user_line()}")
+        raise ArgumentError(f"put takes mode None, 'clip' or 'wrap', got {mode!r}.")
     return lax.reshape(lax.reshape(a, (a.size,)).at[index].set(converted(values, a.dtype)), a.shape)
 
 
@@ -340,12 +330,12 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     check_arraylike("fill_diagonal", a, val)
     _not_in_place("fill_diagonal", inplace)
     if wrap:
-        raise ValueError(f"fill_diagonal with wrap=True is not supported.  at {user_line()}")
+        raise ArgumentError("fill_diagonal with wrap=True is not supported.")
     a, values = ensure_array(a), ensure_array(val)
     if a.ndim < 2:
-        raise ValueError(f"fill_diagonal takes arrays of rank 2 or more, got shape {a.shape}.  at {user_line()}")
+        raise ArgumentError(f"fill_diagonal takes arrays of rank 2 or more, got shape {a.shape}.")
     if a.ndim > 2 and len(set(a.shape)) > 1:
-        raise ValueError(f"fill_diagonal needs equal sizes beyond rank 2, got {a.shape}.  at {user_line()}")
+        raise ArgumentError(f"fill_diagonal needs equal sizes beyond rank 2, got {a.shape}.")
     count = min(a.shape)
     line = lax.iota(dtypes.default_int_dtype(), count)
     if values.ndim:

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import clip
 from weft.numpy.logic import logical_not
@@ -181,9 +181,7 @@ def isin(
     """Whether each element is among the test elements."""
     check_arraylike("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
-        raise ValueError(
-            f"isin takes method 'auto', 'compare_all', 'binary_search' or 'sort', got {method!r}.  at {user_line()}"
-        )
+        raise ArgumentError(f"isin takes method 'auto', 'compare_all', 'binary_search' or 'sort', got {method!r}.")
     held, tests = (ensure_array(x) for x in promote_dtypes(element, test_elements))
     tests = ravel(tests)
     if not tests.size or not held.size:

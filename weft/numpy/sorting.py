@@ -11,7 +11,8 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.source import user_stacklevel
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import clip
 from weft.numpy.manipulation import ravel
@@ -34,10 +35,11 @@ from weft.trace.array import Array
 def _check_kind(name: str, kind: Any, order: Any) -> None:
     if kind is not None:
         warnings.warn(
-            f"The 'kind' argument of {name} has no effect: sorting is stable unless stable=False.", stacklevel=3
+            f"The 'kind' argument of {name} has no effect: sorting is stable unless stable=False.",
+            stacklevel=user_stacklevel(),
         )
     if order is not None:
-        raise ValueError(f"The 'order' argument of {name} is for structured dtypes, which arrays do not have.")
+        raise ArgumentError(f"The 'order' argument of {name} is for structured dtypes, which arrays do not have.")
 
 
 def sort(
@@ -96,11 +98,11 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     """The positions that put several keys in order, of which the last counts most."""
     arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)
     if not arrays:
-        raise TypeError(f"lexsort needs a sequence of at least one key.  at {user_line()}")
+        raise ArgumentTypeError("lexsort needs a sequence of at least one key.")
     check_arraylike("lexsort", *arrays)
     arrays = [ensure_array(k) for k in arrays]
     if len({k.shape for k in arrays}) > 1:
-        raise ValueError(f"lexsort needs keys of one shape, got {[k.shape for k in arrays]}.  at {user_line()}")
+        raise ArgumentError(f"lexsort needs keys of one shape, got {[k.shape for k in arrays]}.")
     if arrays[0].ndim == 0:
         return filled((), 0, dtypes.default_int_dtype())
     place = canonicalize_axis(axis, arrays[0].ndim, "lexsort")
@@ -128,7 +130,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 
 def _check_kth(name: str, kth: int, a: Array, axis: int) -> None:
     if kind_of(a) == "c":
-        raise ValueError(f"{name} is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError(f"{name} is not defined for complex numbers.")
     canonicalize_axis(index(kth), a.shape[axis], f"{name}, counting elements along axis {axis},")
 
 
@@ -136,14 +138,12 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     """Where values would be inserted in a sorted array: before equal elements ('left') or after them ('right')."""
     check_arraylike("searchsorted", a, v, *(() if sorter is None else (sorter,)))
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted takes side 'left' or 'right', got {side!r}.  at {user_line()}")
+        raise ArgumentError(f"searchsorted takes side 'left' or 'right', got {side!r}.")
     if method not in ("scan", "scan_unrolled", "sort", "compare_all", "default"):
-        raise ValueError(
-            f"searchsorted takes method 'scan', 'sort' or 'compare_all', got {method!r}.  at {user_line()}"
-        )
+        raise ArgumentError(f"searchsorted takes method 'scan', 'sort' or 'compare_all', got {method!r}.")
     a, v = (ensure_array(x) for x in promote_dtypes(a, v))
     if a.ndim != 1:
-        raise ValueError(f"searchsorted takes a sorted array of rank 1, got shape {a.shape}.  at {user_line()}")
+        raise ArgumentError(f"searchsorted takes a sorted array of rank 1, got shape {a.shape}.")
     if sorter is not None:
         a = a[ensure_array(sorter)]
     dtype = dtypes.default_int_dtype()
@@ -189,7 +189,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     check_arraylike("digitize", x, bins)
     edges = ensure_array(bins)
     if edges.ndim != 1:
-        raise ValueError(f"digitize takes bins of rank 1, got shape {edges.shape}.  at {user_line()}")
+        raise ArgumentError(f"digitize takes bins of rank 1, got shape {edges.shape}.")
     count, dtype = edges.shape[0], dtypes.default_int_dtype()
     if not count:
         return filled(ensure_array(x).shape, 0, dtype)
@@ -210,9 +210,9 @@ def bincount(
     check_arraylike("bincount", x, *(() if weights is None else (weights,)))
     x = ensure_array(x)
     if kind_of(x) not in "biu":
-        raise TypeError(f"bincount takes integers, got {x.aval.short()}.  at {user_line()}")
+        raise ArgumentTypeError(f"bincount takes integers, got {x.aval.short()}.")
     if x.ndim != 1:
-        raise ValueError(f"bincount takes arrays of rank 1, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"bincount takes arrays of rank 1, got shape {x.shape}.")
     if length is None:
         known = concrete_or_error(
             x, "bincount cannot be traced without `length`: the size of its result depends on values.", "length=n"
@@ -223,9 +223,7 @@ def bincount(
     if weights is None:
         weights = cast(1, dtypes.default_int_dtype())
     elif np.shape(weights) != x.shape:
-        raise ValueError(
-            f"bincount takes one weight for each element: {np.shape(weights)}, {x.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"bincount takes one weight for each element: {np.shape(weights)}, {x.shape}.")
     weights = ensure_array(weights)
     if kind_of(weights) == "b":
         weights = converted(weights, dtypes.default_int_dtype())
@@ -240,7 +238,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     """The edges of equally wide bins over the range of the data, or the bins themselves if they are edges already."""
     check_arraylike("histogram_bin_edges", a, *(() if isinstance(bins, (str, list, tuple)) else (bins,)))
     if isinstance(bins, str):
-        raise ValueError(f"histogram takes a number of bins or their edges, not the rule {bins!r}.  at {user_line()}")
+        raise ArgumentError(f"histogram takes a number of bins or their edges, not the rule {bins!r}.")
     a = ensure_array(a)
     compute = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(a.dtype))
     if isinstance(bins, (list, tuple)) or np.ndim(bins) == 1:
@@ -275,9 +273,7 @@ def histogram(
         weights = filled(a.shape, 1, compute)
     else:
         if np.shape(weights) != a.shape:
-            raise ValueError(
-                f"histogram takes weights in the shape of a: {np.shape(weights)}, {a.shape}.  at {user_line()}"
-            )
+            raise ArgumentError(f"histogram takes weights in the shape of a: {np.shape(weights)}, {a.shape}.")
         weights = ensure_array(weights)
     values = converted(ravel(a), compute)
     count = edges.shape[0] - 1
@@ -323,13 +319,13 @@ def histogramdd(
     if sample.ndim == 1:
         sample = lax.expand_dims(sample, (1,))
     if sample.ndim != 2:
-        raise ValueError(f"histogramdd takes points as rows of a matrix, got shape {sample.shape}.  at {user_line()}")
+        raise ArgumentError(f"histogramdd takes points as rows of a matrix, got shape {sample.shape}.")
     count, rank = sample.shape
     if range is not None and len(range) != rank:
-        raise ValueError(f"histogramdd needs a range for each of {rank} axes, got {len(range)}.  at {user_line()}")
+        raise ArgumentError(f"histogramdd needs a range for each of {rank} axes, got {len(range)}.")
     ways: Sequence[Any] = bins if isinstance(bins, (list, tuple)) or np.ndim(bins) == 1 else [bins] * rank
     if len(ways) != rank:
-        raise ValueError(f"histogramdd needs bins for each of {rank} axes, got {len(ways)}.  at {user_line()}")
+        raise ArgumentError(f"histogramdd needs bins for each of {rank} axes, got {len(ways)}.")
     edges, flat, inside = [], filled((count,), 0, dtypes.default_int_dtype()), filled((count,), True, dtypes.bool_)
     for axis in np.arange(rank).tolist():
         column = sample[:, axis]

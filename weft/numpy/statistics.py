@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.contraction import dot
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import add, conjugate, imag, multiply, real, sqrt, subtract, true_divide
@@ -124,16 +124,16 @@ def _quantile(
     check_arraylike(name, a, q, *(() if weights is None else (weights,)))
     check_no_out(name, out)
     if overwrite_input:
-        raise ValueError(f"{name} cannot overwrite its input: arrays are immutable.  at {user_line()}")
+        raise ArgumentError(f"{name} cannot overwrite its input: arrays are immutable.")
     if method not in _METHODS:
-        raise ValueError(f"{name} takes method {', '.join(map(repr, _METHODS))}, got {method!r}.  at {user_line()}")
+        raise ArgumentError(f"{name} takes method {', '.join(map(repr, _METHODS))}, got {method!r}.")
     if weights is not None and method != "inverted_cdf":
-        raise ValueError(f"{name} takes weights only with method='inverted_cdf', got {method!r}.  at {user_line()}")
+        raise ArgumentError(f"{name} takes weights only with method='inverted_cdf', got {method!r}.")
     a, fraction = (ensure_array(x) for x in promote_dtypes_inexact(a, q))
     if kind_of(a) == "c":
-        raise ValueError(f"{name} is not defined for complex numbers.  at {user_line()}")
+        raise ArgumentError(f"{name} is not defined for complex numbers.")
     if fraction.ndim > 1:
-        raise ValueError(f"{name} takes q of rank 0 or 1, got shape {fraction.shape}.  at {user_line()}")
+        raise ArgumentError(f"{name} takes q of rank 0 or 1, got shape {fraction.shape}.")
     if scale != 1.0:
         fraction = lax.div(fraction, cast(scale, fraction.dtype))
     # All reduced axes become one, at the front, along which the elements are sorted.
@@ -210,7 +210,7 @@ def _spread_weights(
         return lax.reshape(lax.transpose(share, (*axes, *kept)), (count, *rest))
     if len(axes) == 1 and share.shape == (a.shape[axes[0]],):
         return lax.broadcast_in_dim(share, (count, *rest), (0,))
-    raise ValueError(f"{name} got weights of shape {share.shape} for an array of shape {a.shape}.  at {user_line()}")
+    raise ArgumentError(f"{name} got weights of shape {share.shape} for an array of shape {a.shape}.")
 
 
 def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> Array:
@@ -252,7 +252,7 @@ def cov(
     if dtype is not None:
         samples = [converted(x, dtypes.requested_dtype(dtype, "cov")) for x in samples]
     if any(x.ndim > 2 for x in samples):
-        raise ValueError(f"cov takes arrays of rank 1 or 2, got {[x.shape for x in samples]}.  at {user_line()}")
+        raise ArgumentError(f"cov takes arrays of rank 1 or 2, got {[x.shape for x in samples]}.")
     rows = []
     for number, x in enumerate(samples):
         x = lax.reshape(x, (1, x.size)) if x.ndim < 2 else x
@@ -269,9 +269,9 @@ def cov(
         check_arraylike("cov", values)
         values = ensure_array(values)
         if values.shape != (table.shape[1],):
-            raise ValueError(f"cov takes one of {kind} for each of {table.shape[1]} samples.  at {user_line()}")
+            raise ArgumentError(f"cov takes one of {kind} for each of {table.shape[1]} samples.")
         if kind == "fweights" and kind_of(values) not in "iu":
-            raise TypeError(f"cov takes integer fweights, got {values.aval.short()}.  at {user_line()}")
+            raise ArgumentTypeError(f"cov takes integer fweights, got {values.aval.short()}.")
         weights = values if weights is None else multiply(weights, values)
     if weights is None:
         center = average(table, 1)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import lax
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
-from weft.base.source import user_line
 from weft.indexing.expression import Expression
 from weft.numpy.elementwise import clip, remainder
 from weft.numpy.indexing import getitem
@@ -51,7 +51,7 @@ def take(
     check_no_out("take", out)
     a, places = ensure_array(a), ensure_array(indices)
     if kind_of(places) not in "iu":
-        raise TypeError(f"take needs integer positions, got {places.aval.short()}.  at {user_line()}")
+        raise ArgumentTypeError(f"take needs integer positions, got {places.aval.short()}.")
     if places.dtype.itemsize < 4:  # the length may not fit
         places = lax.convert_element_type(places, "int32")
     if axis is None:
@@ -62,9 +62,7 @@ def take(
     if mode is None and fill_value is None:
         _check_places(places, place, a.shape, True)
     if mode == "raise":
-        raise ValueError(
-            f"take cannot raise for positions outside: use mode 'fill', 'clip' or 'wrap'.  at {user_line()}"
-        )
+        raise ArgumentError("take cannot raise for positions outside: use mode 'fill', 'clip' or 'wrap'.")
     if mode == "wrap" and length:
         places, mode = remainder(places, length), "promise_in_bounds"
     elif mode == "clip" and length:  # as NumPy has it, negative positions become 0
@@ -86,19 +84,13 @@ def take_along_axis(
     check_arraylike("take_along_axis", arr, indices)
     a, places = ensure_array(arr), ensure_array(indices)
     if kind_of(places) not in "iu":
-        raise TypeError(
-            f"take_along_axis indices must be of integer type, got {places.aval.short()}.  at {user_line()}"
-        )
+        raise ArgumentTypeError(f"take_along_axis indices must be of integer type, got {places.aval.short()}.")
     if axis is None:
         if places.ndim != 1:
-            raise ValueError(
-                f"take_along_axis indices must be 1D if axis=None, got shape {places.shape}.  at {user_line()}"
-            )
+            raise ArgumentError(f"take_along_axis indices must be 1D if axis=None, got shape {places.shape}.")
         a, axis = ravel(a), 0
     if a.ndim != places.ndim:
-        raise ValueError(
-            f"indices and arr must have the same number of dimensions: {places.ndim} and {a.ndim}.  at {user_line()}"
-        )
+        raise ArgumentError(f"indices and arr must have the same number of dimensions: {places.ndim} and {a.ndim}.")
     place = canonicalize_axis(axis, a.ndim, "take_along_axis")
     if mode is None and fill_value is None:
         _check_places(places, place, a.shape, wrap_negative_indices)

@@ -9,8 +9,9 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.errors import ImmutableArrayError
+from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError, NotSupportedError
 from weft.base.source import user_line
+from weft.base.tracebacks import conceal
 from weft.numpy import elementwise, logic, reductions
 from weft.numpy.creation import asarray, converted, filled
 from weft.numpy.manipulation import ravel
@@ -70,20 +71,23 @@ class ufunc:
 
     def __call__(self, *args: Any, out: Any = None, where: Any = None) -> Any:
         """Apply to each element."""
-        check_no_out(self.__name__, out)
-        if where is not None:
-            raise NotImplementedError(
-                f"{self.__name__}(..., where=) would leave elements undefined; use weft.numpy.where on the result."
-            )
-        if len(args) != self.nin:
-            raise TypeError(f"{self.__name__} takes {self.nin} arguments, got {len(args)}.  at {user_line()}")
-        return self._call(*args)
+        try:
+            check_no_out(self.__name__, out)
+            if where is not None:
+                raise NotSupportedError(
+                    f"{self.__name__}(..., where=) would leave elements undefined.",
+                    fix=f"weft.numpy.where(condition, {self.__name__}(...), otherwise)",
+                )
+            if len(args) != self.nin:
+                raise ArgumentTypeError(f"{self.__name__} takes {self.nin} arguments, got {len(args)}.")
+            return self._call(*args)
+        except Exception as error:
+            conceal(error)
+            raise
 
     def _binary(self, method: str) -> None:
         if self.nin != 2 or self.nout != 1:
-            raise TypeError(
-                f"{self.__name__}.{method} needs a function of two arguments with one result.  at {user_line()}"
-            )
+            raise ArgumentTypeError(f"{self.__name__}.{method} needs a function of two arguments with one result.")
 
     def reduce(
         self,
@@ -100,9 +104,9 @@ class ufunc:
         check_arraylike(f"{self.__name__}.reduce", a)
         check_no_out(f"{self.__name__}.reduce", out)
         if self.identity is None and where is not None and initial is None:
-            raise ValueError(
+            raise ArgumentError(
                 f"reduction operation {self.__name__!r} does not have an identity, so to use a where mask one has to "
-                f"specify 'initial'.  at {user_line()}"
+                f"specify 'initial'."
             )
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
@@ -123,9 +127,7 @@ class ufunc:
         elif count:
             start, rows = rows[0], rows[1:]
         else:
-            raise ValueError(
-                f"zero-size array to reduction operation {self.__name__} which has no identity.  at {user_line()}"
-            )
+            raise ArgumentError(f"zero-size array to reduction operation {self.__name__} which has no identity.")
         made = lax.scan(lambda carry, row: (converted(self(carry, row), carry.dtype), None), start, rows)[0]
         return lax.expand_dims(made, axes) if keepdims else made
 
@@ -136,7 +138,7 @@ class ufunc:
         check_no_out(f"{self.__name__}.accumulate", out)
         a = ensure_array(a)
         if a.ndim == 0:
-            raise ValueError(f"cannot accumulate on a scalar.  at {user_line()}")
+            raise ArgumentError("cannot accumulate on a scalar.")
         place = canonicalize_axis(axis, a.ndim, f"{self.__name__}.accumulate")
         if self._accumulate is not None:
             return self._accumulate(a, axis=place, dtype=dtype)

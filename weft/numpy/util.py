@@ -15,9 +15,17 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import AxisOutOfBoundsError, ConcretizationTypeError, ShapeMismatchError, TracedShapeError
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisOutOfBoundsError,
+    ConcretizationTypeError,
+    NotSupportedError,
+    ShapeMismatchError,
+    TracedShapeError,
+)
 from weft.base.settings import config
-from weft.base.source import user_line
+from weft.base.source import user_line, user_stacklevel
 from weft.indexing.expression import Expression
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
@@ -45,9 +53,8 @@ def check_arraylike(name: str, *args: Any) -> None:
     for position, x in enumerate(args):
         if not isinstance(x, _ARRAYLIKE) and not hasattr(type(x), "__jax_array__"):
             hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.{hint}"
-                f"  at {user_line()}"
             )
 
 
@@ -59,7 +66,7 @@ def check_arraylike_or_none(name: str, *args: Any) -> None:
 def check_no_out(name: str, out: Any) -> None:
     """Arrays are immutable, so there is nothing to write into."""
     if out is not None:
-        raise NotImplementedError(f"The `out` argument of weft.numpy.{name} is not supported: arrays are immutable.")
+        raise NotSupportedError(f"The `out` argument of weft.numpy.{name} is not supported: arrays are immutable.")
 
 
 def ensure_array(x: Any) -> Array:
@@ -244,7 +251,7 @@ def promote_dtypes_complex(*args: Any) -> list[Any]:
 
 def _number(dtype: Any) -> Any:
     if isinstance(dtype, dtypes.ExtendedDtype):
-        raise TypeError(f"A number is needed here, but the array holds elements of {dtype.name}.  at {user_line()}")
+        raise ArgumentTypeError(f"A number is needed here, but the array holds elements of {dtype.name}.")
     return dtype
 
 
@@ -289,7 +296,7 @@ def _refuse_keys(name: str, args: Sequence[Any]) -> None:
     for x in args:
         found = getattr(x, "dtype", None)
         if isinstance(found, dtypes.ExtendedDtype):
-            raise TypeError(f"{name} does not accept dtype {found.name}.  at {user_line()}")
+            raise ArgumentTypeError(f"{name} does not accept dtype {found.name}.")
 
 
 def requested(dtype: Any, name: str) -> Any:
@@ -314,12 +321,12 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
     except TypeError as error:
         if isinstance(error, ConcretizationTypeError):
             raise
-        raise TypeError(
-            f"Shapes must be 1D sequences of concrete integers, got {shape!r} for {name}.  at {user_line()}"
+        raise ArgumentTypeError(
+            f"Shapes must be 1D sequences of concrete integers, got {shape!r} for {name}."
         ) from None
     for size in sizes:
         if isinstance(size, int) and size < 0:
-            raise ValueError(f"A size cannot be negative, got shape {sizes} for {name}.  at {user_line()}")
+            raise ArgumentError(f"A size cannot be negative, got shape {sizes} for {name}.")
     return sizes
 
 
@@ -369,8 +376,8 @@ def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
         f"and with the config option numpy_rank_promotion={config.numpy_rank_promotion!r}."
     )
     if config.numpy_rank_promotion == "raise":
-        raise ValueError(f"{text}  at {user_line()}")
-    warnings.warn(text, stacklevel=4)
+        raise ArgumentError(f"{text}")
+    warnings.warn(text, stacklevel=user_stacklevel())
 
 
 def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
@@ -433,7 +440,7 @@ def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tupl
     if isinstance(axis, (tuple, list)) or (isinstance(axis, np.ndarray) and axis.ndim):
         axes = tuple(canonicalize_axis(a, rank, name) for a in axis)
         if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in 'axis': {name} got {tuple(axis)}.  at {user_line()}")
+            raise ArgumentError(f"duplicate value in 'axis': {name} got {tuple(axis)}.")
         return axes
     return (canonicalize_axis(axis, rank, name),)
 

@@ -10,7 +10,7 @@ from typing import Any
 from weft import lax
 from weft.api.vectorize import vmap
 from weft.base import tree
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import asarray
 from weft.numpy.manipulation import expand_dims, moveaxis
 from weft.numpy.util import broadcast_shape, canonicalize_axis, check_arraylike, ensure_array
@@ -27,7 +27,7 @@ def parsed_signature(signature: str) -> tuple[list[CoreDimensions], list[CoreDim
     """The names of the core dimensions of arguments and results, from a text such as "(m,n),(n)->(m)"."""
     plain = re.sub(r"\s+", "", signature)
     if not _SIGNATURE.match(plain):
-        raise ValueError(f"not a valid gufunc signature: {signature!r}.  at {user_line()}")
+        raise ArgumentError(f"not a valid gufunc signature: {signature!r}.")
     sides = []
     for side in plain.split("->"):
         groups = re.findall(_CORE, side)
@@ -45,7 +45,7 @@ def vectorize(
     """
     for entry in excluded:
         if not isinstance(entry, (int, str)):
-            raise TypeError(f"excluded takes positions and names of arguments, got {entry!r}.  at {user_line()}")
+            raise ArgumentTypeError(f"excluded takes positions and names of arguments, got {entry!r}.")
     core = None if signature is None else parsed_signature(signature)
 
     @functools.wraps(pyfunc)
@@ -64,9 +64,9 @@ def vectorize(
 
         inputs, outputs = core if core is not None else ([()] * len(values), None)
         if len(inputs) != len(values):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"wrong number of positional arguments: expected {len(inputs)} by the signature {signature!r}, "
-                f"got {len(values)}.  at {user_line()}"
+                f"got {len(values)}."
             )
         return _broadcast_map(apply, values, inputs, outputs)
 
@@ -83,9 +83,9 @@ def _broadcast_map(
     batches = []
     for number, (value, names) in enumerate(zip(values, inputs, strict=True)):
         if value.ndim < len(names):
-            raise ValueError(
+            raise ArgumentError(
                 f"input with shape {value.shape} at position {number} has too few dimensions for the core dimensions "
-                f"({','.join(names)}).  at {user_line()}"
+                f"({','.join(names)})."
             )
         split = value.ndim - len(names)
         batches.append(value.shape[:split])
@@ -113,9 +113,7 @@ def _broadcast_map(
 def _agree(sizes: dict[str, Any], name: str, size: Any, where: str) -> None:
     expected = int(name) if name.isdigit() else sizes.setdefault(name, size)
     if expected != size:
-        raise ValueError(
-            f"inconsistent size for core dimension {name!r}: {size} in {where}, not {expected}.  at {user_line()}"
-        )
+        raise ArgumentError(f"inconsistent size for core dimension {name!r}: {size} in {where}, not {expected}.")
 
 
 def _with_checked_results(
@@ -130,21 +128,19 @@ def _with_checked_results(
         if outputs is None:
             for result in arrays_out:
                 if result.ndim:
-                    raise ValueError(
+                    raise ArgumentError(
                         f"vectorized function returned an array of shape {result.shape} where a scalar is expected; "
-                        f"give a signature.  at {user_line()}"
+                        f"give a signature."
                     )
         else:
             if len(outputs) != len(results):
-                raise TypeError(
-                    f"expected {len(outputs)} results by the signature, got {len(results)}.  at {user_line()}"
-                )
+                raise ArgumentTypeError(f"expected {len(outputs)} results by the signature, got {len(results)}.")
             found = dict(sizes)
             for number, (result, names) in enumerate(zip(arrays_out, outputs, strict=True)):
                 if result.ndim != len(names):
-                    raise ValueError(
+                    raise ArgumentError(
                         f"result {number} has shape {result.shape}, but the signature names the core dimensions "
-                        f"({','.join(names)}).  at {user_line()}"
+                        f"({','.join(names)})."
                     )
                 for name, size in zip(names, result.shape, strict=True):
                     _agree(found, name, size, f"result {number}")
@@ -183,8 +179,6 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
         if result.ndim == made.ndim - 1:
             result = expand_dims(result, place)
         if result.ndim != made.ndim:
-            raise ValueError(
-                f"function is not returning an array of the correct shape: {result.shape}.  at {user_line()}"
-            )
+            raise ArgumentError(f"function is not returning an array of the correct shape: {result.shape}.")
         made = result
     return made

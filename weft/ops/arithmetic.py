@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.compare import eq, ge
@@ -215,8 +215,8 @@ class integer_pow(Elementwise):
 
     def type(self, x: Any, *, y: int) -> Any:
         if y < 0 and dtypes.kind(x.dtype) in "iu":
-            raise TypeError(
-                f"integer_pow cannot raise integers to a negative power, got {x.short()} and y={y} (at {user_line()}). "
+            raise ArgumentTypeError(
+                f"integer_pow cannot raise integers to a negative power, got {x.short()} and y={y}. "
                 "Convert to a float first."
             )
         return super().type(x)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import NotSupportedError
 from weft.ir.primitive import Axis, No, Params, Primitive, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.arithmetic import div, mul
@@ -60,7 +61,7 @@ class AllReduce(Collective):
 
     def reduced(self, x: Any, dim: int) -> Any:
         """The combination along a dimension."""
-        raise NotImplementedError(f"{self.name} does not say how it reduces")
+        raise NotSupportedError(f"{self.name} does not say how it reduces")
 
 
 def repeated_sum(x: Any, size: int) -> Any:

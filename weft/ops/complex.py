@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.elementwise import Elementwise
@@ -64,7 +65,7 @@ class complex(Elementwise):
     def type(self, x: Any, y: Any) -> Any:
         for operand in (x, y):
             if operand.dtype not in (dtypes.float32, dtypes.float64):
-                raise TypeError(f"complex takes float32 or float64 parts, got {x.short()} and {y.short()}.")
+                raise ArgumentTypeError(f"complex takes float32 or float64 parts, got {x.short()} and {y.short()}.")
         return super().type(x, y)
 
     def result_dtype(self, dtype: Any, **params: Any) -> Any:
@@ -105,7 +106,7 @@ class conj(Elementwise):
 
     def type(self, x: Any, *, input_dtype: Any = None) -> Any:
         if dtypes.kind(x.dtype) == "f" and x.dtype not in (dtypes.float32, dtypes.float64):
-            raise TypeError(f"conj takes float32, float64 or complex arrays, got {x.short()}.")
+            raise ArgumentTypeError(f"conj takes float32, float64 or complex arrays, got {x.short()}.")
         return super().type(x)
 
     def result_dtype(self, dtype: Any, **params: Any) -> Any:

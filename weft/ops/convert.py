@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero
@@ -47,8 +47,8 @@ class convert_element_type(Elementwise):
 
     def type(self, x: ArrayType, *, new_dtype: Any, weak_type: bool = False) -> ArrayType:
         if x.dtype != new_dtype and "k" in (dtypes.kind(x.dtype), dtypes.kind(new_dtype)):
-            raise TypeError(
-                f"An array of {dtypes.name(x.dtype)} cannot become {dtypes.name(new_dtype)} (at {user_line()}); the "
+            raise ArgumentTypeError(
+                f"An array of {dtypes.name(x.dtype)} cannot become {dtypes.name(new_dtype)}; the "
                 "numbers of a random key are read with weft.random.key_data."
             )
         return array_type(x.shape, new_dtype, weak_type)
@@ -115,8 +115,8 @@ class bitcast_convert_type(Primitive):
         if x.dtype == new_dtype:
             return x.strong()
         if any(dtypes.kind(d) not in "iuf" for d in (x.dtype, new_dtype)):
-            raise TypeError(
-                f"bitcast_convert_type cannot read {x.short()} as {dtypes.name(new_dtype)} (at {user_line()}); it "
+            raise ArgumentTypeError(
+                f"bitcast_convert_type cannot read {x.short()} as {dtypes.name(new_dtype)}; it "
                 "works between integers and floats."
             )
         old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(new_dtype)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import ceil_divide
 from weft.indexing.expression import Expression, maximum
 from weft.ir.types import Dimension, Shape
@@ -56,7 +57,7 @@ def padtype_to_pads(
     if name == "VALID":
         return [(0, 0)] * len(in_shape)
     if name not in ("SAME", "SAME_LOWER"):
-        raise ValueError(
+        raise ArgumentError(
             f"padding got {padding!r}; it is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per dimension."
         )
     pads: list[tuple[Dimension, Dimension]] = []
@@ -77,7 +78,7 @@ def transpose_pads(window: Dimension, stride: int, padding: str) -> tuple[Dimens
         total = window + stride - 2 + maximum(window - stride, 0)
         low = window - 1
     else:
-        raise ValueError(
+        raise ArgumentError(
             f"conv_transpose got padding {padding!r}; it is 'SAME', 'VALID' or a (low, high) pair per dimension."
         )
     return low, total - low
@@ -165,13 +166,15 @@ def conv_dimension_numbers(
         axes = tuple(range(rank))
         return ConvDimensionNumbers(axes, axes, axes)
     if not isinstance(dimension_numbers, (tuple, list)):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"Convolution dimension_numbers is None, ConvDimensionNumbers or three strings, got {dimension_numbers!r}."
         )
     if len(dimension_numbers) != 3:
         raise fail(f"Convolution dimension_numbers has three parts, got {len(dimension_numbers)}: {dimension_numbers}.")
     if not all(isinstance(spec, str) for spec in dimension_numbers):
-        raise TypeError(f"Convolution dimension_numbers given as a tuple must be strings, got {dimension_numbers!r}.")
+        raise ArgumentTypeError(
+            f"Convolution dimension_numbers given as a tuple must be strings, got {dimension_numbers!r}."
+        )
     for number, spec in enumerate(dimension_numbers):
         if len(spec) != rank:
             raise fail(
@@ -189,7 +192,7 @@ def explicit_pads(padding: Any, rank: int) -> Pads:
     try:
         pads = tuple((_size(low), _size(high)) for low, high in padding)
     except (TypeError, ValueError):
-        raise ValueError(
+        raise ArgumentError(
             f"Convolution padding is a string or a sequence of (low, high) pairs, got {padding!r}."
         ) from None
     if len(pads) != rank:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import NotSupportedError
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ops.arithmetic import abs as abs_
@@ -78,7 +79,7 @@ class Cumulative(Primitive):
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         """The running fold of a NumPy array, already in the type that accumulates."""
-        raise NotImplementedError(f"{self.name} has no meaning")
+        raise NotSupportedError(f"{self.name} has no meaning")
 
     def type(self, x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
         check_kind(self.name, x.dtype, self.kinds)
@@ -135,7 +136,7 @@ class Scanned(Cumulative):
 
     def combine(self, x: Any, y: Any) -> Any:
         """One step of the fold on arrays."""
-        raise NotImplementedError(f"{self.name} has no combine rule")
+        raise NotSupportedError(f"{self.name} has no combine rule")
 
     def decompose(self, x: Any, *, axis: int, reverse: bool) -> Any:
         ordered = rev(x, dimensions=(axis,)) if reverse else x

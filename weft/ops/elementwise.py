@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DtypeMismatchError
+from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, array_type
@@ -50,9 +50,8 @@ class Elementwise(Primitive):
     def _result(self, shape: Any, dtype: Any, weak: bool, same: ArrayType | None, params: dict[str, Any]) -> ArrayType:
         if dtypes.kind(dtype) not in self.kinds:
             accepted = ", ".join(KIND_NAMES[k] for k in self.kinds)
-            raise TypeError(
-                f"{self.name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); "
-                f"it takes {accepted} arrays."
+            raise ArgumentTypeError(
+                f"{self.name} does not accept dtype {dtypes.name(dtype)}; it takes {accepted} arrays."
             )
         made = self.result_dtype(dtype, **params)
         if made == dtype and same is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import array_type
 from weft.ops.arithmetic import add, div, integer_pow, mul, sub, without_zeros
@@ -162,9 +162,9 @@ class pow(Elementwise):
         if not whole and x.dtype == y.dtype:
             return super().type(x, y)
         if dtypes.kind(x.dtype) not in "fc" or not whole:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"pow takes a float or complex base and an exponent of its dtype or an integer one, got {x.short()} "
-                f"and {y.short()} (at {user_line()}). Convert with lax.convert_element_type, or use weft.numpy.power."
+                f"and {y.short()}. Convert with lax.convert_element_type, or use weft.numpy.power."
             )
         return array_type(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import ShapeMismatchError
+from weft.base.errors import NotSupportedError, ShapeMismatchError
 from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
@@ -72,7 +72,7 @@ class Indexing(Primitive):
     def sources(self, *types: ArrayType, **params: Any) -> list[tuple[int, IndexMap]]:
         """For each operand that contributes, the map from a result index to the operand's index (with its
         conditions)."""
-        raise NotImplementedError(f"{self.name} has no index map")
+        raise NotSupportedError(f"{self.name} has no index map")
 
 
 class Reduction(Primitive):
@@ -100,11 +100,11 @@ class Reduction(Primitive):
 
     def initial(self, dtype: Any) -> Any:
         """The neutral element, as a value of `dtype`."""
-        raise NotImplementedError(f"{self.name} has no neutral element")
+        raise NotSupportedError(f"{self.name} has no neutral element")
 
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
         """One step of the fold over an abstract scalar builder."""
-        raise NotImplementedError(f"{self.name} has no combine rule")
+        raise NotSupportedError(f"{self.name} has no combine rule")
 
 
 class Composite(Primitive):
@@ -112,7 +112,7 @@ class Composite(Primitive):
 
     def decompose(self, *args: Any, **params: Any) -> Any:
         """The definition, written with other operations on arrays; a list or tuple of arrays for several results."""
-        raise NotImplementedError(f"{self.name} has no definition")
+        raise NotSupportedError(f"{self.name} has no definition")
 
     def type(self, *types: Any, **params: Any) -> Any:
         made = stage(lambda *args: self._results(args, params), types, where=self.name)[0].out_avals

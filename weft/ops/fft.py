@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.arithmetic import mul
@@ -42,7 +42,7 @@ class fft(MatrixFunction):
         wanted = "f" if fft_type is FftType.RFFT else "c"
         if x.dtype not in MATRIX_DTYPES or kind != wanted:
             accepted = "float32 and float64" if wanted == "f" else "complex64 and complex128"
-            raise TypeError(f"{name} takes {accepted} arrays, got {dtypes.name(x.dtype)} (at {user_line()}).")
+            raise ArgumentTypeError(f"{name} takes {accepted} arrays, got {dtypes.name(x.dtype)}.")
         count = len(fft_lengths)
         if not 1 <= count <= x.ndim:
             raise fail(

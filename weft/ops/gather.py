@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import definitely_less
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
@@ -37,7 +37,7 @@ class GatherScatterMode(enum.Enum):
             return _MODE_NAMES[mode]
         except KeyError:
             names = ", ".join(repr(name) for name in _MODE_NAMES if name)
-            raise ValueError(f"Unknown mode {mode!r} for indices out of bounds; it is one of {names}.") from None
+            raise ArgumentError(f"Unknown mode {mode!r} for indices out of bounds; it is one of {names}.") from None
 
     def __repr__(self) -> str:
         return f"GatherScatterMode.{self.name}"
@@ -150,13 +150,15 @@ def default_fill(dtype: Any) -> Any:
         return np.array(dtypes.iinfo(dtype).max, dtype)
     if kind == "b":
         return np.array(True)
-    raise TypeError(f"gather with mode 'fill' has no fill value for dtype {dtypes.name(dtype)}; use mode 'clip'.")
+    raise ArgumentTypeError(
+        f"gather with mode 'fill' has no fill value for dtype {dtypes.name(dtype)}; use mode 'clip'."
+    )
 
 
 def check_index_type(name: str, indices: ArrayType) -> None:
     """Indices are integers with the index vector in the last dimension."""
     if dtypes.kind(indices.dtype) not in "iu":
-        raise TypeError(f"{name} needs integer indices, got {indices.short()} (at {user_line()}).")
+        raise ArgumentTypeError(f"{name} needs integer indices, got {indices.short()}.")
     if not indices.ndim:
         raise fail(f"{name} needs indices whose last dimension is the index vector, got a scalar.")
 
@@ -189,8 +191,8 @@ class gather(Primitive):
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         check_index_type("gather", indices)
         if mode is GatherScatterMode.FILL_OR_DROP and dtypes.kind(x.dtype) == "k":
-            raise TypeError(
-                f"gather of {x.short()} has no fill value for places out of bounds (at {user_line()}); use mode 'clip'."
+            raise ArgumentTypeError(
+                f"gather of {x.short()} has no fill value for places out of bounds; use mode 'clip'."
             )
         many = indices.shape[:-1]
         check_numbers("gather", "offset_dims", offset, len(offset) + len(many))

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.errors import message
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
@@ -101,7 +100,7 @@ class custom_linear_solve(HigherOrder):
         if vecmat is None or transpose_solve is None:
             what = "Reverse mode of lax.custom_linear_solve solves the transposed system, for which it has no solver."
             fix = "give transpose_solve, or symmetric=True if the operator is symmetric"
-            raise ValueError(message(what, fix=fix, at=user_line()))
+            raise ArgumentError(what, fix=fix)
         swapped = Counts(counts.vecmat, counts.transpose_solve, counts.matvec, counts.solve)
         found = self(
             *transposed, *transposed_solver, *operator, *solver,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ops.families import fail
@@ -21,7 +22,7 @@ class iota(Primitive):
 
     def type(self, *, dtype: Any, shape: Shape, dimension: int) -> ArrayType:
         if dtypes.kind(dtype) not in "iufc":
-            raise TypeError(f"iota makes integer, float or complex arrays, not {dtypes.name(dtype)}.")
+            raise ArgumentTypeError(f"iota makes integer, float or complex arrays, not {dtypes.name(dtype)}.")
         if not 0 <= dimension < len(shape):
             raise fail(
                 f"iota got dimension {dimension} for shape {shape}.", fix="give a dimension in range(len(shape))"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.indexing.dimension import minimum
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, array_type
@@ -136,7 +136,7 @@ class lu_pivots_to_permutation(MatrixFunction):
 
     def type(self, pivots: ArrayType, *, permutation_size: int) -> ArrayType:
         if pivots.dtype != INT32:
-            raise TypeError(f"lu_pivots_to_permutation needs int32 pivots, got {pivots.short()} (at {user_line()}).")
+            raise ArgumentTypeError(f"lu_pivots_to_permutation needs int32 pivots, got {pivots.short()}.")
         if pivots.ndim < 1 or permutation_size < pivots.shape[-1]:
             raise fail(
                 f"lu_pivots_to_permutation got pivots of shape {pivots.shape} for a permutation of {permutation_size}.",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import is_linear
@@ -26,9 +26,7 @@ SMALL, MANY = 32, 8
 def check_same_dtype(name: str, *types: ArrayType) -> None:
     if any(t.dtype != types[0].dtype for t in types):
         found = ", ".join(t.short() for t in types)
-        raise TypeError(
-            f"{name} needs operands of one dtype, got {found} (at {user_line()}). Convert one with .astype."
-        )
+        raise ArgumentTypeError(f"{name} needs operands of one dtype, got {found}. Convert one with .astype.")
 
 
 def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType
 from weft.ops.arithmetic import add, div, mul, sub
@@ -59,8 +59,8 @@ class MatrixFunction(Primitive):
 def check_matrix(name: str, x: ArrayType, square: bool = False) -> None:
     """The operand must be a (batch of) matrix in a dtype that LAPACK knows."""
     if x.dtype not in MATRIX_DTYPES:
-        raise TypeError(
-            f"{name} does not accept dtype {dtypes.name(x.dtype)} (at {user_line()}); it takes float32, float64, "
+        raise ArgumentTypeError(
+            f"{name} does not accept dtype {dtypes.name(x.dtype)}; it takes float32, float64, "
             "complex64 and complex128 arrays. Convert with x.astype(weft.numpy.float32)."
         )
     if x.ndim < 2:

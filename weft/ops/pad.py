@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
 from weft.indexing import index_map
 from weft.indexing.dimension import definitely_less
 from weft.ir.primitive import Axis, Sample, lookup, primitive
@@ -36,7 +37,7 @@ class pad(Indexing):
         if value.shape:
             raise fail(f"pad needs a scalar padding value, got one of shape {value.shape}.")
         if value.dtype != x.dtype:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"pad needs a padding value of dtype {dtypes.name(x.dtype)}, got {dtypes.name(value.dtype)}."
             )
         if len(padding_config) != x.ndim:

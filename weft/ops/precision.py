@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
+from weft.base.errors import ArgumentError
 from weft.base.settings import config
 
 
@@ -110,7 +111,7 @@ def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
         if len(pair) == 2:
             return pair[0], pair[1]
     names = ", ".join(repr(name) for name in _ALIASES if name)
-    raise ValueError(
+    raise ArgumentError(
         f"precision got {precision!r}. It is None, one of {names}, a lax.Precision, a pair of those, "
         "or a lax.DotAlgorithm, a lax.DotAlgorithmPreset or the name of one."
     )

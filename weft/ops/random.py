@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
 from weft.base.settings import config
-from weft.base.source import user_line
 from weft.indexing.expression import Expression
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
@@ -171,8 +171,8 @@ def make_keys(first: Any, second: Any, shape: Sequence[int]) -> np.ndarray:
 def check_key(name: str, aval: Any) -> KeyDtype:
     """The dtype of a key operand; anything else is the user's mistake."""
     if not isinstance(aval.dtype, KeyDtype):
-        raise TypeError(
-            f"{name} needs a random key, got {aval.short()} (at {user_line()}). "
+        raise ArgumentTypeError(
+            f"{name} needs a random key, got {aval.short()}. "
             "Make one with weft.random.key(seed), or wrap raw words with weft.random.wrap_key_data."
         )
     return aval.dtype
@@ -216,7 +216,7 @@ class threefry2x32(Primitive):
     def type(self, *types: ArrayType) -> list[ArrayType]:
         if len(types) != 4 or any(t.dtype != dtypes.uint32 for t in types):
             received = " and ".join(t.short() for t in types)
-            raise TypeError(f"threefry2x32 takes four uint32 arrays, got {received} (at {user_line()}).")
+            raise ArgumentTypeError(f"threefry2x32 takes four uint32 arrays, got {received}.")
         shape: Shape = ()
         for t in types:
             shape = broadcast_dimensions(shape, t.shape, types)
@@ -278,7 +278,7 @@ class random_seed(KeyOperation):
 
     def type(self, seeds: ArrayType, *, impl: KeyDtype) -> ArrayType:
         if dtypes.kind(seeds.dtype) not in "biu":
-            raise TypeError(f"A seed must be an integer, got {seeds.short()} (at {user_line()}).")
+            raise ArgumentTypeError(f"A seed must be an integer, got {seeds.short()}.")
         return array_type(seeds.shape, impl)
 
     def eval(self, seeds: Any, *, impl: KeyDtype) -> Any:
@@ -298,9 +298,9 @@ class random_wrap(KeyOperation):
 
     def type(self, words: ArrayType, *, impl: KeyDtype) -> ArrayType:
         if words.dtype != dtypes.uint32 or words.shape[-1:] != impl.key_shape:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"A raw key of {impl.impl} is an array of uint32 whose last dimension is {impl.key_shape[0]}, "
-                f"got {words.short()} (at {user_line()}). Make one with weft.random.PRNGKey(seed)."
+                f"got {words.short()}. Make one with weft.random.PRNGKey(seed)."
             )
         return array_type(words.shape[:-1], impl)
 
@@ -337,7 +337,7 @@ class random_bits(KeyOperation):
     def type(self, keys: ArrayType, *, bit_width: int, shape: Shape) -> ArrayType:
         check_key(self.name, keys)
         if bit_width not in UNSIGNED:
-            raise TypeError(f"random_bits makes 8, 16, 32 or 64 bits at a time, not {bit_width} (at {user_line()}).")
+            raise ArgumentTypeError(f"random_bits makes 8, 16, 32 or 64 bits at a time, not {bit_width}.")
         check_shape(self.name, shape)
         return array_type((*keys.shape, *shape), UNSIGNED[bit_width])
 
@@ -394,7 +394,7 @@ class random_fold_in(Primitive):
     def type(self, keys: ArrayType, data: ArrayType) -> ArrayType:
         check_key(self.name, keys)
         if data.dtype != dtypes.uint32:
-            raise TypeError(f"random_fold_in folds in uint32 data, got {data.short()} (at {user_line()}).")
+            raise ArgumentTypeError(f"random_fold_in folds in uint32 data, got {data.short()}.")
         shape = keys.shape or data.shape
         if keys.shape and data.shape and keys.shape != data.shape:
             raise fail(

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ops.families import Reduction, kept_axes, wide
@@ -22,9 +22,7 @@ def check_kind(name: str, dtype: Any, kinds: str) -> None:
     """The operand's dtype must be of one of `kinds`, by the letters of `dtypes.kind`."""
     if dtypes.kind(dtype) not in kinds:
         accepted = ", ".join(_KIND_NAMES[k] for k in kinds)
-        raise TypeError(
-            f"{name} does not accept dtype {dtypes.name(dtype)} (at {user_line()}); it takes {accepted} arrays."
-        )
+        raise ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}; it takes {accepted} arrays.")
 
 
 class Fold(Reduction):

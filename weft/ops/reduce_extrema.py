@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ops.arithmetic import div, mul
@@ -117,7 +118,7 @@ class Where(Primitive):
             raise fail(f"{self.name} takes one axis, got axes {axes}.", fix="flatten the axes with lax.reshape first")
         check_axes(self.name, axes, x.ndim)
         if dtypes.kind(index_dtype) not in "iu":
-            raise TypeError(f"{self.name} needs an integer index_dtype, got {dtypes.name(index_dtype)}.")
+            raise ArgumentTypeError(f"{self.name} needs an integer index_dtype, got {dtypes.name(index_dtype)}.")
         if x.shape[axes[0]] == 0:
             raise fail(f"{self.name} needs at least one element along axis {axes[0]}, got shape {x.shape}.")
         return array_type(x.without(axes).shape, index_dtype)

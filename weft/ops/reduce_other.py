@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft.base.errors import ArgumentTypeError
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay, storage_of
 from weft.ir.jaxpr import Jaxpr
@@ -108,13 +109,13 @@ def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], in
         raise fail(f"{name} needs scalar initial values, got {', '.join(t.short() for t in initial)}.")
     given = [t.dtype for t in operands]
     if [t.dtype for t in initial] != given:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{name} needs initial values of the operands' dtypes, got {', '.join(t.short() for t in initial)} "
             f"for {', '.join(t.short() for t in operands)}."
         )
     scalars = [array_type((), d) for d in given]
     if [t.strong() for t in jaxpr.out_avals] != scalars or [t.strong() for t in jaxpr.in_avals] != scalars * 2:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"The computation of {name} must map two groups of {', '.join(t.short() for t in scalars)} to one such "
             f"group, but it returns {', '.join(t.short() for t in jaxpr.out_avals)}."
         )

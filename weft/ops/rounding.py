@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero
@@ -101,9 +101,9 @@ class reduce_precision(Elementwise):
 
     def type(self, x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
         if exponent_bits < 1 or mantissa_bits < 0:
-            raise ValueError(
-                f"reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits} at "
-                f"{user_line()}; at least one exponent bit and no negative number of mantissa bits are needed."
+            raise ArgumentError(
+                f"reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits}; "
+                "at least one exponent bit and no negative number of mantissa bits are needed."
             )
         return super().type(x)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import MissingRuleError
+from weft.base.errors import ArgumentTypeError, MissingRuleError
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
 from weft.ir.primitive import Axis, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
@@ -90,9 +90,9 @@ class Scatter(Primitive):
         name = self.name
         check_index_type(name, indices)
         if updates.dtype != x.dtype or dtypes.kind(x.dtype) not in self.kinds:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{name} needs an operand and updates of one dtype (of kinds {self.kinds}), got {x.short()} and "
-                f"{updates.short()} (at {user_line()})."
+                f"{updates.short()}."
             )
         many = indices.shape[:-1]
         check_numbers(name, "update_window_dims", window, updates.ndim)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DtypeMismatchError
+from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, array_type
@@ -31,8 +31,8 @@ class select_n(Elementwise):
     def type(self, which: ArrayType, *cases: ArrayType) -> ArrayType:
         kind = dtypes.kind(which.dtype)
         if kind not in "biu" or not cases or (kind == "b" and len(cases) > 2):
-            raise TypeError(
-                f"select_n chooses among {len(cases)} cases by {which.short()} (at {user_line()}); a boolean chooses "
+            raise ArgumentTypeError(
+                f"select_n chooses among {len(cases)} cases by {which.short()}; a boolean chooses "
                 "between two cases, an integer (int32) among any number."
             )
         first = cases[0]

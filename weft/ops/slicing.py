@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DtypeMismatchError
+from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
@@ -128,7 +128,7 @@ def check_starts(name: str, starts: Sequence[ArrayType], rank: int) -> None:
         )
     for t in starts:
         if t.shape or dtypes.kind(t.dtype) not in "iu":
-            raise TypeError(f"{name} needs integer scalars as start indices, got {t.short()} (at {user_line()}).")
+            raise ArgumentTypeError(f"{name} needs integer scalars as start indices, got {t.short()}.")
 
 
 def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:

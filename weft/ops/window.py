@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
@@ -120,7 +121,7 @@ class WindowFold(Primitive):
 
     def initial(self, dtype: Any) -> Any:
         """The neutral element, as a value of `dtype`."""
-        raise NotImplementedError(f"{self.name} has no neutral element")
+        raise NotSupportedError(f"{self.name} has no neutral element")
 
     def type(self, x: ArrayType, **params: Any) -> ArrayType:
         check_kind(self.name, x.dtype, self.kinds)
@@ -463,7 +464,7 @@ class select_and_scatter(Primitive):
         scalar = array_type((), operand.dtype)
         check_computation(self.name, scatter_jaxpr, [scalar], [scalar])
         if [t.dtype for t in select_jaxpr.out_avals] != [np.bool_]:  # type: ignore[attr-defined]
-            raise TypeError("The selecting computation of select_and_scatter must return one boolean.")
+            raise ArgumentTypeError("The selecting computation of select_and_scatter must return one boolean.")
         return operand.strong()
 
     def eval(

@@ -1,5 +1,6 @@
 """Optimizers as pairs of pure functions that chain, with their losses and schedules; the names are those of Optax."""
 
+from weft.errors import publish as _publish
 from weft.optim import (
     assignment,
     contrib,
@@ -541,3 +542,5 @@ __all__ = [
     "yogi",
     "zero_nans",
 ]
+
+_publish(__name__)

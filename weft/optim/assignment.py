@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.typing import ArrayLike
 
 
@@ -13,7 +14,7 @@ def hungarian_algorithm(cost_matrix: ArrayLike) -> tuple[Array, Array]:
     """Rows and columns of the cheapest assignment of min(n, m) pairs, sorted by row (Kuhn 1955)."""
     costs = wnp.asarray(cost_matrix)
     if costs.ndim != 2:
-        raise ValueError(f"hungarian_algorithm needs a matrix of costs, and got shape {costs.shape}")
+        raise ArgumentError(f"hungarian_algorithm needs a matrix of costs, and got shape {costs.shape}")
     rows, columns = costs.shape
     if 0 in costs.shape:
         return wnp.zeros(0, wnp.int32), wnp.zeros(0, wnp.int32)

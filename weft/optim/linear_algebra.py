@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax, random
+from weft.errors import ArgumentError
 from weft.optim.tree_utils.arithmetic import global_norm, tree_norm, tree_scale, tree_sub, tree_vdot
 from weft.optim.tree_utils.randomness import tree_random_like
 from weft.typing import ArrayLike
@@ -30,12 +31,12 @@ def power_iteration(
     """
     if callable(matrix):
         if v0 is None:
-            raise ValueError("power_iteration of a function needs v0, which says what the function takes")
+            raise ArgumentError("power_iteration of a function needs v0, which says what the function takes")
         product = matrix
     else:
         array = wnp.asarray(matrix)
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            raise ValueError(f"power_iteration needs a square matrix, and got shape {array.shape}")
+            raise ArgumentError(f"power_iteration needs a square matrix, and got shape {array.shape}")
         product = lambda v: wnp.matmul(array, v, precision=precision)
         if v0 is None:
             v0 = random.uniform(random.key(1729) if key is None else key, array.shape[-1:], array.dtype, -1.0, 1.0)
@@ -75,7 +76,7 @@ def matrix_inverse_pth_root(
     """
     matrix = wnp.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"matrix_inverse_pth_root needs a square matrix, and got shape {matrix.shape}")
+        raise ArgumentError(f"matrix_inverse_pth_root needs a square matrix, and got shape {matrix.shape}")
     size = matrix.shape[0]
     unit = wnp.eye(size, dtype=matrix.dtype)
     largest, _ = power_iteration(matrix, num_iters=100, error_tolerance=1e-6, precision=precision)
@@ -121,7 +122,7 @@ def nnls(A: ArrayLike, b: ArrayLike, iters: int, unroll: int = 1, L: ArrayLike |
     """
     A, b = wnp.asarray(A), wnp.asarray(b)
     if A.ndim != 2 or b.shape[:1] != A.shape[:1]:
-        raise ValueError(f"nnls needs a matrix A and a vector b with as many rows, and got {A.shape} and {b.shape}")
+        raise ArgumentError(f"nnls needs a matrix A and a vector b with as many rows, and got {A.shape} and {b.shape}")
     gram = wnp.matmul(A.T, A, precision=HIGHEST)
     right = wnp.matmul(A.T, b, precision=HIGHEST)
     if L is None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.optim.base import GradientTransformation, Params, Updates
 from weft.optim.walk import need_params, together
 
@@ -38,12 +39,12 @@ def lookahead(
     Parameters and updates are `LookaheadParams`; the gradients given to update are those at `fast`.
     """
     if sync_period < 1:
-        raise ValueError(f"lookahead needs a sync_period of at least 1, and got {sync_period}")
+        raise ArgumentError(f"lookahead needs a sync_period of at least 1, and got {sync_period}")
 
     def init(params: LookaheadParams) -> LookaheadState:
         fast = getattr(params, "fast", None)
         if fast is None:
-            raise TypeError(
+            raise ArgumentTypeError(
                 "lookahead keeps two copies of the parameters, and init got one: "
                 "use params = LookaheadParams.init_synced(params)"
             )

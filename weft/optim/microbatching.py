@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.errors import ArgumentError, ArgumentTypeError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _accumulator(kind: Any, parts: int, done: Any) -> Accumulator:
 
             def rows_of(like: Any) -> Any:
                 if not like.shape:
-                    raise ValueError("CONCAT puts results together along their first axis, and a result has none")
+                    raise ArgumentError("CONCAT puts results together along their first axis, and a result has none")
                 # Part by part along axis 1: the order in which `reshape_batch_axis` takes rows from the batch.
                 return wnp.zeros((like.shape[0], parts, *like.shape[1:]), like.dtype)
 
@@ -71,7 +72,7 @@ def _accumulator(kind: Any, parts: int, done: Any) -> Accumulator:
                 lambda carry: carry.reshape(carry.shape[0] * carry.shape[1], *carry.shape[2:]),
                 lambda rows: rows,
             )
-    raise TypeError(f"an accumulator is an AccumulationType or an Accumulator, and got {kind!r}")
+    raise ArgumentTypeError(f"an accumulator is an AccumulationType or an Accumulator, and got {kind!r}")
 
 
 def reshape_batch_axis(tree: Any, microbatch_size: int, axis: int = 0) -> Any:
@@ -84,7 +85,7 @@ def reshape_batch_axis(tree: Any, microbatch_size: int, axis: int = 0) -> Any:
         where = axis % x.ndim
         size = x.shape[where]
         if size % microbatch_size:
-            raise ValueError(
+            raise ArgumentError(
                 f"microbatch_size must divide the size of the batch; got {microbatch_size} and a batch of {size}, "
                 f"axis {axis} of shape {x.shape}"
             )
@@ -127,14 +128,14 @@ def microbatch(
     count = len(positions) + len(names)
     axes = (in_axes,) * count if isinstance(in_axes, int) else tuple(in_axes)
     if len(axes) != count:
-        raise ValueError(f"in_axes has one axis for each of argnums and argnames, {count}, and got {len(axes)}")
+        raise ArgumentError(f"in_axes has one axis for each of argnums and argnames, {count}, and got {len(axes)}")
 
     def computed(*args: Any, **kwargs: Any) -> Any:
         batched = [args[i] for i in positions] + [kwargs[name] for name in names]
         leaves = [(leaf, axis) for value, axis in zip(batched, axes, strict=True) for leaf in weft.tree.leaves(value)]
         sizes = {leaf.shape[axis] for leaf, axis in leaves}
         if len(sizes) != 1:
-            raise ValueError(f"the batched arguments need one batch size, and have {sorted(sizes)}")
+            raise ArgumentError(f"the batched arguments need one batch size, and have {sorted(sizes)}")
         (size,) = sizes
         part_size = size if microbatch_size is None else microbatch_size
         split = [reshape_batch_axis(value, part_size, axis) for value, axis in zip(batched, axes, strict=True)]
@@ -179,12 +180,14 @@ def micro_vmap(
 ) -> Callable[..., Any]:
     """`weft.vmap` over parts of the batch one after another; results can be reduced instead of kept."""
     if out_axes != 0:
-        raise ValueError(f"micro_vmap puts the batch on axis 0 of results; got out_axes={out_axes!r}")
+        raise ArgumentError(f"micro_vmap puts the batch on axis 0 of results; got out_axes={out_axes!r}")
 
     def computed(*args: Any) -> Any:
         axes = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
         if len(axes) != len(args) or any(axis is not None and not isinstance(axis, int) for axis in axes):
-            raise ValueError(f"micro_vmap takes an integer or None for each argument as in_axes, and got {in_axes!r}")
+            raise ArgumentError(
+                f"micro_vmap takes an integer or None for each argument as in_axes, and got {in_axes!r}"
+            )
         positions = [i for i, axis in enumerate(axes) if axis is not None]
 
         def mapped(*given: Any) -> Any:

@@ -10,15 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft
-from weft.errors import ShapeMismatchError, TreeMismatchError, WeftError
+from weft.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError, TreeMismatchError
 
 
-class MissingParamsError(WeftError, ValueError):
+class MissingParamsError(ArgumentError):
     """`update` of an optimizer was called without the parameters, and a transformation in it reads them."""
-
-
-# Its message says all there is to say, so it has no page of its own.
-MissingParamsError.page = None
 
 
 def need_params(where: str, params: Any) -> None:
@@ -37,7 +33,7 @@ def need_extra(where: str, **arguments: Any) -> None:
     if missing:
         names = ", ".join(missing)
         given = ", ".join(f"{name}={name}" for name in arguments)
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{where} needs {names} as keyword arguments of update, and got none: "
             f"call optimizer.update(grads, state, params, {given})"
         )

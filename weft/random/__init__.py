@@ -5,6 +5,7 @@ key, subkey = weft.random.split(key)
 x = weft.random.normal(subkey, (3,))
 """
 
+from weft.base.publish import publish as _publish
 from weft.random.counts import binomial, multinomial, poisson
 from weft.random.discrete import bernoulli, categorical, choice, geometric, permutation, rademacher, randint
 from weft.random.gamma import ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t
@@ -92,3 +93,5 @@ __all__ = [
     "weibull_min",
     "wrap_key_data",
 ]
+
+_publish(__name__)

@@ -12,7 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.ir.nans import unwatched
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
 from weft.ops.random import random_clone, random_split
@@ -198,13 +198,13 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     found = real_dtype("multinomial", dtype)
     n, p = parameters("multinomial", found, n, p)
     if not shape_of(p):
-        raise ValueError(f"multinomial needs a p of at least one dimension, got a scalar (at {user_line()}).")
+        raise ArgumentError("multinomial needs a p of at least one dimension, got a scalar.")
     fitting = broadcast_shape("multinomial", shape_of(n), shape_of(p)[:-1])
     sizes = (*fitting, shape_of(p)[-1]) if shape is None else as_shape(shape)
     if sizes[-1:] != tuple(shape_of(p)[-1:]) or broadcast_shape("multinomial", sizes[:-1], fitting) != sizes[:-1]:
-        raise ValueError(
+        raise ArgumentError(
             f"multinomial got shape={sizes}, which does not end in what n of shape {shape_of(n)} and p of shape "
-            f"{shape_of(p)} broadcast to, {(*fitting, shape_of(p)[-1])} (at {user_line()})."
+            f"{shape_of(p)} broadcast to, {(*fitting, shape_of(p)[-1])}."
         )
     return _multinomial(typed, n, p, shape=sizes, dtype=found, unroll=unroll)
 

@@ -12,7 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.util import (
     as_shape,
     broadcast_shape,
@@ -42,7 +42,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     typed, _ = one_key("randint", key)
     found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
     if dtypes.kind(found) not in "iu":
-        raise TypeError(f"randint draws integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+        raise ArgumentTypeError(f"randint draws integers, but dtype={dtypes.name(found)} was asked for.")
     assert isinstance(found, np.dtype)
     check_arraylike("randint", minval, maxval)
     sizes = draw_shape("randint", as_shape(shape), shape_of(minval), shape_of(maxval))
@@ -109,11 +109,11 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     """True with probability p. Mode 'high' resolves small probabilities with twice the bits."""
     typed, _ = one_key("bernoulli", key)
     if mode not in ("low", "high"):
-        raise ValueError(f"bernoulli got mode={mode!r}; 'high' or 'low' is expected (at {user_line()}).")
+        raise ArgumentError(f"bernoulli got mode={mode!r}; 'high' or 'low' is expected.")
     check_arraylike("bernoulli", p)
     found = dtype_of(p)
     if dtypes.kind(found) != "f":
-        raise TypeError(f"bernoulli needs a probability that is a float, got {dtypes.name(found)} (at {user_line()}).")
+        raise ArgumentTypeError(f"bernoulli needs a probability that is a float, got {dtypes.name(found)}.")
     p = cast(p, found)
     return _bernoulli(typed, p, shape=draw_shape("bernoulli", shape, shape_of(p)), dtype=found, mode=mode)
 
@@ -169,7 +169,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     check_arraylike("permutation", x)
     if not shape_of(x):
         if dtypes.kind(dtype_of(x)) not in "iu":
-            raise TypeError(f"permutation takes an integer or an array, got {x!r} (at {user_line()}).")
+            raise ArgumentTypeError(f"permutation takes an integer or an array, got {x!r}.")
         (size,) = as_shape(x, "x")
         return _shuffle(typed, wnp.arange(size), axis=0)
     x = ensure_array(x)
@@ -205,11 +205,9 @@ def choice(
     else:
         (population,) = as_shape(int(a), "a")
     if not replace and count > population:
-        raise ValueError(
-            f"choice cannot take {count} samples from {population} without replacement (at {user_line()})."
-        )
+        raise ArgumentError(f"choice cannot take {count} samples from {population} without replacement.")
     if population <= 0 < count:
-        raise ValueError(f"choice got nothing to choose from, but {count} samples were asked for (at {user_line()}).")
+        raise ArgumentError(f"choice got nothing to choose from, but {count} samples were asked for.")
     if p is None:
         return _choose_evenly(typed, a, population, shape, replace, axis)
     indices = _choose_indices(typed, p, population, shape, replace, mode)
@@ -232,9 +230,8 @@ def _choose_indices(
     check_arraylike("choice", p)
     (p,) = parameters("choice", dtypes.to_inexact_dtype(dtype_of(p)), p)
     if shape_of(p) != (population,):
-        raise ValueError(
-            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)} ."
         )
     if not replace:
         # The largest of log p plus Gumbel noise is a draw; the k largest are k draws without replacement.
@@ -267,9 +264,8 @@ def categorical(
         return wnp.argmax(noise + logits, axis=place)
     count = math.prod(leading)
     if count > logits.shape[axis]:
-        raise ValueError(
-            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement ."
         )
     noisy = wnp.moveaxis(logits + gumbel(typed, logits.shape, logits.dtype, mode=mode), axis, -1)
     _, indices = lax.top_k(noisy, count)

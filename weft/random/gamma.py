@@ -12,7 +12,7 @@ from weft import numpy as wnp
 from weft.api.custom import custom_jvp
 from weft.api.jit import jit
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, shape_of
 from weft.ops.random import random_split
 from weft.random.discrete import draw_rademacher
@@ -124,7 +124,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     found = real_dtype("dirichlet", dtype)
     (alpha,) = parameters("dirichlet", found, alpha)
     if not shape_of(alpha):
-        raise ValueError(f"dirichlet needs an alpha of at least one dimension, got a scalar (at {user_line()}).")
+        raise ArgumentError("dirichlet needs an alpha of at least one dimension, got a scalar.")
     return _dirichlet(typed, alpha, shape=draw_shape("dirichlet", shape, shape_of(alpha)[:-1]))
 
 

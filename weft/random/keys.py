@@ -13,8 +13,9 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
-from weft.base.source import user_line
+from weft.base.source import user_stacklevel
 from weft.numpy.util import as_shape, cast
 from weft.ops.random import (
     BY_TAG,
@@ -39,18 +40,16 @@ def key_dtype(impl_spec: Any = None) -> KeyDtype:
     found = IMPLEMENTATIONS.get(spec) or BY_TAG.get(spec) if isinstance(spec, str) else None
     if found is None:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
-        raise ValueError(f"There is no generator {spec!r} (at {user_line()}); available: {names}.")
+        raise ArgumentError(f"There is no generator {spec!r}; available: {names}.")
     return found
 
 
 def _resolve(impl: Any, dtype: Any) -> KeyDtype:
     """The generator that `impl=` or `dtype=` names; only one of them may be given."""
     if impl is not None and dtype is not None:
-        raise ValueError(f"Give impl= or dtype=, not both; got impl={impl!r} and dtype={dtype!r} (at {user_line()}).")
+        raise ArgumentError(f"Give impl= or dtype=, not both; got impl={impl!r} and dtype={dtype!r}.")
     if dtype is not None and not isinstance(dtype, (KeyDtype, str)):
-        raise TypeError(
-            f"dtype= names a key dtype here, such as weft.random.key_dtype(); got {dtype!r} (at {user_line()})."
-        )
+        raise ArgumentTypeError(f"dtype= names a key dtype here, such as weft.random.key_dtype(); got {dtype!r}.")
     if isinstance(dtype, str):
         return key_dtype(dtype.removeprefix("key<").removesuffix(">"))
     return key_dtype(dtype if dtype is not None else impl)
@@ -62,8 +61,8 @@ def _seed_value(seed: Any) -> Any:
         wide = np.asarray(seed)
         if wide.dtype.kind not in "biu":
             if wide.dtype == object:
-                raise OverflowError(f"A seed must fit into 64 bits, got {seed} (at {user_line()}).")
-            raise TypeError(f"A seed must be an integer, got {seed!r} of dtype {wide.dtype} (at {user_line()}).")
+                raise OverflowError(f"A seed must fit into 64 bits, got {seed}.")
+            raise ArgumentTypeError(f"A seed must be an integer, got {seed!r} of dtype {wide.dtype}.")
         if config.random_seed_offset:
             wide = wide.astype(np.int64) + np.int64(config.random_seed_offset)
         if wide.dtype.itemsize == 8 and not config.enable_x64:
@@ -78,8 +77,8 @@ def _make(name: str, seed: Any, generator: KeyDtype) -> Array:
     value = _seed_value(seed)
     shape = np.shape(value) if not isinstance(value, Array) else value.shape
     if shape:
-        raise TypeError(
-            f"{name} takes one seed, but was given an array of shape {shape} (at {user_line()}). "
+        raise ArgumentTypeError(
+            f"{name} takes one seed, but was given an array of shape {shape}. "
             f"For a key from each: weft.vmap(weft.random.{name})(seeds)."
         )
     return random_seed(value, impl=generator)
@@ -124,23 +123,23 @@ def as_keys(name: str, keys: Any) -> tuple[Array, bool]:
     if is_key(keys):
         return keys, False
     if not isinstance(keys, (Array, np.ndarray)):
-        raise TypeError(
-            f"{name} needs a random key, got {keys!r} of type {type(keys).__name__} (at {user_line()}). "
+        raise ArgumentTypeError(
+            f"{name} needs a random key, got {keys!r} of type {type(keys).__name__}. "
             "Make one with weft.random.key(seed)."
         )
     if not isinstance(keys, Array):
         keys = np.asarray(keys)
     if keys.dtype != dtypes.uint32 or keys.shape[-1:] != key_dtype().key_shape:
-        raise TypeError(
-            f"{name} needs a random key, got an array of dtype {dtypes.name(keys.dtype)} and shape {tuple(keys.shape)} "
-            f"(at {user_line()}). Make a key with weft.random.key(seed); a raw key is a uint32 array whose last "
+        raise ArgumentTypeError(
+            f"{name} needs a random key, got an array of dtype {dtypes.name(keys.dtype)} and shape {tuple(keys.shape)}"
+            f". Make a key with weft.random.key(seed); a raw key is a uint32 array whose last "
             f"dimension is {key_dtype().key_shape[0]}."
         )
     if config.legacy_prng_key != "allow":
-        text = f"{name} got a raw uint32 array as key (at {user_line()}); make typed keys with weft.random.key(seed)."
+        text = f"{name} got a raw uint32 array as key; make typed keys with weft.random.key(seed)."
         if config.legacy_prng_key == "error":
-            raise ValueError(text)
-        warnings.warn(text, stacklevel=3)
+            raise ArgumentError(text)
+        warnings.warn(text, stacklevel=user_stacklevel())
     return random_wrap(keys, impl=key_dtype()), True
 
 
@@ -148,8 +147,8 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
     """One typed key, and whether it was raw. A batch of keys is the user's mistake."""
     typed, raw = as_keys(name, key)
     if typed.shape:
-        raise ValueError(
-            f"{name} takes one key, but was given {tuple(typed.shape)} of them (at {user_line()}). "
+        raise ArgumentError(
+            f"{name} takes one key, but was given {tuple(typed.shape)} of them. "
             f"To use each: weft.vmap(lambda key: weft.random.{name}(key, ...))(keys)."
         )
     return typed, raw
@@ -167,12 +166,12 @@ def fold_in(key: Any, data: Any) -> Array:
     typed, raw = one_key("fold_in", key)
     shape = data.shape if isinstance(data, Array) else np.shape(data)
     if shape:
-        raise TypeError(
-            f"fold_in takes one integer, but was given an array of shape {tuple(shape)} (at {user_line()}). "
+        raise ArgumentTypeError(
+            f"fold_in takes one integer, but was given an array of shape {tuple(shape)}. "
             "To fold in each: weft.vmap(weft.random.fold_in, in_axes=(None, 0))(key, data)."
         )
     if dtypes.kind(dtypes.dtype(data, canonicalize=True)) not in "biu":
-        raise TypeError(f"fold_in takes an integer, got {data!r} (at {user_line()}).")
+        raise ArgumentTypeError(f"fold_in takes an integer, got {data!r}.")
     made = random_fold_in(typed, cast(data, dtypes.uint32))
     return random_unwrap(made) if raw else made
 
@@ -189,9 +188,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     typed, _ = one_key("bits", key)
     found = dtypes.canonicalize_dtype(dtypes.uint64) if dtype is None else dtypes.requested_dtype(dtype, "bits")
     if dtypes.kind(found) != "u":
-        raise ValueError(
-            f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for (at {user_line()})."
-        )
+        raise ArgumentError(f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for.")
     assert isinstance(found, np.dtype)
     return draw_bits(typed, as_shape(shape), found)
 

@@ -12,7 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
@@ -24,9 +24,7 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     """The dtype of a draw of real or complex numbers: the default float if none is asked for."""
     found = dtypes.requested_dtype(float if dtype is None else dtype, name)
     if dtypes.kind(found) not in "fc":
-        raise ValueError(
-            f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for (at {user_line()})."
-        )
+        raise ArgumentError(f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for.")
     assert isinstance(found, np.dtype)
     return found
 
@@ -139,19 +137,15 @@ def multivariate_normal(
     typed, _ = one_key("multivariate_normal", key)
     found = real_dtype("multivariate_normal", dtype)
     if method not in ("cholesky", "eigh", "svd"):
-        raise ValueError(
-            f"multivariate_normal got method={method!r}; 'cholesky', 'eigh' or 'svd' is expected (at {user_line()})."
-        )
+        raise ArgumentError(f"multivariate_normal got method={method!r}; 'cholesky', 'eigh' or 'svd' is expected.")
     mean, cov = parameters("multivariate_normal", found, mean, cov)
     if not shape_of(mean):
-        raise ValueError(
-            f"multivariate_normal needs a mean of at least one dimension, got a scalar (at {user_line()})."
-        )
+        raise ArgumentError("multivariate_normal needs a mean of at least one dimension, got a scalar.")
     size = shape_of(mean)[-1]
     if shape_of(cov)[-2:] != (size, size):
-        raise ValueError(
+        raise ArgumentError(
             f"multivariate_normal needs cov of shape (..., {size}, {size}) to go with mean of shape {shape_of(mean)}, "
-            f"got cov of shape {shape_of(cov)} (at {user_line()})."
+            f"got cov of shape {shape_of(cov)}."
         )
     shape = draw_shape("multivariate_normal", shape, shape_of(mean)[:-1], shape_of(cov)[:-2])
     return _multivariate_normal(typed, mean, cov, shape=shape, dtype=found, method=method)

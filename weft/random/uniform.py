@@ -16,7 +16,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, shape_of
 from weft.random.keys import draw_bits, one_key
 from weft.trace.array import Array
@@ -29,7 +29,7 @@ def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     """The dtype of a draw of real numbers: the default float if none is asked for."""
     found = dtypes.requested_dtype(float if dtype is None else dtype, name)
     if dtypes.kind(found) != "f":
-        raise ValueError(f"{name} draws floats, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+        raise ArgumentError(f"{name} draws floats, but dtype={dtypes.name(found)} was asked for.")
     assert isinstance(found, np.dtype)
     return found
 
@@ -38,7 +38,7 @@ def integer_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     """The dtype of a draw of integers: the default integer if none is asked for."""
     found = dtypes.requested_dtype(int if dtype is None else dtype, name)
     if dtypes.kind(found) not in "iu":
-        raise ValueError(f"{name} draws integers, but dtype={dtypes.name(found)} was asked for (at {user_line()}).")
+        raise ArgumentError(f"{name} draws integers, but dtype={dtypes.name(found)} was asked for.")
     assert isinstance(found, np.dtype)
     return found
 
@@ -55,9 +55,9 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
         return broadcast_shape(name, *map(tuple, parameter_shapes))
     found = as_shape(shape)
     if broadcast_shape(name, found, *map(tuple, parameter_shapes)) != found:
-        raise ValueError(
+        raise ArgumentError(
             f"{name} got shape={found}, to which its parameters of shape {', '.join(map(str, parameter_shapes))} do "
-            f"not broadcast (at {user_line()}). Leave shape out, or include the parameters' dimensions in it."
+            f"not broadcast. Leave shape out, or include the parameters' dimensions in it."
         )
     return found
 
@@ -151,7 +151,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low'."""
     typed, _ = one_key("gumbel", key)
     if mode not in (None, "low", "high"):
-        raise ValueError(f"gumbel got mode={mode!r}; 'high' or 'low' is expected (at {user_line()}).")
+        raise ArgumentError(f"gumbel got mode={mode!r}; 'high' or 'low' is expected.")
     return _gumbel(typed, shape=as_shape(shape), dtype=real_dtype("gumbel", dtype), mode=mode or "low")
 
 

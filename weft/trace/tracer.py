@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from weft.base import errors
+from weft.base.errors import ArgumentError
 from weft.base.source import Location, user_line
 from weft.ir.context import Trace
 from weft.ir.types import Type
@@ -37,7 +38,7 @@ class Tracer(Array):
         if value is not None:
             return bool(value)
         if self.aval.shape:
-            raise ValueError(errors.message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
+            raise ArgumentError(errors.message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
         self._raise(
             errors.TracerBoolConversionError,
             "`if`, `while`, `and` or `bool()` needs a known True or False, but the value is traced.",

@@ -1,12 +1,13 @@
 """The errors that Weft raises: one class for each mistake, whose docstring is its page.
 
-Three kinds:
+Two kinds of error, and two classes for all the rest:
 
 * a mistake in the user's program is a `WeftError` that is also the builtin exception a Python programmer expects
   (`TypeError`, `IndexError`, ...), so that `except TypeError` keeps working; where JAX has a class for the mistake, the
   name and the builtin base are JAX's;
 * a bug of Weft is an `InternalError`, which is not a `WeftError`: nobody should have to guess whose fault it is;
-* trouble with a single argument that needs no page stays a plain `ValueError` or `TypeError`.
+* trouble with a single argument that needs no class of its own is an `ArgumentError` (a `ValueError`) or an
+  `ArgumentTypeError` (a `TypeError`).
 
 A new class is worth its page when the cause is not obvious from the line that failed. Its name says what is wrong, and
 its docstring has a sentence that names the cause, a paragraph, an example under `Wrong::` that raises it and one under
@@ -21,12 +22,16 @@ its docstring has a sentence that names the cause, a paragraph, an example under
 """
 
 from weft.base.errors.arrays import (
+    ArgumentError,
+    ArgumentTypeError,
     AxisOutOfBoundsError,
     DtypeMismatchError,
     ImmutableArrayError,
     InconclusiveDimensionOperation,
+    InvalidIndexError,
     InvalidInputTypeError,
     NarrowingOverflowError,
+    NotSupportedError,
     OutOfBoundsIndexError,
     ShapeMismatchError,
     TypePromotionError,
@@ -82,6 +87,8 @@ from weft.base.errors.transforms import (
 )
 
 __all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
     "AxisOutOfBoundsError",
     "AxisSpecError",
     "BranchMismatchError",
@@ -96,6 +103,7 @@ __all__ = [
     "IntegerDivisionError",
     "IntegerInputGradientError",
     "InternalError",
+    "InvalidIndexError",
     "InvalidInputTypeError",
     "JAXIndexError",
     "JAXTypeError",
@@ -111,6 +119,7 @@ __all__ = [
     "NonConcreteBooleanIndexError",
     "NonFiniteValueError",
     "NonScalarGradientError",
+    "NotSupportedError",
     "OrderedEffectError",
     "OutOfBoundsIndexError",
     "ParameterNotFoundError",

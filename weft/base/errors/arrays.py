@@ -1,8 +1,76 @@
-"""Arrays that do not fit: dtypes, shapes, axes, indices."""
+"""Arguments and arrays that do not fit: values, types, dtypes, shapes, axes, indices."""
 
 from __future__ import annotations
 
 from weft.base.errors.layout import WeftError
+
+# ----------------------------------------------------------------------------------------------------------- arguments
+
+
+class ArgumentError(WeftError, ValueError):
+    """An argument has a value that the function cannot work with.
+
+    The message says which values it takes and what it got: an unknown mode, a negative size, a sequence of the wrong
+    length, two options that exclude each other.
+
+    Wrong::
+
+        import weft.numpy as wnp
+
+        wnp.linspace(0.0, 1.0, -3)
+
+    Right::
+
+        import weft.numpy as wnp
+
+        wnp.linspace(0.0, 1.0, 3)
+    """
+
+
+class ArgumentTypeError(WeftError, TypeError):
+    """An argument is of a type that the function does not take.
+
+    A function where an array belongs, an array where a sequence of arrays belongs, a float where an integer is
+    needed. The message says what belongs there.
+
+    Wrong::
+
+        import weft.numpy as wnp
+
+        wnp.lexsort(())
+
+    Right::
+
+        import weft.numpy as wnp
+
+        wnp.lexsort((wnp.array([2, 1]),))
+    """
+
+
+class NotSupportedError(WeftError, NotImplementedError):
+    """An option that exists elsewhere, in NumPy or JAX, and that Weft does not have.
+
+    The message says what to write instead. `out=` is such an option: arrays are immutable, so that nothing can be
+    written into one.
+
+    Wrong::
+
+        import weft.numpy as wnp
+
+        x = wnp.ones(3)
+        wnp.add(x, 1, out=x)
+
+    Right::
+
+        import weft.numpy as wnp
+
+        x = wnp.ones(3)
+        x = wnp.add(x, 1)
+    """
+
+
+# Their messages say all there is to say.
+ArgumentError.page = ArgumentTypeError.page = NotSupportedError.page = None
 
 # -------------------------------------------------------------------------------------------------- types, shapes, axes
 
@@ -170,6 +238,25 @@ class InconclusiveDimensionOperation(WeftError):
 
 
 # ------------------------------------------------------------------------------------------------------------- indexing
+
+
+class InvalidIndexError(WeftError, IndexError):
+    """Something that is no index of this array.
+
+    More indices than the array has axes, two ellipses, a mask of another shape than the axes it selects from.
+
+    Wrong::
+
+        import weft.numpy as wnp
+
+        wnp.ones((2, 3))[0, 0, 0]
+
+    Right::
+
+        import weft.numpy as wnp
+
+        wnp.ones((2, 3))[0, 0]
+    """
 
 
 class OutOfBoundsIndexError(WeftError, IndexError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from weft.base.source import user_line
+
 _LABEL_WIDTH = 10  # the longest label, `received`, and two spaces
 _SHOWN_STAGE_LINES = 40
 
@@ -20,13 +22,13 @@ def message(
     """Lay out an error text: a first line that says what is wrong, then one aligned line for each part that is given.
 
     `at` is the user's line (`train.py:41:  if x > 0:`), `received` the values or types that came in, `fix` what to
-    write instead (a sequence: the first, then each alternative on a line `or`), `page` the name of the class whose
-    page explains more. A part may have several lines.
+    write instead (a sequence: the first, then each alternative on a line `or`), `page` the name of the class that
+    `weft.errors.explain` tells more about. A part may have several lines.
     """
     fixes = (fix,) if isinstance(fix, str) else tuple(fix or ())
     parts = [("at", at), ("received", received)]
     parts += [("or" if number else "fix", text) for number, text in enumerate(fixes)]
-    parts += [("page", page and f"docs/errors/{page}.md")]
+    parts += [("more", page and f"weft.errors.explain({page!r})")]
     lines = [what]
     for label, text in parts:
         for number, line in enumerate((text or "").splitlines()):
@@ -37,16 +39,18 @@ def message(
 class WeftError(Exception):
     """Something in the user's program that Weft cannot do, with what to do instead. Every user error is one of these.
 
-    The parts stay readable on the exception as `what`, `at`, `received` and `fix`; `str` lays them out.
+    The parts stay readable on the exception as `what`, `at`, `received` and `fix`; `str` lays them out. `at` is the
+    innermost line of the user's unless another is given.
     """
 
     page: ClassVar[str | None] = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # A subclass that a user defines has no page of its own: the one it inherits is the nearest.
-        if cls.__module__.partition(".")[0] == "weft":
+        # A subclass that is defined elsewhere has no page of its own: the one it inherits is the nearest.
+        if cls.__module__.startswith("weft.base.errors."):
             cls.page = cls.__name__
+            cls.__module__ = "weft.errors"  # where users find it
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class WeftError(Exception):
     ) -> None:
         # Only `what` is an argument of the exception; the rest is in `__dict__`. Pickle and copy restore exactly these.
         super().__init__(what)
-        self.at = at
+        self.at = user_line() if at is None else at
         self.received = received
         self.fix = fix
 
@@ -75,8 +79,10 @@ class InternalError(RuntimeError):
     """A bug in Weft: something that no program of a user should be able to bring about.
 
     `stage` names the part of Weft that noticed, `text` is the program as it stood there: what a report needs. The
-    message shows the beginning of the text; the exception has all of it.
+    message shows the beginning of the text; the exception has all of it. Its traceback keeps Weft's frames.
     """
+
+    is_our_fault: ClassVar[bool] = True
 
     def __init__(self, what: object = "", *, stage: str | None = None, text: str | None = None) -> None:
         super().__init__(what)

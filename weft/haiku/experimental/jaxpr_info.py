@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft
+from weft.errors import ArgumentError
 from weft.haiku.summary import ArraySpec
 
 
@@ -65,7 +66,7 @@ def make_model_info(
 ) -> Callable[..., Module]:
     """A function that gives the operations of `f` (such as `apply` of a transformed function) for given arguments."""
     if axis_env:
-        raise ValueError("make_model_info takes no axis_env: put the function under weft.vmap with the axis name.")
+        raise ArgumentError("make_model_info takes no axis_env: put the function under weft.vmap with the axis name.")
 
     def run(*args: Any, **kwargs: Any) -> Module:
         program = weft.make_jaxpr(f)(*args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.data_structures import map as map_values
 from weft.haiku.initializers import Constant, RandomNormal
 from weft.haiku.module import Module, transparent
@@ -24,14 +24,13 @@ class ExponentialMovingAverage(Module):
     def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
         super().__init__(name=name)
         if warmup_length < 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"ExponentialMovingAverage {self.module_name!r} needs a warmup_length of 0 or more, got "
-                f"{warmup_length} (at {user_line()})."
+                f"{warmup_length}."
             )
         if warmup_length and zero_debias:
-            raise ValueError(
-                f"ExponentialMovingAverage {self.module_name!r} takes zero_debias or a warmup_length, not both "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"ExponentialMovingAverage {self.module_name!r} takes zero_debias or a warmup_length, not both ."
             )
         self.decay = decay
         self.zero_debias = zero_debias
@@ -84,9 +83,7 @@ class SpectralNorm(Module):
         value = wnp.asarray(value)
         if value.ndim <= 1 or (value.ndim > 2 and error_on_non_matrix):
             what = "a matrix" if error_on_non_matrix else "two dimensions or more"
-            raise ValueError(
-                f"SpectralNorm {self.module_name!r} needs {what}, got shape {value.shape} (at {user_line()})."
-            )
+            raise ArgumentError(f"SpectralNorm {self.module_name!r} needs {what}, got shape {value.shape}.")
         matrix = wnp.reshape(value, (-1, value.shape[-1]))
         left = get_state("u0", [1, matrix.shape[-1]], value.dtype, init=RandomNormal())
         for _ in range(self.n_steps):

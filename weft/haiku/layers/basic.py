@@ -10,7 +10,7 @@ import numpy as np
 
 import weft
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.haiku.module import Module
 
 
@@ -20,9 +20,7 @@ class Sequential(Module):
     def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
         if callable(layers) or not isinstance(layers, Iterable):
-            raise TypeError(
-                f"Sequential {self.module_name!r} needs a list of layers, got {layers!r} (at {user_line()})."
-            )
+            raise ArgumentTypeError(f"Sequential {self.module_name!r} needs a list of layers, got {layers!r}.")
         self.layers = tuple(layers)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -41,11 +39,10 @@ class Reshape(Module):
     def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
         super().__init__(name=name)
         if preserve_dims == 0:
-            raise ValueError(f"Reshape {self.module_name!r} cannot have preserve_dims=0 (at {user_line()}).")
+            raise ArgumentError(f"Reshape {self.module_name!r} cannot have preserve_dims=0.")
         if sum(size == -1 for size in output_shape) > 1:
-            raise ValueError(
-                f"Reshape {self.module_name!r} can have one -1 in output_shape, got {tuple(output_shape)} "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"Reshape {self.module_name!r} can have one -1 in output_shape, got {tuple(output_shape)} ."
             )
         self.output_shape = tuple(output_shape)
         self.preserve_dims = preserve_dims
@@ -55,24 +52,23 @@ class Reshape(Module):
             return inputs
         kept, rest = inputs.shape[: self.preserve_dims], inputs.shape[self.preserve_dims :]
         if inputs.ndim < -self.preserve_dims:
-            raise ValueError(
+            raise ArgumentError(
                 f"Reshape {self.module_name!r} needs an input of {-self.preserve_dims} dimensions or more, got shape "
-                f"{inputs.shape} (at {user_line()})."
+                f"{inputs.shape}."
             )
         sizes = self.output_shape
         known = math.prod(size for size in sizes if size != -1)
         total = math.prod(rest)
         if -1 in sizes:
             if known == 0 or total % known:
-                raise ValueError(
-                    f"Reshape {self.module_name!r} cannot make {sizes} of {rest} (at {user_line()}): {total} elements "
+                raise ArgumentError(
+                    f"Reshape {self.module_name!r} cannot make {sizes} of {rest}: {total} elements "
                     f"do not divide by {known}."
                 )
             sizes = tuple(total // known if size == -1 else size for size in sizes)
         elif known != total:
-            raise ValueError(
-                f"Reshape {self.module_name!r} cannot make {sizes} of {rest} (at {user_line()}): {known} elements of "
-                f"{total}."
+            raise ArgumentError(
+                f"Reshape {self.module_name!r} cannot make {sizes} of {rest}: {known} elements of {total}."
             )
         return wnp.reshape(inputs, (*kept, *sizes))
 
@@ -110,22 +106,20 @@ class BatchApply:
             if len(shape) < self.num_dims:
                 continue
             if found is not None and shape[: self.num_dims] != found:
-                raise ValueError(
+                raise ArgumentError(
                     f"BatchApply needs arrays with the same first {self.num_dims} sizes, got {found} and "
-                    f"{shape[: self.num_dims]} (at {user_line()})."
+                    f"{shape[: self.num_dims]}."
                 )
             found = shape[: self.num_dims]
         if found is None:
-            raise ValueError(
-                f"BatchApply needs at least one array of {self.num_dims} dimensions or more (at {user_line()})."
-            )
+            raise ArgumentError(f"BatchApply needs at least one array of {self.num_dims} dimensions or more.")
         return found
 
 
 def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
     """`f` on arrays with a new axis of size 1, which the results lose again."""
     if axis not in (0, -1):
-        raise ValueError(f"expand_apply needs axis 0 or -1, got {axis} (at {user_line()}).")
+        raise ArgumentError(f"expand_apply needs axis 0 or -1, got {axis}.")
 
     def run(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = weft.tree.map(lambda x: wnp.expand_dims(x, axis), (args, kwargs))
@@ -137,7 +131,8 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
 def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Any:
     """Each element 0 with probability `rate`, else divided by 1 - rate; along `broadcast_dims` all alike."""
     if isinstance(rate, (int, float)) and not 0 <= rate < 1:
-        raise ValueError(f"dropout needs a rate in [0, 1), got {rate} (at {user_line()}).")
+        fix = "the share of elements that become 0, such as 0.1"
+        raise ArgumentError("dropout needs a rate in [0, 1).", received=str(rate), fix=fix)
     return weft.nn.dropout(rng, rate, x, broadcast_dims)
 
 

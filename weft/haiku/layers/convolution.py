@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku import pad
 from weft.haiku.initializers import TruncatedNormal
 from weft.haiku.layers.format import get_channel_index
@@ -29,9 +29,8 @@ def _sizes(value: Sizes, rank: int, module: Module, what: str) -> tuple[int, ...
     if len(sizes) == 1:
         sizes = sizes * rank
     if len(sizes) != rank:
-        raise ValueError(
-            f"{type(module).__name__} {module.module_name!r} needs {what} as one int or {rank}, got {value!r} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"{type(module).__name__} {module.module_name!r} needs {what} as one int or {rank}, got {value!r} ."
         )
     return sizes
 
@@ -65,9 +64,9 @@ class _Convolution(Module):
     ):
         super().__init__(name=name)
         if num_spatial_dims <= 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} needs one spatial dimension or more, got "
-                f"{num_spatial_dims} (at {user_line()})."
+                f"{num_spatial_dims}."
             )
         self.num_spatial_dims = num_spatial_dims
         self.kernel_shape = _sizes(kernel_shape, num_spatial_dims, self, "kernel_shape")
@@ -84,9 +83,11 @@ class _Convolution(Module):
         """Inputs with a batch dimension, and whether it was there."""
         rank = self.num_spatial_dims
         if inputs.ndim not in (rank + 1, rank + 2):
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} needs inputs of {rank + 1} or {rank + 2} dimensions "
-                f"({self.data_format}), got shape {inputs.shape} (at {user_line()})."
+                f"({self.data_format}).",
+                received=f"shape {inputs.shape}",
+                fix=f"reshape the inputs to one batch dimension, {rank} spatial ones and the channels",
             )
         there = inputs.ndim == rank + 2
         return (inputs if there else wnp.expand_dims(inputs, 0)), there
@@ -97,9 +98,9 @@ class _Convolution(Module):
         if self.mask is None:
             return w
         if tuple(self.mask.shape) != shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} needs a mask of the shape of its weights {shape}, got "
-                f"{tuple(self.mask.shape)} (at {user_line()})."
+                f"{tuple(self.mask.shape)}."
             )
         return w * self.mask
 
@@ -135,9 +136,9 @@ class ConvND(_Convolution):
         self.rate = _sizes(rate, num_spatial_dims, self, "rate")
         self.feature_group_count = feature_group_count
         if any(step != 1 for step in self.stride) and any(step != 1 for step in self.rate):
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} cannot have both a stride ({self.stride}) and a rate "
-                f"({self.rate}) other than 1 (at {user_line()})."
+                f"({self.rate}) other than 1."
             )
         self.padding = _padding(padding, self.kernel_shape, self.rate, num_spatial_dims, self)
 
@@ -161,9 +162,9 @@ class ConvND(_Convolution):
 
     def _check_groups(self, channels: int) -> None:
         if channels % self.feature_group_count:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} has {self.feature_group_count} groups, which do not "
-                f"divide the {channels} channels of its input (at {user_line()})."
+                f"divide the {channels} channels of its input."
             )
 
 
@@ -171,8 +172,8 @@ def _padding(padding: Any, kernel: tuple[int, ...], rate: tuple[int, ...], rank:
     """'SAME' or 'VALID' as it is, functions and tuples as pairs."""
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
-            raise ValueError(
-                f"{type(module).__name__} {module.module_name!r} got padding={padding!r} (at {user_line()}); 'SAME', "
+            raise ArgumentError(
+                f"{type(module).__name__} {module.module_name!r} got padding={padding!r}; 'SAME', "
                 "'VALID', pairs, or functions such as hk.pad.causal are expected."
             )
         return padding.upper()
@@ -284,9 +285,9 @@ class ConvNDTranspose(_Convolution):
         ones = (1,) * num_spatial_dims
         self.padding = _padding(padding, self.kernel_shape, ones, num_spatial_dims, self)
         if self.output_shape is not None and not isinstance(self.padding, str):
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} with an output_shape needs padding 'SAME' or 'VALID', got "
-                f"{padding!r} (at {user_line()})."
+                f"{padding!r}."
             )
 
     def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
@@ -320,9 +321,9 @@ def _transposed_pad(module: ConvNDTranspose, size: int, output: int, taps: int, 
     else:
         expected, before = (output + step - 1) // step, max(0, (size - 1) * step + taps - output) // 2
     if size != expected:
-        raise ValueError(
+        raise ArgumentError(
             f"{type(module).__name__} {module.module_name!r} cannot make {output} of {size} with kernel {taps}, stride "
-            f"{step} and padding {module.padding!r} (at {user_line()}): that needs an input of {expected}."
+            f"{step} and padding {module.padding!r}: that needs an input of {expected}."
         )
     low = taps - 1 - before
     return low, output + taps - 2 - (size - 1) * step - low

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.errors import user_line
+from weft.errors import ArgumentError
 
 _FIRST = ("channels_first", "NCW", "NCHW", "NCDHW", "NC...")
 _LAST = ("channels_last", "NWC", "NHWC", "NDHWC", "N...C")
@@ -14,7 +14,7 @@ def get_channel_index(data_format: str) -> int:
         return 1
     if data_format in _LAST:
         return -1
-    raise ValueError(
-        f"data_format is {data_format!r} (at {user_line()}); 'channels_first', 'channels_last', or letters such as "
+    raise ArgumentError(
+        f"data_format is {data_format!r}; 'channels_first', 'channels_last', or letters such as "
         "'NHWC' and 'NCHW' are expected."
     )

@@ -11,7 +11,7 @@ import numpy as np
 import weft
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.haiku.initializers import Constant, TruncatedNormal, VarianceScaling
 from weft.haiku.module import Module, transparent
 from weft.haiku.parameters import get_parameter
@@ -38,9 +38,7 @@ class Linear(Module):
 
     def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
         if not getattr(inputs, "shape", ()):
-            raise ValueError(
-                f"Linear {self.module_name!r} needs an input of one dimension or more, got a scalar (at {user_line()})."
-            )
+            raise ArgumentError(f"Linear {self.module_name!r} needs an input of one dimension or more, got a scalar.")
         size = self.input_size = inputs.shape[-1]
         dtype = _inexact(self, inputs)
         w_init = self.w_init or TruncatedNormal(stddev=1.0 / np.sqrt(size))
@@ -56,9 +54,10 @@ def _inexact(module: Module, inputs: Any) -> Any:
     """The dtype of inputs, which parameters get too; whole numbers are an error."""
     dtype = inputs.dtype
     if not wnp.issubdtype(dtype, wnp.inexact):
-        raise TypeError(
-            f"{type(module).__name__} {module.module_name!r} needs inputs of floating point, got {dtype} "
-            f"(at {user_line()}). Use x.astype(wnp.float32)."
+        raise ArgumentTypeError(
+            f"{type(module).__name__} {module.module_name!r} needs inputs of floating point.",
+            received=str(dtype),
+            fix="x.astype(wnp.float32)",
         )
     return dtype
 
@@ -81,9 +80,9 @@ class Bias(Module):
 
     def __call__(self, inputs: Any, multiplier: Any = None) -> Any:
         if self.output_size is not None and tuple(self.output_size) != tuple(inputs.shape[1:]):
-            raise ValueError(
+            raise ArgumentError(
                 f"Bias {self.module_name!r} needs inputs of shape (batch, {', '.join(map(str, self.output_size))}), "
-                f"got {inputs.shape} (at {user_line()})."
+                f"got {inputs.shape}."
             )
         self.bias_shape = _bias_shape(self, inputs.shape)
         self.input_size = tuple(inputs.shape[1:])
@@ -100,11 +99,10 @@ def _bias_shape(module: Bias, shape: tuple[int, ...]) -> tuple[int, ...]:
         return ()
     axes = {axis % rank if -rank <= axis < rank else axis for axis in module.bias_dims}
     if 0 in axes:
-        raise ValueError(f"Bias {module.module_name!r} cannot vary along the batch, axis 0 (at {user_line()}).")
+        raise ArgumentError(f"Bias {module.module_name!r} cannot vary along the batch, axis 0.")
     if any(axis >= rank for axis in axes):
-        raise ValueError(
-            f"Bias {module.module_name!r} got bias_dims {tuple(module.bias_dims)} for inputs of shape {shape} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"Bias {module.module_name!r} got bias_dims {tuple(module.bias_dims)} for inputs of shape {shape} ."
         )
     sizes = [shape[axis] if axis in axes else 1 for axis in range(rank)]
     return tuple(sizes[min(axes) :])
@@ -132,16 +130,16 @@ class Embed(Module):
     ):
         super().__init__(name=name)
         if embedding_matrix is None and not (vocab_size and embed_dim):
-            raise ValueError(
+            raise ArgumentError(
                 f"Embed {self.module_name!r} needs an embedding_matrix, or vocab_size and embed_dim; got "
-                f"vocab_size={vocab_size}, embed_dim={embed_dim} (at {user_line()})."
+                f"vocab_size={vocab_size}, embed_dim={embed_dim}."
             )
         if embedding_matrix is not None:
             matrix = wnp.asarray(embedding_matrix)
             if (vocab_size and vocab_size != matrix.shape[0]) or (embed_dim and embed_dim != matrix.shape[1]):
-                raise ValueError(
+                raise ArgumentError(
                     f"Embed {self.module_name!r} got an embedding_matrix of shape {matrix.shape} with "
-                    f"vocab_size={vocab_size}, embed_dim={embed_dim} (at {user_line()})."
+                    f"vocab_size={vocab_size}, embed_dim={embed_dim}."
                 )
             vocab_size, embed_dim = matrix.shape
             w_init = Constant(matrix)
@@ -161,9 +159,7 @@ class Embed(Module):
         style = _lookup_style(self, style)
         ids = wnp.asarray(ids)
         if not wnp.issubdtype(ids.dtype, wnp.integer):
-            raise ValueError(
-                f"Embed {self.module_name!r} needs ids of an integer dtype, got {ids.dtype} (at {user_line()})."
-            )
+            raise ArgumentError(f"Embed {self.module_name!r} needs ids of an integer dtype, got {ids.dtype}.")
         table = self.embeddings
         if style is EmbedLookupStyle.ARRAY_INDEX:
             return wnp.asarray(table)[(ids,)]
@@ -176,9 +172,8 @@ def _lookup_style(module: Module, style: Any) -> EmbedLookupStyle:
         return style
     if isinstance(style, str) and style.upper() in EmbedLookupStyle.__members__:
         return EmbedLookupStyle[style.upper()]
-    raise ValueError(
-        f"Embed {module.module_name!r} got lookup_style={style!r} (at {user_line()}); 'ARRAY_INDEX' or 'ONE_HOT' is "
-        "expected."
+    raise ArgumentError(
+        f"Embed {module.module_name!r} got lookup_style={style!r}; 'ARRAY_INDEX' or 'ONE_HOT' is expected."
     )
 
 
@@ -204,13 +199,10 @@ class MultiHeadAttention(Module):
         self.value_size = value_size or key_size
         self.model_size = model_size or key_size * num_heads
         if w_init is not None and w_init_scale is not None:
-            raise ValueError(
-                f"MultiHeadAttention {self.module_name!r} takes w_init or w_init_scale, not both (at {user_line()})."
-            )
+            raise ArgumentError(f"MultiHeadAttention {self.module_name!r} takes w_init or w_init_scale, not both.")
         if w_init is None and w_init_scale is None:
-            raise ValueError(
-                f"MultiHeadAttention {self.module_name!r} needs w_init (at {user_line()}), such as "
-                "hk.initializers.VarianceScaling(1.0)."
+            raise ArgumentError(
+                f"MultiHeadAttention {self.module_name!r} needs w_init, such as hk.initializers.VarianceScaling(1.0)."
             )
         self.w_init = VarianceScaling(w_init_scale) if w_init is None else w_init
         self.with_bias = with_bias
@@ -223,9 +215,9 @@ class MultiHeadAttention(Module):
         logits = wnp.einsum("...thd,...Thd->...htT", queries, keys) / np.sqrt(self.key_size).astype(keys.dtype)
         if mask is not None:
             if mask.ndim != logits.ndim:
-                raise ValueError(
+                raise ArgumentError(
                     f"MultiHeadAttention {self.module_name!r} needs a mask of as many dimensions as the logits "
-                    f"{logits.shape}, got shape {mask.shape} (at {user_line()})."
+                    f"{logits.shape}, got shape {mask.shape}."
                 )
             logits = wnp.where(mask, logits, wnp.asarray(-1e30, logits.dtype))
         weights = weft.nn.softmax(logits)

@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.frames import running_init
 from weft.haiku.layers.averages import ExponentialMovingAverage
 from weft.haiku.layers.format import get_channel_index
@@ -24,9 +24,9 @@ def _axes(axis: Axes, rank: int, module: Module) -> tuple[int, ...]:
         return tuple(range(rank)[axis])
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     if any(not -rank <= one < rank for one in given):
-        raise ValueError(
+        raise ArgumentError(
             f"{type(module).__name__} {module.module_name!r} has axis {axis}, which an input of {rank} dimensions does "
-            f"not have (at {user_line()})."
+            f"not have."
         )
     return tuple(one % rank for one in given)
 
@@ -45,9 +45,8 @@ class _Normalization(Module):
         super().__init__(name=name)
         for what, create, init in (("scale", create_scale, scale_init), ("offset", create_offset, offset_init)):
             if not create and init is not None:
-                raise ValueError(
-                    f"{type(self).__name__} {self.module_name!r} got {what}_init with create_{what}=False "
-                    f"(at {user_line()})."
+                raise ArgumentError(
+                    f"{type(self).__name__} {self.module_name!r} got {what}_init with create_{what}=False ."
                 )
         self.create_scale = create_scale
         self.create_offset = create_offset
@@ -58,9 +57,9 @@ class _Normalization(Module):
     def _scale_and_offset(self, shape: Sequence[int], dtype: Any, scale: Any, offset: Any) -> tuple[Any, Any]:
         for what, create, given in (("scale", self.create_scale, scale), ("offset", self.create_offset, offset)):
             if create and given is not None:
-                raise ValueError(
+                raise ArgumentError(
                     f"{type(self).__name__} {self.module_name!r} has a {what} of its own (create_{what}=True), and got "
-                    f"another with the call (at {user_line()})."
+                    f"another with the call."
                 )
         if self.create_scale:
             scale = get_parameter("scale", shape, dtype, init=self.scale_init)
@@ -145,7 +144,7 @@ class RMSNorm(Module):
     ):
         super().__init__(name=name)
         if not create_scale and scale_init is not None:
-            raise ValueError(f"RMSNorm {self.module_name!r} got scale_init with create_scale=False (at {user_line()}).")
+            raise ArgumentError(f"RMSNorm {self.module_name!r} got scale_init with create_scale=False.")
         self.axis = axis
         self.eps = eps
         self.create_scale = create_scale
@@ -188,17 +187,17 @@ class GroupNorm(_Normalization):
 
     def __call__(self, x: Any, scale: Any = None, offset: Any = None) -> Any:
         if self.rank is not None and x.ndim != self.rank:
-            raise ValueError(
+            raise ArgumentError(
                 f"GroupNorm {self.module_name!r} was called with {self.rank} dimensions before, and now with shape "
-                f"{x.shape} (at {user_line()})."
+                f"{x.shape}."
             )
         self.rank = x.ndim
         channel = self.channel_index % x.ndim
         channels = x.shape[channel]
         if channels % self.groups:
-            raise ValueError(
+            raise ArgumentError(
                 f"GroupNorm {self.module_name!r} has {self.groups} groups, which do not divide the {channels} channels "
-                f"of its input (at {user_line()})."
+                f"of its input."
             )
         axes = _axes(self.axis, x.ndim, self)
         # The channel axis becomes two, groups and channels of a group; moments are over the latter.
@@ -236,9 +235,8 @@ class BatchNorm(_Normalization):
     ):
         super().__init__(create_scale, create_offset, scale_init, offset_init, name)
         if cross_replica_axis is None and cross_replica_axis_index_groups is not None:
-            raise ValueError(
-                f"BatchNorm {self.module_name!r} got cross_replica_axis_index_groups without cross_replica_axis "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"BatchNorm {self.module_name!r} got cross_replica_axis_index_groups without cross_replica_axis ."
             )
         self.eps = eps
         self.axis = axis

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.module import Module
 
 
@@ -19,17 +19,17 @@ def _spread(x: Any, size: int | Sequence[int], channel_axis: int | None, what: s
     if not isinstance(size, int):
         sizes = tuple(size)
         if len(sizes) > x.ndim:
-            raise ValueError(f"{what} {sizes} has more dimensions than the input {x.shape} (at {user_line()}).")
+            raise ArgumentError(f"{what} {sizes} has more dimensions than the input {x.shape}.")
         return (1,) * (x.ndim - len(sizes)) + sizes
     if channel_axis is not None and not -x.ndim <= channel_axis < x.ndim:
-        raise ValueError(f"channel_axis {channel_axis} is not an axis of the input {x.shape} (at {user_line()}).")
+        raise ArgumentError(f"channel_axis {channel_axis} is not an axis of the input {x.shape}.")
     channel = None if channel_axis is None else channel_axis % x.ndim
     return tuple(1 if axis in (0, channel) else size for axis in range(x.ndim))
 
 
 def _checked_padding(padding: str, what: str) -> str:
     if padding not in ("SAME", "VALID"):
-        raise ValueError(f"{what} needs padding 'SAME' or 'VALID', got {padding!r} (at {user_line()}).")
+        raise ArgumentError(f"{what} needs padding 'SAME' or 'VALID', got {padding!r}.")
     return padding
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import weft
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError, NotSupportedError
 from weft.haiku.initializers import VarianceScaling
 from weft.haiku.layers.convolution import ConvND, Sizes
 from weft.haiku.layers.linear import Linear
@@ -22,11 +22,11 @@ class RNNCore(Module):
 
     def __call__(self, inputs: Any, prev_state: Any) -> tuple[Any, Any]:
         """One step."""
-        raise NotImplementedError(f"{type(self).__name__} has no __call__(inputs, prev_state).")
+        raise NotSupportedError(f"{type(self).__name__} has no __call__(inputs, prev_state).")
 
     def initial_state(self, batch_size: int | None) -> Any:
         """The state before the first step; for one sequence without a batch where `batch_size` is None."""
-        raise NotImplementedError(f"{type(self).__name__} has no initial_state(batch_size).")
+        raise NotSupportedError(f"{type(self).__name__} has no initial_state(batch_size).")
 
 
 def _zeros(shape: Sequence[int], batch_size: int | None) -> Any:
@@ -35,9 +35,9 @@ def _zeros(shape: Sequence[int], batch_size: int | None) -> Any:
 
 def _check_rank(core: Module, inputs: Any) -> None:
     if inputs.ndim not in (1, 2):
-        raise ValueError(
+        raise ArgumentError(
             f"{type(core).__name__} {core.module_name!r} needs inputs (size) or (batch, size), got shape "
-            f"{inputs.shape} (at {user_line()}). Use hk.dynamic_unroll for sequences."
+            f"{inputs.shape}. Use hk.dynamic_unroll for sequences."
         )
 
 
@@ -216,9 +216,9 @@ class ResetCore(RNNCore):
 def _spread(core: Module, reset: Any, value: Any) -> Any:
     """A flag for each element of the batch, for all of its state."""
     if reset.shape != value.shape[: reset.ndim]:
-        raise ValueError(
+        raise ArgumentError(
             f"ResetCore {core.module_name!r} needs should_reset of shape {value.shape[:1]}, one flag an element of the "
-            f"batch, got {reset.shape} (at {user_line()})."
+            f"batch, got {reset.shape}."
         )
     return wnp.reshape(reset, reset.shape + (1,) * (value.ndim - reset.ndim)).astype(bool)
 
@@ -233,17 +233,15 @@ class _DeepRNN(RNNCore):
         if skip_connections:
             for layer in self.layers:
                 if not isinstance(layer, RNNCore):
-                    raise ValueError(
-                        f"deep_rnn_with_skip_connections {self.module_name!r} takes cores only, got {layer!r} "
-                        f"(at {user_line()})."
+                    raise ArgumentError(
+                        f"deep_rnn_with_skip_connections {self.module_name!r} takes cores only, got {layer!r} ."
                     )
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         cores = sum(isinstance(layer, RNNCore) for layer in self.layers)
         if len(state) != cores:
-            raise ValueError(
-                f"DeepRNN {self.module_name!r} needs a state for each of its {cores} cores, got {len(state)} "
-                f"(at {user_line()})."
+            raise ArgumentError(
+                f"DeepRNN {self.module_name!r} needs a state for each of its {cores} cores, got {len(state)} ."
             )
         states, outputs = [], []
         remaining = iter(state)
@@ -298,9 +296,7 @@ def static_unroll(core: Any, input_sequence: Any, initial_state: Any, time_major
 def _length(inputs: Any) -> int:
     lengths = {leaf.shape[0] for leaf in weft.tree.leaves(inputs)}
     if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(
-            f"An unroll needs sequences of one length of 1 or more, got {sorted(lengths)} ({user_line()})."
-        )
+        raise ArgumentError(f"An unroll needs sequences of one length of 1 or more, got {sorted(lengths)}.")
     return int(lengths.pop())
 
 

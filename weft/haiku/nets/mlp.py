@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import weft
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.layers.basic import dropout
 from weft.haiku.layers.linear import Linear
 from weft.haiku.module import Module
@@ -29,7 +29,7 @@ class MLP(Module):
     ):
         super().__init__(name=name)
         if not with_bias and b_init is not None:
-            raise ValueError(f"MLP {self.module_name!r} got b_init with with_bias=False (at {user_line()}).")
+            raise ArgumentError(f"MLP {self.module_name!r} got b_init with with_bias=False.")
         self.w_init = w_init
         self.b_init = b_init
         self.with_bias = with_bias
@@ -42,9 +42,9 @@ class MLP(Module):
 
     def __call__(self, inputs: Any, dropout_rate: Any = None, rng: Any = None) -> Any:
         if (dropout_rate is None) != (rng is None):
-            raise ValueError(
+            raise ArgumentError(
                 f"MLP {self.module_name!r} needs dropout_rate and rng together, got dropout_rate={dropout_rate} and "
-                f"rng {'given' if rng is not None else 'None'} (at {user_line()})."
+                f"rng {'given' if rng is not None else 'None'}."
             )
         keys = None if rng is None else PRNGSequence(rng)
         made = inputs
@@ -59,7 +59,7 @@ class MLP(Module):
     def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
         """A network with the sizes in reverse order, from outputs to inputs; it has parameters of its own."""
         if any(layer.input_size is None for layer in self.layers):
-            raise ValueError(f"MLP {self.module_name!r} does not know its sizes until it is called (at {user_line()}).")
+            raise ArgumentError(f"MLP {self.module_name!r} does not know its sizes until it is called.")
         return MLP(
             [layer.input_size for layer in reversed(self.layers)],  # type: ignore[misc]
             self.w_init,

@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.layers.convolution import Conv2D
 from weft.haiku.layers.depthwise import DepthwiseConv2D
 from weft.haiku.layers.linear import Linear
@@ -54,9 +54,9 @@ class MobileNetV1(Module):
     ):
         super().__init__(name=name)
         if len(strides) != len(channels):
-            raise ValueError(
+            raise ArgumentError(
                 f"MobileNetV1 {self.module_name!r} needs as many strides as channels, got {len(strides)} and "
-                f"{len(channels)} (at {user_line()})."
+                f"{len(channels)}."
             )
         self.strides = strides
         self.channels = channels

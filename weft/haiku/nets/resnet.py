@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.layers.convolution import Conv2D
 from weft.haiku.layers.linear import Linear
 from weft.haiku.layers.normalization import BatchNorm
@@ -114,9 +114,8 @@ class BlockGroup(Module):
 
 def _four(values: Sequence[Any], what: str, module: Module) -> None:
     if len(values) != 4:
-        raise ValueError(
-            f"{type(module).__name__} {module.module_name!r} needs four {what}, one a group, got {values!r} "
-            f"(at {user_line()})."
+        raise ArgumentError(
+            f"{type(module).__name__} {module.module_name!r} needs four {what}, one a group, got {values!r} ."
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import weft
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import user_line
+from weft.errors import ArgumentError
 from weft.haiku.initializers import VarianceScaling
 from weft.haiku.layers.averages import ExponentialMovingAverage
 from weft.haiku.module import Module, transparent
@@ -25,9 +25,9 @@ class _Quantizer(Module):
     def _nearest(self, inputs: Any, embeddings: Any) -> dict[str, Any]:
         """Squared distances to all embeddings, and which is the smallest."""
         if inputs.shape[-1] != self.embedding_dim:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} needs inputs whose last size is {self.embedding_dim}, got "
-                f"shape {inputs.shape} (at {user_line()})."
+                f"shape {inputs.shape}."
             )
         flat = wnp.reshape(inputs, (-1, self.embedding_dim))
         distances = (
@@ -108,9 +108,7 @@ class VectorQuantizerEMA(_Quantizer):
     ):
         super().__init__(name=name)
         if not 0 <= decay <= 1:
-            raise ValueError(
-                f"VectorQuantizerEMA {self.module_name!r} needs a decay from 0 to 1, got {decay} (at {user_line()})."
-            )
+            raise ArgumentError(f"VectorQuantizerEMA {self.module_name!r} needs a decay from 0 to 1, got {decay}.")
         self.embedding_dim = embedding_dim
         self.num_embeddings = num_embeddings
         self.commitment_cost = commitment_cost

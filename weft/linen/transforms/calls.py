@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import weft
+from weft.errors import ArgumentError
 from weft.linen.transforms.core import Target, lift_transform
 from weft.modules import metadata
 from weft.modules.filters import Filter, group, union
@@ -210,7 +211,7 @@ def size_along(trees: Sequence[Any], axes: Sequence[Any], given: int | None, tra
         for leaf, along in zip(*_leaves_with_axes(tree, axis), strict=True):
             if isinstance(along, int):
                 return int(weft.numpy.shape(leaf)[along])
-    raise ValueError(f"nn.{transformation} finds no array along whose axis to map; give the size.")
+    raise ArgumentError(f"nn.{transformation} finds no array along whose axis to map; give the size.")
 
 
 def _leaves_with_axes(tree: Any, axis: Any) -> tuple[list[Any], list[Any]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import weft
-from weft.errors import UnboundModuleError, user_line
+from weft.errors import ArgumentTypeError, UnboundModuleError, user_line
 from weft.linen.module import Module, map_modules
 from weft.modules.filters import Filter
 from weft.modules.frozen import FrozenDict
@@ -165,10 +165,9 @@ def lift_transform(run: Runner, transformation: str, target: Any, methods: Any =
         return _lifted_class(run, transformation, target, methods, options)
     if callable(target) and not isinstance(target, Module):
         return _lifted_function(run, transformation, target, options)
-    raise TypeError(
-        f"nn.{transformation} transforms a module class, a method, or a function of a module; got {target!r} "
-        f"(at {user_line()})."
-        + (f" Pass the class: nn.{transformation}(Dense)(3)." if isinstance(target, Module) else "")
+    raise ArgumentTypeError(
+        f"nn.{transformation} transforms a module class, a method, or a function of a module; got {target!r}"
+        f"." + (f" Pass the class: nn.{transformation}(Dense)(3)." if isinstance(target, Module) else "")
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft
 import weft.numpy as wnp
+from weft.errors import NotSupportedError
 from weft.linen.transforms.calls import plain
 from weft.linen.transforms.core import Target
 from weft.modules.filters import Filter
@@ -39,7 +40,7 @@ def vjp(
 ) -> Any:
     """`fn(mdl, *primals)` and the function of its cotangent that gives (cotangents of variables, *of primals)."""
     if reduce_axes:
-        raise NotImplementedError("nn.vjp has no reduce_axes; sum the cotangents with lax.psum.")
+        raise NotSupportedError("nn.vjp has no reduce_axes; sum the cotangents with lax.psum.")
     target = Target("vjp", fn, mdl, primals, {})
     lift = target.lift([vjp_variables, variables], [rngs])
     watched, others = lift.variables

@@ -8,6 +8,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.linen.transforms.calls import any_of, checkpoint, size_along
 from weft.linen.transforms.core import Target, lift_transform
 from weft.modules import metadata
@@ -121,7 +122,7 @@ def _run_scan(
         call = lift.inside(groups, streams, mutable)
         result = target.call(call, (carry, *arguments), target.kwargs)
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise TypeError(f"The function under nn.scan must return (carry, ys), got {type(result).__name__}.")
+            raise ArgumentTypeError(f"The function under nn.scan must return (carry, ys), got {type(result).__name__}.")
         return result, lift.collect(call, [variable_carry, shared, *filters])
 
     with lift.running():
@@ -195,7 +196,7 @@ def _run_remat_scan(target: Target, lengths: tuple[int, ...], policy: Any, optio
         return lambda module, carry: looped(module, carry)[0]
 
     if not lengths:
-        raise ValueError("nn.remat_scan needs at least one length.")
+        raise ArgumentError("nn.remat_scan needs at least one length.")
     return level(lengths)(target.modules[0], *target.args)
 
 

@@ -4,6 +4,7 @@ Matrices stand in the last two axes, and every function works over the leading o
 the mathematical function is.
 """
 
+from weft.base.publish import publish as _publish
 from weft.numpy.linalg.decompositions import (
     cholesky,
     eig,
@@ -71,3 +72,5 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+_publish(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.linalg.inputs import matrix, square_matrix
 from weft.ops.linalg_qr import geqrf
@@ -67,7 +67,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     With `symmetrize_input` the mean of a and its adjoint is decomposed, else the triangle that `UPLO` names is read.
     """
     if UPLO not in (None, "L", "U"):
-        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO!r}.  at {user_line()}")
+        raise ArgumentError(f"UPLO must be one of None, 'L', or 'U', got {UPLO!r}.")
     x = square_matrix("eigh", a)
     v, w = lax_linalg.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input)
     return EighResult(w, v)
@@ -91,7 +91,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     if mode == "raw":
         reflectors, factors = geqrf(x)
         return QRResult(flip(reflectors), factors)
-    raise ValueError(f"Unsupported QR decomposition mode {mode!r}; it is 'reduced', 'complete', 'r' or 'raw'.")
+    raise ArgumentError(f"Unsupported QR decomposition mode {mode!r}; it is 'reduced', 'complete', 'r' or 'raw'.")
 
 
 def svd(

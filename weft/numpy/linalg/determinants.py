@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import lax
 from weft.api.custom import custom_jvp
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.linalg.inputs import square_matrix
 from weft.ops.linalg_lu import solve
@@ -75,7 +75,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     `method` may be "lu" or "qr"; both name the same numbers, which are computed by elimination.
     """
     if method not in (None, "lu", "qr"):
-        raise ValueError(f"Unknown slogdet method {method!r}; it is 'lu' or 'qr'.  at {user_line()}")
+        raise ArgumentError(f"Unknown slogdet method {method!r}; it is 'lu' or 'qr'.")
     x = square_matrix("slogdet", a)
     return SlogdetResult(*_slogdet(x))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.util import broadcast_shape, ensure_array, ensure_arrays, expand_to, promote_dtypes_inexact, strong
 from weft.trace.array import Array
 
@@ -19,7 +19,7 @@ def matrix(name: str, a: Any) -> Array:
     """The argument as an inexact array of matrices."""
     (x,) = inexact(name, a)
     if x.ndim < 2:
-        raise ValueError(f"{name} takes a matrix or a batch of matrices, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"{name} takes a matrix or a batch of matrices, got shape {x.shape}.")
     return x
 
 
@@ -27,7 +27,7 @@ def square_matrix(name: str, a: Any) -> Array:
     """The argument as an inexact array of square matrices."""
     x = matrix(name, a)
     if x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"Argument to {name} must have shape [..., n, n], got {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"Argument to {name} must have shape [..., n, n], got {x.shape}.")
     return x
 
 

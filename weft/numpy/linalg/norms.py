@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.elementwise import absolute, power, sqrt
 from weft.numpy.linalg.decompositions import svdvals
 from weft.numpy.linalg.inputs import inexact, matrix
@@ -55,7 +55,7 @@ def _vector(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
     if ord == 1:
         return sum_(absolute(x), axis=axes, keepdims=keepdims)
     if isinstance(ord, str):
-        raise ValueError(f"Invalid order {ord!r} for vector norm.  at {user_line()}")
+        raise ArgumentError(f"Invalid order {ord!r} for vector norm.")
     raised = power(absolute(x), np.asarray(ord, real_dtype(x.dtype)))
     return _root(sum_(raised, axis=axes, keepdims=keepdims), 1 / ord)
 
@@ -79,7 +79,7 @@ def _matrix(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
         else:
             found = max_(s, axis=-1, initial=0) if ord == 2 else min_(s, axis=-1)
         return lax.expand_dims(found, tuple(sorted(axes))) if keepdims else found
-    raise ValueError(f"Invalid order {ord!r} for matrix norm.  at {user_line()}")
+    raise ArgumentError(f"Invalid order {ord!r} for matrix norm.")
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
@@ -100,9 +100,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return _vector(x, ord, axes, keepdims)
     if len(axes) == 2:
         return _matrix(x, ord, axes, keepdims)
-    raise ValueError(
+    raise ArgumentError(
         f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two axes to "
-        f"compute a matrix-norm.  at {user_line()}"
+        f"compute a matrix-norm."
     )
 
 
@@ -125,12 +125,12 @@ def cond(x: Any, p: Any = None) -> Array:
     if p is None or p in (2, -2):
         s = svdvals(x)
         if not s.size:
-            raise ValueError(f"cond is not defined on empty arrays, got shape {x.shape}.  at {user_line()}")
+            raise ArgumentError(f"cond is not defined on empty arrays, got shape {x.shape}.")
         count = s.shape[-1]
         largest, smallest = (lax.squeeze(part(s, b, -1), (s.ndim - 1,)) for b in ((0, 1), (count - 1, count)))
         return lax.div(smallest, largest) if p == -2 else lax.div(largest, smallest)
     if x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"cond with p={p!r} needs square matrices, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"cond with p={p!r} needs square matrices, got shape {x.shape}.")
     axes = (x.ndim - 2, x.ndim - 1)
     found = lax.mul(_matrix(x, p, axes, False), _matrix(inv(x), p, axes, False))
     singular = logical_and(isnan(found), logical_not(any_(isnan(x), axis=axes)))

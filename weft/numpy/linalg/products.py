@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy import contraction
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.util import broadcast_all, canonicalize_axis, ensure_arrays, promote_dtypes_numeric
@@ -52,7 +52,7 @@ def outer(x1: Any, x2: Any, /) -> Array:
     """All products of an element of one vector with an element of another."""
     x1, x2 = ensure_arrays("outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
-        raise ValueError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} {x2.ndim=}")
+        raise ArgumentError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} {x2.ndim=}")
     return contraction.outer(x1, x2)
 
 
@@ -60,7 +60,7 @@ def matrix_transpose(x: Any, /) -> Array:
     """The matrices with rows and columns exchanged."""
     (x,) = ensure_arrays("matrix_transpose", x)
     if x.ndim < 2:
-        raise ValueError(f"matrix_transpose takes an array of rank 2 or more, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"matrix_transpose takes an array of rank 2 or more, got shape {x.shape}.")
     return flip(x)
 
 
@@ -69,9 +69,9 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     x1, x2 = ensure_arrays("cross", x1, x2)
     first, second = canonicalize_axis(axis, x1.ndim, "cross"), canonicalize_axis(axis, x2.ndim, "cross")
     if x1.shape[first] != 3 or x2.shape[second] != 3:
-        raise ValueError(
+        raise ArgumentError(
             "Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
-            f"x1.shape[axis]={x1.shape[first]} and x2.shape[axis]={x2.shape[second]}  at {user_line()}"
+            f"x1.shape[axis]={x1.shape[first]} and x2.shape[axis]={x2.shape[second]}"
         )
     x1, x2 = promote_dtypes_numeric(move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1))
     x1, x2 = broadcast_all("cross", x1, x2)
@@ -85,7 +85,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     """The diagonals number `offset` of the matrices in the last two axes."""
     (x,) = ensure_arrays("diagonal", x)
     if x.ndim < 2:
-        raise ValueError(f"diagonal takes an array of rank 2 or more, got shape {x.shape}.  at {user_line()}")
+        raise ArgumentError(f"diagonal takes an array of rank 2 or more, got shape {x.shape}.")
     return diagonal_of(x, index(offset))
 
 
@@ -101,13 +101,13 @@ def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Arra
     """
     factors = ensure_arrays("multi_dot", *arrays)
     if not factors:
-        raise ValueError("multi_dot needs at least one array.")
+        raise ArgumentError("multi_dot needs at least one array.")
     if len(factors) <= 2:
         return factors[0] if len(factors) == 1 else contraction.matmul(*factors, precision=precision)
     for number, x in enumerate(factors):
         inside = 0 < number < len(factors) - 1
         if x.ndim != 2 and (inside or x.ndim != 1):
-            raise ValueError(
+            raise ArgumentError(
                 f"multi_dot takes matrices (the first and last may be vectors), got shape {x.shape} at {number}."
             )
     shapes = [x.shape for x in factors]

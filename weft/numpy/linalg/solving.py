@@ -11,7 +11,7 @@ import numpy as np
 from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.contraction import matmul as matmul_broadcast
 from weft.numpy.elementwise import absolute, multiply
@@ -46,12 +46,12 @@ def solve(a: Any, b: Any) -> Array:
     """
     a, b = inexact("solve", a, b)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"Argument to solve must have shape [..., n, n], got {a.shape}.  at {user_line()}")
+        raise ArgumentError(f"Argument to solve must have shape [..., n, n], got {a.shape}.")
     if not b.ndim or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
         hint = ""
         if b.ndim == a.ndim - 1 and b.shape[-1] == a.shape[-1]:
             hint = " A batch of vectors is solve(a, b[..., None])[..., 0]."
-        raise ValueError(f"Invalid shapes for solve: {a.shape}, {b.shape}.{hint}  at {user_line()}")
+        raise ArgumentError(f"Invalid shapes for solve: {a.shape}, {b.shape}.{hint}")
     if b.ndim == 1:
         b = lax.reshape(b, (b.shape[0], 1))
         (a, b) = same_batch("solve", a, b)
@@ -112,7 +112,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     `rcond` is the older name of `rtol`. With `hermitian` it is that of the mean of a and its adjoint.
     """
     if rtol is not None and rcond is not None:
-        raise ValueError("pinv: only one of rtol and rcond may be specified.")
+        raise ArgumentError("pinv: only one of rtol and rcond may be specified.")
     x = hermitian_part(square_matrix("pinv", a)) if hermitian else matrix("pinv", a)
     if not x.size:
         return lax.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, x.dtype)
@@ -131,14 +131,10 @@ def lstsq(
     """
     a, b = inexact("lstsq", a, b)
     if a.ndim != 2 or b.ndim not in (1, 2):
-        raise TypeError(
-            f"lstsq takes a matrix and one of rank 1 or 2, got shapes {a.shape} and {b.shape}.  at {user_line()}"
-        )
+        raise ArgumentTypeError(f"lstsq takes a matrix and one of rank 1 or 2, got shapes {a.shape} and {b.shape}.")
     rows, columns = a.shape
     if b.shape[0] != rows:
-        raise ValueError(
-            f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.")
     right = lax.reshape(b, (rows, 1)) if b.ndim == 1 else b
     real = real_dtype(a.dtype)
     eps, integer = float(np.finfo(real).eps), dtypes.default_int_dtype()
@@ -176,11 +172,11 @@ def matrix_power(a: Any, n: int) -> Array:
     """Square matrices multiplied with themselves n times; a negative n is a power of the inverse."""
     (x,) = ensure_arrays("matrix_power", a)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise TypeError(f"matrix_power takes arrays of shape [..., n, n], got {x.shape}.  at {user_line()}")
+        raise ArgumentTypeError(f"matrix_power takes arrays of shape [..., n, n], got {x.shape}.")
     try:
         n = index(n)
     except TypeError:
-        raise TypeError(f"exponent must be an integer, got {n}") from None
+        raise ArgumentTypeError(f"exponent must be an integer, got {n}") from None
     if n < 0:
         x, n = inv(x), -n
     result = None
@@ -196,7 +192,7 @@ def matrix_power(a: Any, n: int) -> Array:
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """The number of singular values above `rtol` times the largest, or above `tol` itself."""
     if rtol is not None and tol is not None:
-        raise ValueError("matrix_rank: only one of rtol and tol may be specified.")
+        raise ArgumentError("matrix_rank: only one of rtol and tol may be specified.")
     (x,) = inexact("matrix_rank", M)
     if x.ndim < 2:
         return lax.convert_element_type(any_(not_equal(x, scalar(0, x))), np.dtype(np.int32))
@@ -214,10 +210,10 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     (x,) = ensure_arrays("tensorinv", a)
     ind = index(ind)
     if ind <= 0:
-        raise ValueError(f"ind must be a positive integer; got ind={ind}")
+        raise ArgumentError(f"ind must be a positive integer; got ind={ind}")
     first, last = x.shape[:ind], x.shape[ind:]
     if math.prod(first) != math.prod(last):
-        raise ValueError(
+        raise ArgumentError(
             "tensorinv is only possible when the product of the first `ind` dimensions equals that of the remaining "
             f"dimensions; got shape {x.shape} with ind={ind}."
         )
@@ -232,7 +228,7 @@ def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
         x = lax.transpose(x, [*(i for i in range(x.ndim) if i not in moved), *moved])
     shape = x.shape[y.ndim :]
     if math.prod(x.shape) != math.prod(shape) ** 2 or math.prod(shape) != y.size:
-        raise ValueError(
+        raise ArgumentError(
             "After moving axes to end, leading shape of a must match shape of b. "
             f"got a.shape={x.shape}, b.shape={y.shape}"
         )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -44,7 +45,7 @@ def scale_by_dog(init_step: tuple[str, float] = ("heuristic", 1e-6), eps: float 
     """g * (largest distance from the start) / sqrt(sum of ||g||^2 + eps)."""
     tag, value = init_step
     if tag not in ("distance", "learning_rate", "heuristic"):
-        raise ValueError(f'init_step is ("distance", "learning_rate" or "heuristic", value), and got {init_step!r}')
+        raise ArgumentError(f'init_step is ("distance", "learning_rate" or "heuristic", value), and got {init_step!r}')
 
     def init(params: Params) -> DoGState:
         starts = {

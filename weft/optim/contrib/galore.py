@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformation, MaskOrFn, Params, ScalarOrSchedule, Updates
 from weft.optim.contrib.muon import MuonDimensionNumbers, as_matrices, axes_of
 from weft.optim.numerics import safe_increment
@@ -40,7 +41,9 @@ def _matrix(x: Any, numbers: GaLoreDimensionNumbers) -> tuple[Array, Callable[[A
     """A weight as a matrix, and the way back."""
     axes = axes_of(numbers.reduction_axis, max(x.ndim, 1)) + axes_of(numbers.output_axis, max(x.ndim, 1))
     if x.ndim < 2 or sorted(axes) != list(range(x.ndim)):
-        raise ValueError(f"galore makes one matrix of a weight, and {numbers} does not fit an array of shape {x.shape}")
+        raise ArgumentError(
+            f"galore makes one matrix of a weight, and {numbers} does not fit an array of shape {x.shape}"
+        )
     matrices, restore = as_matrices(x, MuonDimensionNumbers(*numbers))
     return matrices[0], restore
 
@@ -71,7 +74,7 @@ def scale_by_galore(
     otherwise. `base_optimizer` sees no parameters, since they do not have the shape of what it works on.
     """
     if not isinstance(rank, int) or rank < 1:
-        raise ValueError(f"galore needs a rank of 1 or more, and got {rank!r}")
+        raise ArgumentError(f"galore needs a rank of 1 or more, and got {rank!r}")
     inner = scale_by_adam() if base_optimizer is None else base_optimizer
 
     def numbers_for(tree: Any) -> list[Any]:
@@ -86,7 +89,7 @@ def scale_by_galore(
             return [given if leaf.ndim >= 2 else None for leaf in leaves]
         found = weft.tree.leaves(given, is_leaf=_is_numbers)
         if len(found) != len(leaves) or not all(map(_is_numbers, found)):
-            raise ValueError(
+            raise ArgumentError(
                 f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, and got {found}"
             )
         return found

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -46,7 +47,7 @@ def mechanize(
     falls with a larger scale, and has the wealth that these bets have brought it. `base_optimizer` has a rate of 1.
     """
     if num_betas < 1:
-        raise ValueError(f"mechanize needs one decay or more, and got num_betas={num_betas}")
+        raise ArgumentError(f"mechanize needs one decay or more, and got num_betas={num_betas}")
     inner = with_extra_args_support(base_optimizer)
 
     def init(params: Params) -> MechanicState:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -107,11 +108,11 @@ def orthogonalized(x: Array, coefficients: Array, steps: int, preconditioning: s
 def _coefficients(given: Any) -> Array:
     if isinstance(given, str):
         if given not in PRESETS:
-            raise ValueError(f"ns_coeffs has the presets {', '.join(PRESETS)}, and got {given!r}")
+            raise ArgumentError(f"ns_coeffs has the presets {', '.join(PRESETS)}, and got {given!r}")
         given = PRESETS[given]
     array = wnp.asarray(given, wnp.float32)
     if array.ndim > 2 or array.shape[-1:] != (3,):
-        raise ValueError(f"ns_coeffs is three numbers, or three for each step; got shape {array.shape}")
+        raise ArgumentError(f"ns_coeffs is three numbers, or three for each step; got shape {array.shape}")
     return array
 
 
@@ -134,11 +135,13 @@ def _for_each(function: Callable[..., Any], updates: Updates, numbers: Any) -> U
     each = weft.tree.leaves(numbers, is_leaf=_is_numbers)
     each = [n for n in each if isinstance(n, MuonDimensionNumbers)]
     if len(each) != len(leaves):
-        raise ValueError(f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, and got {len(each)}")
+        raise ArgumentError(
+            f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, and got {len(each)}"
+        )
     for leaf, number in zip(leaves, each, strict=True):
         axes = axes_of(number.reduction_axis, max(leaf.ndim, 1)) + axes_of(number.output_axis, max(leaf.ndim, 1))
         if leaf.ndim < 2 or len(set(axes)) != len(axes):
-            raise ValueError(
+            raise ArgumentError(
                 f"muon makes matrices orthogonal, and {number} does not fit an array of shape {leaf.shape}"
             )
     return structure.unflatten([function(leaf, number) for leaf, number in zip(leaves, each, strict=True)])
@@ -158,7 +161,7 @@ def scale_by_muon(
 ) -> GradientTransformation:
     """The orthogonal matrix nearest to the momentum; with `adaptive`, times their inner product."""
     if preconditioning not in PRECONDITIONING:
-        raise ValueError(f"preconditioning is one of {', '.join(PRECONDITIONING)}, and got {preconditioning!r}")
+        raise ArgumentError(f"preconditioning is one of {', '.join(PRECONDITIONING)}, and got {preconditioning!r}")
 
     def init(params: Params) -> MuonState:
         return MuonState(zero_count(), tree_zeros_like(params, mu_dtype), _coefficients(ns_coeffs))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -42,7 +43,9 @@ def schedule_free_eval_params(state: Any, params: Params) -> Params:
     """The average x = (y - (1 - b1) z) / b1, which is what to evaluate; `params` are the y that are trained."""
     b1, z = getattr(state, "b1", None), getattr(state, "z", None)
     if b1 is None or z is None:
-        raise ValueError(f"schedule_free_eval_params takes the state of schedule_free, and got {type(state).__name__}")
+        raise ArgumentError(
+            f"schedule_free_eval_params takes the state of schedule_free, and got {type(state).__name__}"
+        )
     back = lambda y, z: ((y - (1.0 - b1) * z) / b1,)
     (average,) = together("schedule_free_eval_params", back, params=params, z=z)
     return weft.tree.map(lambda x, y: x.astype(y.dtype), average, params)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.optim.base import (
     EmptyState,
     GradientTransformation,
@@ -59,7 +60,7 @@ def sam(
     (Foret et al. 2021).
     """
     if sync_period < 2:
-        raise ValueError(f"sam needs a sync_period of at least 2, uphill and down, and got {sync_period}")
+        raise ArgumentError(f"sam needs a sync_period of at least 2, uphill and down, and got {sync_period}")
     outer, uphill = with_extra_args_support(optimizer), with_extra_args_support(adv_optimizer)
     reduced = (lambda g: g) if batch_axis_name is None else (lambda g: lax.pmean(g, batch_axis_name))
 
@@ -172,9 +173,11 @@ def reduce_on_plateau(
     Values are averaged over `accumulation_size` steps; better means below (1 - rtol) * best - atol.
     """
     if not 0.0 < factor < 1.0:
-        raise ValueError(f"reduce_on_plateau needs a factor between 0 and 1, and got {factor}")
+        raise ArgumentError(f"reduce_on_plateau needs a factor between 0 and 1, and got {factor}")
     if rtol < 0.0 or atol < 0.0 or (rtol == 0.0 and atol == 0.0) or rtol > 1.0:
-        raise ValueError(f"reduce_on_plateau needs rtol in [0, 1] and atol, one above 0; got rtol={rtol}, atol={atol}")
+        raise ArgumentError(
+            f"reduce_on_plateau needs rtol in [0, 1] and atol, one above 0; got rtol={rtol}, atol={atol}"
+        )
 
     def init(params: Params) -> ReduceLROnPlateauState:
         zero = wnp.zeros((), wnp.int32)

@@ -9,6 +9,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.optim.tree_utils.state import tree_get
 
 
@@ -25,7 +26,7 @@ def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) 
     given = {"value": value, "grad": grad, "value_fn": value_fn, "params": params}
     missing = [name for name, given_value in given.items() if given_value is None]
     if missing:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{where} searches along a line and needs {', '.join(missing)}: "
             "call optimizer.update(grad, state, params, value=value, grad=grad, value_fn=loss)"
         )
@@ -41,7 +42,7 @@ def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tup
     def value_and_grad(params: Any, *args: Any, state: Any, **kwargs: Any) -> tuple[Any, Any]:
         value, grad = tree_get(state, "value"), tree_get(state, "grad")
         if value is None or grad is None:
-            raise ValueError(
+            raise ArgumentError(
                 "value_and_grad_from_state needs a state that keeps value and gradient: "
                 "that of lbfgs, scale_by_zoom_linesearch, or scale_by_backtracking_linesearch(store_grad=True)"
             )

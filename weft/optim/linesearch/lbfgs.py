@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -70,7 +71,7 @@ def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> Gr
     min(1, 1 / ||g||), unless `scale_init_precond` is false (Nocedal and Wright, algorithm 7.4).
     """
     if memory_size < 1:
-        raise ValueError(f"scale_by_lbfgs needs a memory_size of at least 1, and got {memory_size}")
+        raise ArgumentError(f"scale_by_lbfgs needs a memory_size of at least 1, and got {memory_size}")
 
     def init(params: Params) -> ScaleByLBFGSState:
         rows = lambda p: wnp.zeros((memory_size, *p.shape), p.dtype)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
 from weft.optim.linesearch.common import arguments_for, check_scalar
 from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_scale, tree_vdot, tree_zeros_like
@@ -110,7 +111,7 @@ def scale_by_zoom_linesearch(
     """
     where = "scale_by_zoom_linesearch"
     if initial_guess_strategy not in ("keep", "one"):
-        raise ValueError(f'initial_guess_strategy is "keep" or "one", and got {initial_guess_strategy!r}')
+        raise ArgumentError(f'initial_guess_strategy is "keep" or "one", and got {initial_guess_strategy!r}')
 
     def init(params: Params) -> ScaleByZoomLinesearchState:
         info = ZoomLinesearchInfo(wnp.zeros((), wnp.int32), wnp.array(wnp.inf), wnp.array(wnp.inf))

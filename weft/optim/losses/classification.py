@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax, nn, vmap
+from weft.errors import ArgumentError
 from weft.optim.losses.checks import floating, integers, same_shape
 from weft.optim.projections import projection_simplex
 from weft.typing import ArrayLike
@@ -107,7 +108,7 @@ def softmax_cross_entropy_with_integer_labels(
     labels = integers(name, "labels", labels, "softmax_cross_entropy(logits, labels) takes one-hot or soft labels")
     axes = tuple(operator.index(a) % logits.ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
     if labels.ndim == logits.ndim and labels.shape[axes[0]] == 1 and len(axes) == 1:
-        raise ValueError(
+        raise ArgumentError(
             f"{name} takes labels without the axis of classes; got logits of shape {logits.shape} and labels of shape "
             f"{labels.shape}: use labels.squeeze({axis})"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax, nn
+from weft.errors import ArgumentError
 from weft.optim.losses.checks import floating, integers
 from weft.typing import ArrayLike
 
@@ -27,7 +28,7 @@ def ctc_loss_with_forward_probs(
     (logits,) = floating("ctc_loss", logits=logits)
     labels = integers("ctc_loss", "labels", labels)
     if logits.ndim != 3 or labels.ndim != 2 or labels.shape[0] != logits.shape[0]:
-        raise ValueError(
+        raise ArgumentError(
             "ctc_loss takes logits [batch, time, class] and labels [batch, label], "
             f"and got shapes {logits.shape} and {labels.shape}"
         )

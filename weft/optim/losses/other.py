@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax, nn
+from weft.errors import ArgumentError
 from weft.optim.losses.checks import floating, integers, same_shape
 from weft.optim.losses.regression import cosine_similarity
 from weft.typing import ArrayLike
@@ -17,7 +18,7 @@ def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: float = 0.07) 
     (embeddings,) = floating("ntxent", embeddings=embeddings)
     labels = integers("ntxent", "labels", labels)
     if labels.shape != embeddings.shape[:1]:
-        raise ValueError(
+        raise ArgumentError(
             f"ntxent takes one label for each embedding; got embeddings {embeddings.shape}, labels {labels.shape}"
         )
     similar = cosine_similarity(embeddings[None, :, :], embeddings[:, None, :], epsilon=1e-6) / temperature
@@ -58,7 +59,7 @@ def dice_loss(
 ) -> Array:
     """1 - (I + smooth) / (I + alpha * (P - I) + beta * (T - I) + smooth) for each class, over the axes in between."""
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'reduction is "mean", "sum" or "none", and got {reduction!r}')
+        raise ArgumentError(f'reduction is "mean", "sum" or "none", and got {reduction!r}')
     (shares,) = floating("dice_loss", predictions=predictions)
     targets = wnp.asarray(targets)
     same_shape("dice_loss", predictions=shares, targets=targets)

@@ -9,6 +9,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import Schedule
 from weft.typing import ArrayLike
 
@@ -63,7 +64,7 @@ def piecewise_constant_schedule(
 def _check_scales(where: str, scales: Mapping[int, Any]) -> None:
     for boundary, factor in scales.items():
         if isinstance(factor, int | float) and factor < 0:
-            raise ValueError(f"{where} takes scales of at least 0, and got {factor} at {boundary}")
+            raise ArgumentError(f"{where} takes scales of at least 0, and got {factor} at {boundary}")
 
 
 def exponential_decay(
@@ -97,7 +98,7 @@ def exponential_decay(
 def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0) -> Schedule:
     """init * ((1 - alpha) * ((1 + cos(pi * t / steps)) / 2)**exponent + alpha)."""
     if isinstance(decay_steps, int | float) and not decay_steps > 0:
-        raise ValueError(f"cosine_decay_schedule needs decay_steps above 0, and got {decay_steps}")
+        raise ArgumentError(f"cosine_decay_schedule needs decay_steps above 0, and got {decay_steps}")
 
     def schedule(count: Any) -> Any:
         steps = wnp.minimum(count, decay_steps)
@@ -121,7 +122,7 @@ def piecewise_interpolate_schedule(
     """As `piecewise_constant_schedule`, moving from value to value along lines ("linear") or cosines ("cosine")."""
     kinds = {"linear": _linear, "cosine": _cosine}
     if interpolate_type not in kinds:
-        raise ValueError(f'interpolate_type is "linear" or "cosine", and got {interpolate_type!r}')
+        raise ArgumentError(f'interpolate_type is "linear" or "cosine", and got {interpolate_type!r}')
     interpolate = kinds[interpolate_type]
     if not boundaries_and_scales:
         return constant_schedule(init_value)
@@ -152,7 +153,7 @@ def linear_onecycle_schedule(
 ) -> Schedule:
     """Up to the peak, back down, and further down, along lines (Smith 2018)."""
     if transition_steps <= 0:
-        raise ValueError(f"linear_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
+        raise ArgumentError(f"linear_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
     scales = {
         int(pct_start * transition_steps): div_factor,
         int(pct_final * transition_steps): 1.0 / div_factor,
@@ -170,7 +171,7 @@ def cosine_onecycle_schedule(
 ) -> Schedule:
     """Up to the peak and far down along cosines (Smith 2018)."""
     if transition_steps <= 0:
-        raise ValueError(f"cosine_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
+        raise ArgumentError(f"cosine_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
     scales = {
         int(pct_start * transition_steps): div_factor,
         int(transition_steps): 1.0 / (div_factor * final_div_factor),
@@ -181,7 +182,7 @@ def cosine_onecycle_schedule(
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
     """One schedule after another, each counting from its boundary."""
     if len(boundaries) != len(schedules) - 1:
-        raise ValueError(
+        raise ArgumentError(
             f"join_schedules needs one boundary less than schedules, and got {len(schedules)} schedules "
             f"and {len(boundaries)} boundaries"
         )
@@ -210,7 +211,7 @@ def warmup_cosine_decay_schedule(
 ) -> Schedule:
     """Along a line to the peak, then along a cosine to the end; `decay_steps` counts the warmup too."""
     if isinstance(decay_steps, int) and isinstance(warmup_steps, int) and decay_steps <= warmup_steps:
-        raise ValueError(
+        raise ArgumentError(
             f"decay_steps counts the warmup, so it must be above warmup_steps; got decay_steps={decay_steps} "
             f"and warmup_steps={warmup_steps}"
         )

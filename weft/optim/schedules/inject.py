@@ -12,6 +12,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -107,7 +108,7 @@ def inject_hyperparams(
     unknown = static - set(signature.parameters)
     if unknown:
         name = getattr(inner_factory, "__name__", "the factory")
-        raise ValueError(
+        raise ArgumentError(
             f"static_args names {', '.join(sorted(unknown))}, which {name} "
             f"does not take; it takes {', '.join(signature.parameters)}"
         )

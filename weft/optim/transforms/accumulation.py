@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import ArgumentError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -162,7 +163,7 @@ class MultiSteps:
             self._every_k_schedule: Callable[[Any], Any] = every_k_schedule
         else:
             if every_k_schedule < 1:
-                raise ValueError(f"MultiSteps needs every_k_schedule of at least 1, and got {every_k_schedule}")
+                raise ArgumentError(f"MultiSteps needs every_k_schedule of at least 1, and got {every_k_schedule}")
             self._every_k_schedule = lambda step: every_k_schedule
         self._use_grad_mean = use_grad_mean
         self._should_skip_update_fn = should_skip_update_fn or never_skip

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformation, Params, Updates
 from weft.optim.numerics import abs_sq, safe_increment
 from weft.optim.tree_utils.arithmetic import tree_full_like, tree_zeros_like
@@ -286,7 +287,7 @@ def scale_by_lion(
         "refined": lambda x: wnp.clip(x, -1.0, 1.0),
     }
     if mode not in signs:
-        raise ValueError(f"mode of scale_by_lion is one of {', '.join(signs)}, got {mode!r}")
+        raise ArgumentError(f"mode of scale_by_lion is one of {', '.join(signs)}, got {mode!r}")
     sign = signs[mode]
 
     def init(params: Params) -> ScaleByLionState:

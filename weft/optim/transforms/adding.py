@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import weft.numpy as wnp
 from weft import Array, random
+from weft.errors import ArgumentError
 from weft.optim.base import (
     EmptyState,
     GradientTransformation,
@@ -63,7 +64,7 @@ def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | N
 def as_key(where: str, key: Any, seed: int | None) -> Any:
     """The random key that was given, or one made from the seed that was."""
     if (key is None) == (seed is None):
-        raise ValueError(f"{where} needs a key or a seed, and got {'neither' if key is None else 'both'}")
+        raise ArgumentError(f"{where} needs a key or a seed, and got {'neither' if key is None else 'both'}")
     if seed is not None:
         key = seed
     return random.key(key) if isinstance(key, int) else key

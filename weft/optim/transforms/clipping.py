@@ -8,6 +8,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import EmptyState, GradientTransformation, Params, Updates, stateless
 from weft.optim.numerics import abs_sq
 from weft.optim.tree_utils.arithmetic import global_norm
@@ -54,7 +55,7 @@ def unitwise_norm(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
         elif x.ndim == 4:
             axis = (0, 1, 2)
         else:
-            raise ValueError(f"unitwise_norm takes up to 4 axes unless axis is given, and got shape {x.shape}")
+            raise ArgumentError(f"unitwise_norm takes up to 4 axes unless axis is given, and got shape {x.shape}")
     return wnp.broadcast_to(wnp.sqrt(wnp.sum(abs_sq(x), axis=axis, keepdims=True)), x.shape)
 
 
@@ -85,7 +86,7 @@ def _examples(where: str, grads: Any) -> tuple[list[Any], Any]:
     leaves, structure = weft.tree.flatten(grads)
     sizes = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
     if len(sizes) != 1 or None in sizes:
-        raise ValueError(
+        raise ArgumentError(
             f"{where} takes gradients with one leading axis for examples, the same in all leaves; "
             f"got leaves of shapes {[leaf.shape for leaf in leaves]}"
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import weft
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -21,7 +22,7 @@ def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
     """Applies transformations in order; the state is the tuple of their states."""
     for number, member in enumerate(args):
         if not (hasattr(member, "init") and hasattr(member, "update")):
-            raise TypeError(f"chain takes gradient transformations, and argument {number} is {member!r}")
+            raise ArgumentTypeError(f"chain takes gradient transformations, and argument {number} is {member!r}")
     members = [with_extra_args_support(member) for member in args]
 
     def init(params: Params) -> tuple[Any, ...]:
@@ -31,12 +32,12 @@ def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
         updates: Updates, state: tuple[Any, ...], params: Params | None = None, **extra_args: Any
     ) -> tuple[Updates, tuple[Any, ...]]:
         if not isinstance(state, tuple | list):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"the state of a chain is a tuple, and update got {type(state).__name__}: "
                 "the order is update(updates, state, params)"
             )
         if len(state) != len(members):
-            raise ValueError(
+            raise ArgumentError(
                 f"the state of a chain of {len(members)} transformations has {len(members)} parts, and this one has "
                 f"{len(state)}: make it with init of the same chain"
             )
@@ -53,7 +54,7 @@ def named_chain(*args: tuple[str, GradientTransformation]) -> GradientTransforma
     """As `chain`, of pairs (name, transformation); the state is a dict by name."""
     names = [name for name, _ in args]
     if len(set(names)) != len(names):
-        raise ValueError(f"named_chain needs different names, and got {names}")
+        raise ArgumentError(f"named_chain needs different names, and got {names}")
     members = [(name, with_extra_args_support(member)) for name, member in args]
 
     def init(params: Params) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def partition(
         for path, label in weft.tree.leaves_with_path(labels):
             if label not in members:
                 place = weft.tree_util.keystr(path) or "all params"
-                raise ValueError(
+                raise ArgumentError(
                     f"partition: {place} has the label {label!r}, and there are transformations for "
                     f"{', '.join(map(repr, members))} only"
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import weft
-from weft.errors import TreeMismatchError
+from weft.errors import ArgumentTypeError, TreeMismatchError
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -33,7 +33,7 @@ def _mask_tree(where: str, mask: MaskOrFn, tree: Any) -> Any:
     for path, leaf in weft.tree.leaves_with_path(found):
         if not (isinstance(leaf, bool) or (hasattr(leaf, "dtype") and leaf.dtype == bool and leaf.ndim == 0)):
             place = weft.tree_util.keystr(path) or "the mask"
-            raise TypeError(f"{where}: a mask is a tree of booleans, and {place} is {leaf!r}")
+            raise ArgumentTypeError(f"{where}: a mask is a tree of booleans, and {place} is {leaf!r}")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.base import (
     EmptyState,
     GradientTransformation,
@@ -214,7 +215,7 @@ def scale_by_polyak(
 ) -> GradientTransformationExtraArgs:
     """g * min((value - f_min) / (||g||^2 + eps), max_learning_rate); "sps+" takes no gap below zero."""
     if variant not in ("sps", "sps+"):
-        raise ValueError(f'variant is "sps" or "sps+", got {variant!r}')
+        raise ArgumentError(f'variant is "sps" or "sps+", got {variant!r}')
 
     def update(
         updates: Updates, state: EmptyState, params: Params | None = None, *, value: Any = None, **extra_args: Any

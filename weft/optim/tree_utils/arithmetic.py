@@ -10,6 +10,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.optim.numerics import abs_sq
 from weft.optim.walk import together
 from weft.typing import ArrayLike
@@ -116,7 +117,7 @@ def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = F
     elif ord in (wnp.inf, "inf", "infinity"):
         norm = tree_max(weft.tree.map(wnp.abs, tree))
     else:
-        raise ValueError(f"tree_norm knows ord=1, 2 and inf, and got {ord!r}")
+        raise ArgumentError(f"tree_norm knows ord=1, 2 and inf, and got {ord!r}")
     return norm**2 if squared else norm
 
 
@@ -183,7 +184,7 @@ def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None =
     """
     dtypes = [wnp.asarray(leaf).dtype for leaf in weft.tree.leaves(tree)]
     if not dtypes:
-        raise ValueError("a tree without leaves has no dtype")
+        raise ArgumentError("a tree without leaves has no dtype")
     if callable(mixed_dtype_handler):
         return mixed_dtype_handler(*dtypes)
     distinct = list(dict.fromkeys(dtypes))
@@ -192,7 +193,7 @@ def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None =
     promoted = functools.reduce(wnp.promote_types, distinct)
     match mixed_dtype_handler:
         case None:
-            raise ValueError(
+            raise ArgumentError(
                 f"the leaves have several dtypes, {', '.join(map(str, distinct))}: "
                 'pass mixed_dtype_handler="promote", "lowest" or "highest", or a function of dtypes'
             )
@@ -206,11 +207,11 @@ def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None =
             if promoted in distinct:
                 return promoted
         case _:
-            raise ValueError(
+            raise ArgumentError(
                 'mixed_dtype_handler is None, "promote", "lowest", "highest" or a function, '
                 f"and got {mixed_dtype_handler!r}"
             )
-    raise ValueError(f"none of the dtypes {', '.join(map(str, distinct))} is the {mixed_dtype_handler} of all")
+    raise ArgumentError(f"none of the dtypes {', '.join(map(str, distinct))} is the {mixed_dtype_handler} of all")
 
 
 def tree_batch_shape(tree: Any, shape: tuple[int, ...] = ()) -> Any:

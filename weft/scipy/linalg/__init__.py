@@ -1,5 +1,6 @@
 """Linear algebra with SciPy's names and arguments, for matrices in the last two axes."""
 
+from weft.base.publish import publish as _publish
 from weft.scipy.linalg.factorisations import (
     cho_factor,
     cho_solve,
@@ -89,3 +90,5 @@ __all__ = [
     "svd",
     "toeplitz",
 ]
+
+_publish(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy import linalg
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
@@ -45,7 +45,7 @@ def _with_columns(name: str, a: Any, b: Any, solve: Any) -> Array:
     a, b = inexact(name, a, b)
     vector = b.ndim == 1
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or not b.ndim or b.shape[-1 if vector else -2] != a.shape[-1]:
-        raise ValueError(f"Invalid shapes for {name}: {a.shape}, {b.shape}.  at {user_line()}")
+        raise ArgumentError(f"Invalid shapes for {name}: {a.shape}, {b.shape}.")
     if vector:
         b = lax.reshape(b, (*b.shape, 1))
     x = solve(*same_batch(name, a, b))
@@ -68,7 +68,7 @@ def solve_triangular(
     """
     names = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
     if trans not in names:
-        raise ValueError(f"trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.  at {user_line()}")
+        raise ArgumentError(f"trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.")
     kind = names[trans]
 
     def solve(a: Any, b: Any) -> Any:
@@ -97,7 +97,7 @@ def lu_solve(
     """The x with op(a) x = b, from what `lu_factor` gave for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ."""
     factors, pivots = lu_and_piv
     if trans not in (0, 1, 2):
-        raise ValueError(f"trans must be 0, 1, or 2, got {trans!r}.  at {user_line()}")
+        raise ArgumentError(f"trans must be 0, 1, or 2, got {trans!r}.")
 
     def solve(factors: Any, b: Any) -> Any:
         size = factors.shape[-1]
@@ -151,9 +151,7 @@ def qr(
 ) -> tuple[Array, ...]:
     """Q and R with a = Q R; with `pivoting` also p with a[:, p] = Q R. mode: "full", "economic", or "r" for R alone."""
     if mode not in ("full", "economic", "r"):
-        raise ValueError(
-            f"Unsupported QR decomposition mode {mode!r}; it is 'full', 'economic' or 'r'.  at {user_line()}"
-        )
+        raise ArgumentError(f"Unsupported QR decomposition mode {mode!r}; it is 'full', 'economic' or 'r'.")
     found = lax_linalg.qr(matrix("qr", a), pivoting=pivoting, full_matrices=mode != "economic")
     return found[1:] if mode == "r" else found
 
@@ -169,7 +167,7 @@ def qr_multiply(
 ) -> tuple[Array, ...]:
     """c Q (mode "right") or Q c ("left") for the Q of a = Q R, and R; with `conjugate`, of the conjugate of Q."""
     if mode not in ("left", "right"):
-        raise ValueError(f"Mode argument should be either 'left' or 'right', got {mode!r}.  at {user_line()}")
+        raise ArgumentError(f"Mode argument should be either 'left' or 'right', got {mode!r}.")
     a, c = inexact("qr_multiply", a, c)
     vector = c.ndim == 1
     q, *rest = lax_linalg.qr(a, pivoting=pivoting, full_matrices=False)
@@ -199,7 +197,7 @@ def svd(
 ) -> Any:
     """U, s, Vᴴ with a = U diag(s) Vᴴ; s alone unless `compute_uv`."""
     if lapack_driver not in ("gesdd", "gesvd"):
-        raise ValueError(f"lapack_driver must be 'gesdd' or 'gesvd', got {lapack_driver!r}.  at {user_line()}")
+        raise ArgumentError(f"lapack_driver must be 'gesdd' or 'gesvd', got {lapack_driver!r}.")
     found = linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(found) if compute_uv else found
 
@@ -221,15 +219,13 @@ def eigh(
     type: 1 for a x = w b x, 2 for a b x = w x, 3 for b a x = w x.
     """
     if eigvals is not None:
-        raise ValueError(
-            f"eigh got eigvals={eigvals!r}; compute all eigenvalues and select some of them.  at {user_line()}"
-        )
+        raise ArgumentError(f"eigh got eigvals={eigvals!r}; compute all eigenvalues and select some of them.")
     x = square_matrix("eigh", a)
     if b is None:
         v, w = lax_linalg.eigh(x, lower=lower)
         return w if eigvals_only else (w, v)
     if type not in (1, 2, 3):
-        raise ValueError(f"type must be 1, 2 or 3, got {type!r}.  at {user_line()}")
+        raise ArgumentError(f"type must be 1, 2 or 3, got {type!r}.")
     x, y = same_batch("eigh", *inexact("eigh", x, b))
     factor = lax_linalg.cholesky(y)
     if type == 1:  # with b = L Lᴴ: the problem of L⁻¹ a L⁻ᴴ
@@ -267,9 +263,7 @@ def solve(
 ) -> Array:
     """The x with a x = b; `assume_a` may say that a is positive definite ("pos"), which uses its Cholesky factor."""
     if assume_a not in ("gen", "sym", "her", "pos"):
-        raise ValueError(
-            f"Expected assume_a to be one of 'gen', 'sym', 'her', 'pos', got {assume_a!r}.  at {user_line()}"
-        )
+        raise ArgumentError(f"Expected assume_a to be one of 'gen', 'sym', 'her', 'pos', got {assume_a!r}.")
     if assume_a != "pos":
         return linalg.solve(a, b)
     return _with_columns("solve", a, b, lambda a, b: _cholesky_solve(cholesky(a, lower=lower), b, lower))

@@ -11,7 +11,7 @@ import numpy as np
 from weft import lax
 from weft.api.differentiate import jvp
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.ir.nans import unwatched
 from weft.lax import linalg as lax_linalg
 from weft.numpy.elementwise import absolute
@@ -121,9 +121,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     """The exponential of A and its derivative in the direction E; the derivative alone unless `compute_expm`."""
     a, e = inexact("expm_frechet", A, E)
     if a.shape != e.shape or a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(
-            f"expm_frechet takes square matrices of one shape, got {a.shape} and {e.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"expm_frechet takes square matrices of one shape, got {a.shape} and {e.shape}.")
     value, derivative = jvp(expm, (a,), (e,))
     return (value, derivative) if compute_expm else derivative
 
@@ -131,7 +129,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
 def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     """T and Z with a = Z T Zᴴ, Z unitary, T upper triangular, up to 2x2 blocks of a real matrix with output "real"."""
     if output not in ("real", "complex"):
-        raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output!r}.  at {user_line()}")
+        raise ArgumentError(f"Expected 'output' to be either 'real' or 'complex', got {output!r}.")
     x = square_matrix("schur", a)
     if output == "complex":
         x = as_dtype(x, dtypes.to_complex_dtype(x.dtype))
@@ -164,7 +162,7 @@ def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) 
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
     """The principal square root of a square matrix, complex, by its Schur form."""
     if blocksize != 1:
-        raise ValueError(f"sqrtm got blocksize={blocksize!r}; only 1 is used.  at {user_line()}")
+        raise ArgumentError(f"sqrtm got blocksize={blocksize!r}; only 1 is used.")
     t, z = schur(A, output="complex")
     roots = lax.sqrt(diagonal(t))
     sums = lax.add(as_columns(roots, t.shape), as_rows(roots, t.shape))
@@ -209,9 +207,9 @@ def polar(
     Both come from the singular value decomposition, whatever `method`, `eps` and `max_iterations` say.
     """
     if side not in ("right", "left"):
-        raise ValueError(f"The argument `side` must be either 'right' or 'left', got {side!r}.  at {user_line()}")
+        raise ArgumentError(f"The argument `side` must be either 'right' or 'left', got {side!r}.")
     if method not in ("qdwh", "svd"):
-        raise ValueError(f"Unknown polar decomposition method {method!r}; it is 'qdwh' or 'svd'.  at {user_line()}")
+        raise ArgumentError(f"Unknown polar decomposition method {method!r}; it is 'qdwh' or 'svd'.")
     (x,) = inexact("polar", a)
     u, s, v = lax_linalg.svd(x, full_matrices=False)
     values = as_dtype(s, x.dtype)
@@ -223,12 +221,10 @@ def polar(
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """The X with A X + X B = C, by the Schur forms of A and B whatever `method` and `tol` say."""
     if method not in ("schur", "eigen"):
-        raise ValueError(f"Unrecognized method {method!r}; it is 'schur' or 'eigen'.  at {user_line()}")
+        raise ArgumentError(f"Unrecognized method {method!r}; it is 'schur' or 'eigen'.")
     a, b, c = inexact("solve_sylvester", A, B, C)
     if a.shape[-1] != a.shape[-2] or b.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-1], b.shape[-1]):
-        raise ValueError(
-            f"solve_sylvester takes (m, m), (n, n) and (m, n), got {a.shape}, {b.shape}, {c.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"solve_sylvester takes (m, m), (n, n) and (m, n), got {a.shape}, {b.shape}, {c.shape}.")
     a, b, c = same_batch("solve_sylvester", a, b, c)
     (r, u), (s, v) = schur(a, output="complex"), schur(b, output="complex")
     f = matmul(matmul(adjoint(u), as_dtype(c, u.dtype)), v)
@@ -287,13 +283,9 @@ def eigh_tridiagonal(
     """
     d, e = inexact("eigh_tridiagonal", d, e)
     if d.ndim != 1 or e.shape != (d.shape[0] - 1,):
-        raise ValueError(
-            f"eigh_tridiagonal takes vectors of size n and n-1, got {d.shape} and {e.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"eigh_tridiagonal takes vectors of size n and n-1, got {d.shape} and {e.shape}.")
     if select not in ("a", "i", "v") or (select != "a" and select_range is None):
-        raise ValueError(
-            f"eigh_tridiagonal got select={select!r} with select_range={select_range!r}.  at {user_line()}"
-        )
+        raise ArgumentError(f"eigh_tridiagonal got select={select!r} with select_range={select_range!r}.")
     size = d.shape[0]
     middle = lax.mul(as_rows(d, (size, size)), identity_like(lax.full((size, size), 0, d.dtype)))
     below = lax.pad(e, np.zeros((), e.dtype), [(0, 1, 0)])

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError
 from weft.numpy.diagonals import diag
 from weft.numpy.elementwise import absolute, conjugate, negative, subtract, true_divide
 from weft.numpy.manipulation import concatenate, expand_dims, flip
@@ -75,9 +75,7 @@ def block_diag(*arrs: Any) -> Array:
     ]
     for number, x in enumerate(arrays):
         if x.ndim > 2:
-            raise ValueError(
-                f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {number}.  at {user_line()}"
-            )
+            raise ArgumentError(f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {number}.")
     matrices = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in arrays]
     width, left, rows = sum(x.shape[1] for x in matrices), 0, []
     for x in matrices:
@@ -91,9 +89,7 @@ def companion(a: Any) -> Array:
     """The matrix whose eigenvalues are the roots of the polynomial with the coefficients a, highest power first."""
     (a,) = ensure_arrays("companion", a)
     if a.ndim != 1 or a.shape[0] < 2:
-        raise ValueError(
-            f"companion takes a vector of two or more coefficients, got shape {a.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"companion takes a vector of two or more coefficients, got shape {a.shape}.")
     row = true_divide(negative(part(a, (1, a.shape[0]), -1)), lax.squeeze(part(a, (0, 1), -1), (0,)))
     size = a.shape[0] - 1
     below = ensure_array(np.eye(size - 1, size, dtype=row.dtype))
@@ -104,12 +100,12 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     """The matrix whose product with a vector of size n is its convolution with a."""
     (a,) = ensure_arrays("convolution_matrix", a)
     if a.ndim < 1 or not a.shape[-1]:
-        raise ValueError(f"convolution_matrix takes a vector that is not empty, got shape {a.shape}.  at {user_line()}")
+        raise ArgumentError(f"convolution_matrix takes a vector that is not empty, got shape {a.shape}.")
     n, size = index(n), a.shape[-1]
     if n <= 0:
-        raise ValueError(f"n must be a positive integer, got {n}.  at {user_line()}")
+        raise ArgumentError(f"n must be a positive integer, got {n}.")
     if mode not in ("full", "valid", "same"):
-        raise ValueError(f"mode must be 'full', 'valid' or 'same', got {mode!r}.  at {user_line()}")
+        raise ArgumentError(f"mode must be 'full', 'valid' or 'same', got {mode!r}.")
     padded = lax.pad(a, np.zeros((), a.dtype), [(0, 0, 0)] * (a.ndim - 1) + [(n - 1, n - 1, 0)])
     rows = np.arange(size + n - 1)[:, None] - np.arange(n) + n - 1
     if mode == "same":
@@ -125,9 +121,7 @@ def leslie(f: Any, s: Any) -> Array:
     """The matrix of a population by age: birth rates f in the first row, survival rates s below the diagonal."""
     f, s = (ensure_array(x) for x in promote_dtypes(*ensure_arrays("leslie", f, s)))
     if f.ndim != 1 or s.shape != (f.shape[0] - 1,):
-        raise ValueError(
-            f"leslie takes vectors of size n and n-1, got shapes {f.shape} and {s.shape}.  at {user_line()}"
-        )
+        raise ArgumentError(f"leslie takes vectors of size n and n-1, got shapes {f.shape} and {s.shape}.")
     survival = lax.pad(diag(s), np.zeros((), s.dtype), [(0, 0, 0), (0, 1, 0)])
     return concatenate([expand_dims(f, 0), survival], axis=0)
 
@@ -185,7 +179,7 @@ def invhilbert(n: int) -> Array:
 def _pascal(n: int, kind: str | None, sign: int) -> Array:
     n, kind = index(n), kind or "symmetric"
     if kind not in ("symmetric", "lower", "upper"):
-        raise ValueError(f"kind must be 'symmetric', 'lower' or 'upper', got {kind!r}.  at {user_line()}")
+        raise ArgumentError(f"kind must be 'symmetric', 'lower' or 'upper', got {kind!r}.")
     lower = np.array([[math.comb(i, j) * sign ** (i + j) for j in range(n)] for i in range(n)], np.float64).reshape(
         n, n
     )
@@ -210,7 +204,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     """The matrix of 1 and -1 with orthogonal rows; n is a power of two."""
     n = index(n)
     if n < 1 or n & (n - 1):
-        raise ValueError(f"n must be a positive integer and a power of 2, got {n}.  at {user_line()}")
+        raise ArgumentError(f"n must be a positive integer and a power of 2, got {n}.")
     made = np.ones((1, 1), np.int64)
     while len(made) < n:
         made = np.block([[made, made], [made, -made]])
@@ -221,7 +215,7 @@ def helmert(n: int, full: bool = False) -> Array:
     """The orthogonal matrix of contrasts between each element and those before; with `full` also the mean."""
     n = index(n)
     if n < 1:
-        raise ValueError(f"n must be a positive integer, got {n}.  at {user_line()}")
+        raise ArgumentError(f"n must be a positive integer, got {n}.")
     made = np.tril(np.ones((n, n)), -1) - np.diag(np.arange(n))
     made[0] = 1
     made /= np.sqrt((made**2).sum(axis=1, keepdims=True))
@@ -232,7 +226,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     """The matrix of the Fourier transform; `scale` may be "sqrtn" or "n"."""
     n = index(n)
     if scale not in (None, "sqrtn", "n"):
-        raise ValueError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.  at {user_line()}")
+        raise ArgumentError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.")
     wanted = dtypes.default_complex_dtype() if dtype is None else requested(dtype, "dft")
     numbers = np.arange(n)
     made = np.exp(-2j * np.pi * (np.outer(numbers, numbers) % max(n, 1)) / max(n, 1))

@@ -1,0 +1,169 @@
+"""Tracebacks that show the user's frames: Weft's own are left out, as the setting `traceback_filtering` says.
+
+Frames are left out where an error leaves Weft: a public function is a boundary, with a `try` around it that costs
+nothing in CPython until something is raised. Where calls are short (operators, universal functions, jitted functions)
+the `try` stands in the function itself; the functions of public modules get it from `publish`, at the price of one more
+Python call. What leaves by other ways and is caught by nobody passes `sys.excepthook`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from weft.base.settings import config
+from weft.base.source import is_generated, is_internal, is_own
+
+NOTE = "Weft's own frames are hidden; WEFT_TRACEBACK_FILTERING=off shows them."
+_MARK = "__tracebackhide__"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class UnfilteredStackTrace(Exception):
+    """The cause that the mode 'remove_frames' gives an error: the same error with all its frames."""
+
+    shown: TracebackType | None = None  # the first frame that was left to the error itself
+
+
+UnfilteredStackTrace.__module__ = "weft.errors"
+
+
+def mode() -> str:
+    """How tracebacks are filtered now: the setting, with 'auto' decided."""
+    chosen = config.traceback_filtering
+    if chosen != "auto":
+        return chosen
+    return "tracebackhide" if _in_ipython() else "quiet_remove_frames"
+
+
+def _in_ipython() -> bool:
+    module = sys.modules.get("IPython")
+    asked = getattr(module, "get_ipython", None)
+    return asked is not None and asked() is not None
+
+
+# ----------------------------------------------------------------------------------------------------------- filtering
+
+
+def visible(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without Weft's frames, nor those of libraries that Weft called; the same if there were none."""
+    kept, removed = [], False
+    for entry, hidden in _entries(traceback):
+        if hidden:
+            removed = True
+        else:
+            kept.append(entry)
+    return _chained(kept, None) if removed else traceback
+
+
+def _entries(traceback: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:
+    """The entries of a traceback from the outermost, and whether each is hidden."""
+    hidden = False
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        # Python's own machinery belongs to whoever called it.
+        hidden = is_own(code.co_filename) or (hidden and (is_internal(code.co_filename) or is_generated(code)))
+        yield traceback, hidden
+        traceback = traceback.tb_next
+
+
+def conceal(error: BaseException) -> None:
+    """Filter an error that leaves Weft for good, with the errors that it came from."""
+    chosen = mode()
+    if chosen == "off" or getattr(error, "is_our_fault", False):  # whoever mends it needs the frames
+        return
+    for each in _chain(error):
+        whole = each.__traceback__
+        if chosen == "tracebackhide":
+            for entry, hidden in _entries(whole):
+                if hidden:
+                    entry.tb_frame.f_locals[_MARK] = True
+            continue
+        shown = visible(whole)
+        if shown is whole:
+            continue
+        each.__traceback__ = shown
+        if each is error:
+            if chosen == "remove_frames":
+                _keep_unfiltered(error, whole, shown)
+            elif NOTE not in getattr(error, "__notes__", ()):
+                error.add_note(NOTE)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, and those that a traceback prints before it."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or any(each is other for other in found) or isinstance(each, UnfilteredStackTrace):
+            continue
+        found.append(each)
+        waiting += [each.__cause__, None if each.__suppress_context__ else each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+    return found
+
+
+def _keep_unfiltered(error: BaseException, whole: TracebackType | None, shown: TracebackType | None) -> None:
+    """Hang all frames of an error before it, as the error that caused it."""
+    cause = error.__cause__
+    if isinstance(cause, UnfilteredStackTrace):  # an inner boundary made it; this one knows the frames around
+        around: list[TracebackType] = []
+        while whole is not None and whole is not cause.shown:
+            around.append(whole)
+            whole = whole.tb_next
+        cause.__traceback__ = _chained(around, cause.__traceback__)
+    else:
+        made = UnfilteredStackTrace(f"{type(error).__name__} with all frames; below, without those of Weft.")
+        made.__cause__, made.__context__ = cause, error.__context__
+        made.__suppress_context__ = error.__suppress_context__
+        made.__traceback__ = whole
+        error.__cause__ = cause = made
+    cause.shown = shown
+
+
+def _chained(entries: list[TracebackType], rest: TracebackType | None) -> TracebackType | None:
+    """The frames of the entries, from the outermost, and then those of another traceback."""
+    for entry in reversed(entries):
+        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest
+
+
+# ---------------------------------------------------------------------------------------------------------- boundaries
+
+
+def boundary(function: Function) -> Function:
+    """Filter the errors that leave `function`: for those that call functions of users."""
+
+    @functools.wraps(function)
+    def filtering(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            conceal(error)
+            raise
+
+    return filtering  # type: ignore[return-value]
+
+
+def install() -> None:
+    """Filter errors that nobody catches, in the main thread and in others, before they are printed as usual."""
+    shown, shown_in_thread = sys.excepthook, threading.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> Any:
+        if visible(traceback) is not None:  # else all of it happened in Weft
+            conceal(error)
+        return shown(kind, error, error.__traceback__)
+
+    def thread_excepthook(args: threading.ExceptHookArgs, /) -> Any:
+        if args.exc_value is not None and visible(args.exc_traceback) is not None:
+            conceal(args.exc_value)
+        return shown_in_thread(args)
+
+    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
