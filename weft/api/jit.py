@@ -278,10 +278,12 @@ class JitFunction:
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
 
+    @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Stage, ready to compile for these arguments."""
         return self.trace(*args, **kwargs).lower()
 
+    @boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the result."""
         return self.trace(*args, **kwargs).out_info

@@ -538,8 +538,9 @@ profiling = flag(
 traceback_filtering = choice(
     "traceback_filtering",
     "auto",
-    "What a traceback shows of Weft's own frames: 'off' all, 'quiet_remove_frames' and 'remove_frames' none (the "
-    "latter says so), 'tracebackhide' marks them for IPython, 'auto' chooses.",
+    "What a traceback shows of Weft's own frames: 'off' shows all; 'quiet_remove_frames' none, with a note that says "
+    "so; 'remove_frames' none, with all of them in the error's cause; 'tracebackhide' marks them for IPython; 'auto' "
+    "is 'tracebackhide' in IPython and 'quiet_remove_frames' elsewhere.",
     ("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"),
     in_key=False,
 )

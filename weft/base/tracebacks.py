@@ -80,9 +80,7 @@ def conceal(error: BaseException) -> None:
     for each in _chain(error):
         whole = each.__traceback__
         if chosen == "tracebackhide":
-            for entry, hidden in _entries(whole):
-                if hidden:
-                    entry.tb_frame.f_locals[_MARK] = True
+            _mark(each)
             continue
         shown = visible(whole)
         if shown is whole:
@@ -93,6 +91,20 @@ def conceal(error: BaseException) -> None:
                 _keep_unfiltered(error, whole, shown)
             elif NOTE not in getattr(error, "__notes__", ()):
                 error.add_note(NOTE)
+
+
+def _mark(error: BaseException) -> None:
+    """Mark hidden frames for IPython, and end the traceback with the user's last, since IPython shows any last one."""
+    last: TracebackType | None = None
+    for entry, hidden in _entries(error.__traceback__):
+        if hidden:
+            entry.tb_frame.f_locals[_MARK] = True
+        else:
+            last = entry
+    if last is None:
+        error.__traceback__ = None
+    else:
+        last.tb_next = None
 
 
 def _chain(error: BaseException) -> list[BaseException]:

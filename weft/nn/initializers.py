@@ -13,6 +13,7 @@ from weft import random
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
+from weft.base.tracebacks import boundary
 from weft.numpy.util import as_shape
 from weft.trace.array import Array
 
@@ -45,6 +46,7 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """All equal to `value`, which may be an array that broadcasts to the shape."""
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         return wnp.full(as_shape(shape), value, dtype=_dtype(dtype, None))
 
@@ -54,6 +56,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Uniform in [0, scale)."""
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         found = _dtype(dtype, None)
         return random.uniform(key, shape, found) * np.array(scale, found)
@@ -64,6 +67,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Normal with the given standard deviation."""
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         found = _dtype(dtype, None)
         return random.normal(key, shape, found) * np.array(stddev, found)
@@ -74,6 +78,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
     """Normal numbers within [lower, upper] standard deviations, scaled so that `stddev` is theirs before truncation."""
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         found = _dtype(dtype, None)
         return random.truncated_normal(key, lower, upper, as_shape(shape), found) * np.array(stddev, found)
@@ -115,6 +120,7 @@ def variance_scaling(
     ('fan_geo_avg') mean.
     """
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
         fan_in, fan_out = _fans(sizes, in_axis, out_axis, batch_axis)
@@ -216,6 +222,7 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Matrices with orthonormal columns (or rows, whichever is shorter) along `column_axis`, times scale."""
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
         if len(sizes) < 2:
@@ -232,6 +239,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Convolution kernels, of 3, 4 or 5 dimensions, that are an orthogonal matrix at the centre and 0 elsewhere."""
 
+    @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         sizes, found = as_shape(shape), _dtype(dtype, None)
         if len(sizes) not in (3, 4, 5):

@@ -11,6 +11,7 @@ from weft import lax
 from weft.api.vectorize import vmap
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.tracebacks import boundary
 from weft.numpy.creation import asarray
 from weft.numpy.manipulation import expand_dims, moveaxis
 from weft.numpy.util import broadcast_shape, canonicalize_axis, check_arraylike, ensure_array
@@ -70,7 +71,7 @@ def vectorize(
             )
         return _broadcast_map(apply, values, inputs, outputs)
 
-    return wrapped
+    return boundary(wrapped)
 
 
 def _broadcast_map(
