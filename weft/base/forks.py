@@ -1,9 +1,42 @@
-"""What a forked process must put right: it has one thread, and locks that other threads held stay taken for ever."""
+"""What makes a fork safe at any moment. A forked process has one thread: locks that other threads held stay taken for
+ever, and modules that they were importing stay half there.
+
+So a fork waits for a moment in which no other thread is in a section that it must not be caught in: it takes all
+locks that were named here, and sees to it that nobody is importing Weft or what Weft loads lazily. Both processes let
+go of them afterwards. Long work, such as compiling a program, is not waited for as a whole: it holds these locks for
+parts of it only, and what a thread was making is made again in the new process when it is asked for.
+"""
 
 from __future__ import annotations
 
+# These two have hooks of their own. Hooks that run before a fork run in the reverse order of their registration, and
+# those take locks that threads need to import: so they must run after the one here.
+import concurrent.futures.thread  # noqa: F401
+import logging  # noqa: F401
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+
+class Lockable(Protocol):
+    """A `threading.Lock` or `RLock`."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+Kept = TypeVar("Kept", bound=Lockable)
+# Packages whose import by another thread a fork waits for.
+LAZILY_LOADED = ("weft", "llvmlite", "numpy", "scipy")
+# How long a fork waits in all, and for one lock before it lets the others go and tries again: whoever has that one may
+# need another.
+PATIENCE, ATTEMPT = 60.0, 0.05
+_locks: list[Lockable] = []
+_taken: list[Callable[[], None]] = []
 
 
 def in_child(function: Callable[[], None]) -> Callable[[], None]:
@@ -11,3 +44,58 @@ def in_child(function: Callable[[], None]) -> Callable[[], None]:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
     return function
+
+
+def held(lock: Kept) -> Kept:
+    """Have a lock taken during each fork, so that nobody is in its section then; gives the lock back. For those that
+    are held for short times only."""
+    _locks.append(lock)
+    return lock
+
+
+def _before() -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not _take_all() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _take_all() -> bool:
+    """Take everything, or nothing."""
+    for lock in list(_locks):
+        if not lock.acquire(timeout=ATTEMPT):
+            _let_go()
+            return False
+        _taken.append(lock.release)
+    if _imports is not None:
+        _imports.acquire_lock()  # who holds it lets nobody begin to import
+        _taken.append(_imports.release_lock)
+        if _others_import():
+            _let_go()
+            return False
+    return True
+
+
+def _let_go() -> None:
+    while _taken:
+        _taken.pop()()
+
+
+def _others_import() -> bool:
+    """Whether another thread is importing something of ours. Python has no public name for it; where it is not as known
+    here, nobody waits."""
+    me = threading.get_ident()
+    locks: dict[str, Any] = getattr(_bootstrap, "_module_locks", {})
+    for name, reference in list(locks.items()):
+        if name.partition(".")[0] in LAZILY_LOADED:
+            owner = getattr(reference(), "owner", None)
+            if owner is not None and owner != me:
+                return True
+    return False
+
+
+_imports: Any = sys.modules.get("_imp")
+if not hasattr(_imports, "acquire_lock"):
+    _imports = None
+_bootstrap: Any = sys.modules.get("importlib._bootstrap") or sys.modules.get("_frozen_importlib")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_let_go, after_in_child=_let_go)

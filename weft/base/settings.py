@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
 
+from weft.base.forks import held
+
 __all__ = ["Config", "State", "config", "states"]
 
 Value = TypeVar("Value")
@@ -240,7 +242,7 @@ _IN_CALLS = (
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 # How often a global value was set.
 generation = [0]
-_lock = threading.Lock()
+_lock = held(threading.Lock())
 config = Config()
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from weft.base.forks import held
 from weft.base.source import Location, is_internal, user_location
 
 SAMPLE_SECONDS = 1e-3
@@ -221,7 +222,7 @@ class _Thread(threading.local):
 
 
 active: tuple[Recorder, ...] = ()
-_lock = threading.Lock()
+_lock = held(threading.Lock())
 _thread = _Thread()
 
 

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.forks import held
 from weft.base.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 Class = TypeVar("Class", bound=type)
@@ -63,7 +64,7 @@ KINDS: dict[type, NodeKind] = {}
 # Types seen and found to be leaves. A set, so that "are all children leaves" is one call that runs in C.
 LEAF_TYPES: set[type] = {int, float, complex, bool, str}
 _LEAF_TYPES_LIMIT = 4096
-_LOCK = Lock()
+_LOCK = held(Lock())
 
 
 def is_namedtuple_class(node_type: Any) -> bool:

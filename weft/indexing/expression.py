@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from weft.base.forks import held
 from weft.indexing import polynomial
 from weft.indexing.inconclusive import inconclusive
 from weft.indexing.polynomial import Coefficients, Monomial, Term, Terms
@@ -31,7 +32,7 @@ Substitution: TypeAlias = Mapping[Any, Any]
 
 # Expressions live as long as somebody holds them; the lock makes look-up-or-insert one step for all threads.
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expression] = weakref.WeakValueDictionary()
-_interning = threading.Lock()
+_interning = held(threading.Lock())
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

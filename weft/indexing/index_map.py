@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from weft.base.forks import held
 from weft.indexing.dimension import (
     Dimension,
     Shape,
@@ -496,3 +497,7 @@ def _equal_runs(left: Sequence[Dimension], right: Sequence[Dimension]) -> list[t
                 break
         runs.append((range(start[0], i), range(start[1], j)))
     return runs
+
+
+if hasattr(IndexMap.symbols, "lock"):  # in Python 3.11 a property of this kind has one for all objects
+    held(IndexMap.symbols.lock)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
+from weft.base.forks import held
 from weft.base.settings import find
 from weft.base.source import user_location
 from weft.base.spans import Recorder, mark, span
@@ -42,7 +43,7 @@ __all__ = [
     "trace",
 ]
 
-_lock = threading.Lock()
+_lock = held(threading.Lock())
 _recording = 0
 _plain: Callable[..., list[Any]] | None = None
 

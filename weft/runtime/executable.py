@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.base import spans
 from weft.base.errors import InternalError
-from weft.base.forks import in_child
+from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel, NamedKernel
@@ -35,19 +35,13 @@ if TYPE_CHECKING:
 # Calls of Python by number; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
 _next_host = 0
-_lock = threading.Lock()
+_lock = held(threading.Lock())
 # Programs that run longer than this many nanoseconds are compiled with more care from the start.
 WORTH_MORE = 200e6
 # ... others when they are called for this time.
 CALLS_BEFORE_BETTER_CODE = 2
 # Events that a run of a program with loops keeps at most.
 MOST_EVENTS = 200_000
-
-
-@in_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
 
 
 def _call_host(table: int, numbers: int, registers: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.forks import in_child
+from weft.base.forks import held
 
 ALIGNMENT = 64
 CHUNK = 1 << 16
@@ -100,7 +100,7 @@ class Pool:
     def __init__(self) -> None:
         self._free: dict[int, list[tuple[np.ndarray, int]]] = {}
         self._bytes = 0
-        self._lock = threading.RLock()  # finalizers may run inside of `take`
+        self._lock = held(threading.RLock())  # finalizers may run inside of `take`
 
     def take(self, size: int) -> Block:
         """A block of at least so many bytes."""
@@ -135,11 +135,6 @@ class Pool:
 
 
 pool = Pool()
-
-
-@in_child
-def _renew_lock() -> None:
-    pool._lock = threading.RLock()
 
 
 _temporaries: dict[int, list[Chunk]] = {}

@@ -9,13 +9,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from weft.base.forks import in_child
+from weft.base.forks import held, in_child
 
 if TYPE_CHECKING:
     from weft.runtime.executable import Executable
 
 _waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-_lock = threading.Lock()
+_lock = held(threading.Lock())
 _thread: threading.Thread | None = None
 _pending = 0
 _idle = threading.Event()
@@ -71,6 +71,6 @@ def _stop() -> None:
 @in_child
 def _after_fork() -> None:
     """Threads do not survive a fork."""
-    global _thread, _pending, _waiting, _lock
-    _thread, _pending, _waiting, _lock = None, 0, queue.SimpleQueue(), threading.Lock()
+    global _thread, _pending, _waiting, _idle
+    _thread, _pending, _waiting, _idle = None, 0, queue.SimpleQueue(), threading.Event()
     _idle.set()

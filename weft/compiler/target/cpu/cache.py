@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 import weft.compiler
-from weft.base.forks import in_child
+from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.cpu import link, native
 from weft.compiler.target.cpu.features import Features
@@ -42,13 +42,7 @@ MOST_BYTES = 1 << 29
 # The folder is measured after so many new files.
 MEASURE_AFTER = 64
 _written = 0
-_lock = threading.Lock()
-
-
-@in_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
+_lock = held(threading.Lock())
 
 
 def folder() -> pathlib.Path | None:

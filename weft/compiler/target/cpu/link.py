@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
-from weft.base.forks import in_child
+from weft.base.forks import held, in_child
 from weft.compiler.target.cpu import native
 from weft.compiler.target.cpu.features import Features, host
 
@@ -72,10 +72,8 @@ class Library:
         self.function(name, None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(table, begin, end)
 
 
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # A process forked while another thread compiles would find the lock taken for ever.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+# A fork waits until LLVM is not at work.
+_lock = held(threading.RLock())
 _symbols: dict[str, int] = {}
 _numbers = itertools.count()
 

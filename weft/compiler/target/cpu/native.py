@@ -7,12 +7,17 @@ import functools
 import threading
 from typing import Any
 
+from weft.base.forks import held
+
 
 @functools.cache
 def binding() -> Any:
     """llvmlite's binding to LLVM, initialised for this machine."""
     import llvmlite.binding
 
+    own = getattr(getattr(llvmlite.binding.ffi.lib, "_lock", None), "_lock", None)
+    if own is not None:  # llvmlite's own lock, which is held for each call of LLVM
+        held(own)
     llvmlite.binding.initialize_native_target()
     llvmlite.binding.initialize_native_asmprinter()
     return llvmlite.binding

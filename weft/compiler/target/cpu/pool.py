@@ -26,6 +26,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.cpu import cache, float_mode, interrupt, link
 from weft.compiler.target.cpu.features import Features, host
@@ -469,7 +470,7 @@ def _run_chunk(f: Function, kernel: Value, table: Value, begin: Value, count: Va
 
 # ------------------------------------------------------------------------------------------------- the pool in Python
 
-_lock = threading.Lock()
+_lock = held(threading.Lock())
 _library: Library | None = None
 # The setting that the native pool was last told.
 _applied = -1
@@ -551,8 +552,6 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
     _function("weft_pool_reset")()
 
 

@@ -1,0 +1,143 @@
+"""A process may fork at any moment: while other threads import, trace, compile and run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from typing import Any
+
+import pytest
+
+from weft.base import forks
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+# Threads begin with a process that has not loaded the compiler yet, so the first forks fall into imports.
+STRESS = """
+    import os, random, sys, threading, time, warnings
+    import numpy as np
+    import weft, weft.numpy as wnp
+    from weft import lax
+
+    warnings.simplefilter("ignore")  # Python's, about threads
+    count, seed = int(sys.argv[1]), int(sys.argv[2])
+    stop = threading.Event()
+    MAKERS = [
+        lambda n: lambda v: wnp.tanh(v * n),
+        lambda n: lambda v: wnp.sort(v) @ wnp.ones((v.shape[0], n % 9 + 1)),
+        lambda n: lambda v: lax.fori_loop(0, n % 5 + 2, lambda i, c: wnp.sin(c) * n + i, v),
+        lambda n: weft.grad(lambda v: (wnp.cumsum(v) ** 2).sum() * n),
+        lambda n: lambda v: wnp.linalg.qr(wnp.outer(v, v) + n)[0],
+        lambda n: lambda v: wnp.fft.fft(v).real * n,
+    ]
+
+    def busy(number):
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            function = weft.jit(random.Random(10 * turn + number).choice(MAKERS)(turn))
+            for _ in range(3):
+                function(np.ones(16 + turn % 7, np.float32))
+
+    def child():
+        total = weft.jit(lambda v: wnp.sum(v * 3, 0) + lax.fori_loop(0, 3, lambda i, c: c + 1.0, 0.0))
+        for _ in range(3):
+            assert (np.asarray(total(np.ones((600, 600), np.float32))) == 1803).all()
+        np.testing.assert_allclose(weft.jit(wnp.linalg.inv)(np.eye(4, dtype=np.float32) * 2), np.eye(4) / 2)
+
+    threads = [threading.Thread(target=busy, args=(number,), daemon=True) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    moments, failures = random.Random(seed), 0
+    for number in range(count):
+        time.sleep(0.08 * moments.random())
+        process = os.fork()
+        if process == 0:
+            code = 1
+            try:
+                child()
+                code = 0
+            finally:
+                os._exit(code)
+        deadline = time.monotonic() + 60
+        while True:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                failures += status != 0
+                break
+            if time.monotonic() > deadline:
+                os.kill(process, 9)
+                os.waitpid(process, 0)
+                failures += 1
+                break
+            time.sleep(0.005)
+    stop.set()
+    print(failures, flush=True)
+    os._exit(0)
+"""
+
+
+def stress(count: int, seed: int) -> None:
+    arguments = [sys.executable, "-c", textwrap.dedent(STRESS), str(count), str(seed)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60 + 30 * count, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_forks_while_threads_import_compile_and_run() -> None:
+    stress(6, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_many_forks_while_threads_import_compile_and_run(seed: int) -> None:
+    stress(60, seed)
+
+
+def status_of_child() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if process == 0:
+        os._exit(0 if not forks._taken else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def test_a_fork_waits_for_a_lock_and_lets_it_go() -> None:
+    lock = forks.held(threading.Lock())
+    order: list[str] = []
+
+    def hold() -> None:
+        with lock:
+            inside.set()
+            finish.wait(0.2)
+            order.append("left")
+
+    inside, finish = threading.Event(), threading.Event()
+    thread = threading.Thread(target=hold)
+    try:
+        thread.start()
+        inside.wait()
+        assert status_of_child() == 0
+        order.append("forked")
+        thread.join()
+        assert order == ["left", "forked"]
+        assert lock.acquire(timeout=1)
+        lock.release()
+        with forks.held(threading.RLock()):  # what the thread itself holds is no hindrance
+            assert status_of_child() == 0
+    finally:
+        del forks._locks[-2:]
+
+
+def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "PATIENCE", 0.1)
+    lock: Any = forks.held(threading.Lock())
+    try:
+        with lock:
+            assert status_of_child() == 0
+    finally:
+        forks._locks.pop()
