@@ -64,20 +64,28 @@ def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tupl
 
 
 def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr, runner: Runner) -> list[np.ndarray]:
-    """The results of a fusion by running its kernels one after the other."""
+    """The results of a fusion by running its kernels one after the other. Results and scratch start as bits that no
+    number has; the interpreter also checks that none of them is read before it is written."""
     buffers = [
         np.ascontiguousarray(a).reshape(-1).view(storage(v)) for a, v in zip(operands, program.invars, strict=True)
     ]
-    buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
-    buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch]
-    buffers += literal_arrays(program)
+    buffers += [poisoned(size_of(v), storage(v)) for v in program.outvars]
+    buffers += [poisoned(s.size, s.dtype) for s in emission.scratch]
+    written: list[np.ndarray | None] = [None] * len(operands)
+    written += [np.zeros((b.size, b.dtype.itemsize), np.bool_) for b in buffers[len(operands) :]]
+    literals = literal_arrays(program)
+    buffers, written = [*buffers, *literals], [*written, *(None for _ in literals)]
     for argument, result in emission.updated:
         buffers[len(operands) + result] = buffers[argument].copy()
+        written[len(operands) + result] = None
     for launch in emission.launches:
         verify(launch.kernel)
         # Kernels know what they only move as numbers of the same bits.
         given = [buffers[n].view(b.dtype) for n, b in zip(launch.operands, launch.kernel.buffers, strict=True)]
-        after = runner(launch.kernel, given)
+        if runner is interpreted:
+            after = interpreted(launch.kernel, given, [written[n] for n in launch.operands])
+        else:
+            after = runner(launch.kernel, given)
         for number, buffer, array in zip(launch.operands, launch.kernel.buffers, after, strict=True):
             if buffer.written:
                 buffers[number] = array.view(buffers[number].dtype)
@@ -86,6 +94,11 @@ def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr,
         r.view(dtypes.storage(v.aval.dtype)).reshape(v.aval.shape)  # type: ignore[attr-defined]
         for r, v in zip(results, program.outvars, strict=True)
     ]
+
+
+def poisoned(size: int, dtype: Any) -> np.ndarray:
+    """Memory that nobody has written: all bits are ones, which no number but a nan has."""
+    return np.full(size * np.dtype(dtype).itemsize, 0xFF, np.uint8).view(dtype)
 
 
 def check(

@@ -40,10 +40,12 @@ def call(
         library.run("kernel", [a.ctypes.data for a in arrays], begin, end)
 
 
-def interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays after the kernel was interpreted."""
+def interpreted(
+    kernel: Kernel, arrays: Sequence[np.ndarray], written: Sequence[np.ndarray | None] | None = None
+) -> list[np.ndarray]:
+    """The arrays after the kernel was interpreted. `written` says what of them has a value, and is changed."""
     copies = [a.copy() for a in arrays]
-    run(verify(kernel), copies)
+    run(verify(kernel), copies, written=written)
     return copies
 
 

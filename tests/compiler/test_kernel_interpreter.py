@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -172,8 +173,64 @@ def test_interpreter_checks_bounds() -> None:
     x, where = k.buffer("x", np.float32, 4), k.buffer("where", np.int32, 1)
     y = k.buffer("y", np.float32, 1, written=True)
     k.store(y, 0, k.load(x, k.load(where, 0)))
-    with pytest.raises(InternalError, match="touches x"):
+    with pytest.raises(InternalError, match=r"The kernel outside reads x\[-1\]; it has 4 elements\."):
         run(k.finish(), [np.zeros(4, np.float32), np.array([-1], np.int32), np.zeros(1, np.float32)])
+
+
+def test_interpreter_names_the_loops() -> None:
+    k = KernelBuilder("outside")
+    x, where = k.buffer("x", np.float32, 40), k.buffer("where", np.int32, 3)
+    y = k.buffer("y", np.float32, 60, written=True)
+    with k.loop(3) as i:
+        first = k.load(where, i)
+        with k.loop(20, kind=Kind.LANES, width=16) as j:
+            k.store(y, i * 20 + j, k.load(x, Index.of(j) + first))
+    arrays = [np.zeros(40, np.float32), np.array([0, 20, 21], np.int32), np.zeros(60, np.float32)]
+    with pytest.raises(InternalError, match=r"reads x\[40\]; it has 40 elements \(at i1 = 2, i2 = 16 to 19\)"):
+        run(k.finish(), arrays)
+    arrays[1][2] = 20
+    run(k.finish(), arrays)
+
+
+def test_interpreter_checks_lanes_beyond_the_bound_of_padded_buffers() -> None:
+    for size, message in ((32, None), (31, r"reads x\[31\]; it has 31 elements")):
+        k = KernelBuilder("padded")
+        x, y = k.buffer("x", np.float32, size, padded=True), k.buffer("y", np.float32, 20, written=True)
+        with k.loop(20, kind=Kind.LANES, width=16) as i:
+            k.store(y, i, k.load(x, i))
+        with pytest.raises(InternalError, match=message) if message else nullcontext():
+            run(k.finish(), [np.zeros(size, np.float32), np.zeros(20, np.float32)])
+
+
+def test_interpreter_finds_what_nobody_wrote() -> None:
+    k = KernelBuilder("early")
+    scratch = k.buffer("scratch", np.float32, 20, written=True)
+    with k.loop(19) as i:
+        k.store(scratch, i, k.load(scratch, i + 1))
+    written = np.zeros((20, 4), np.bool_)
+    written[:4] = True
+    with pytest.raises(InternalError, match=r"reads scratch\[4\]; nobody has written that \(at i1 = 3\)"):
+        run(k.finish(), [np.zeros(20, np.float32)], written=[written])
+    written[:] = True
+    run(k.finish(), [np.zeros(20, np.float32)], written=[written])
+
+
+def test_interpreter_finds_what_another_thread_wrote() -> None:
+    for read, wrote, message in ((0, 0, None), (1, 0, "reads"), (0, 1, "writes"), (-1, 0, "writes")):
+        k = KernelBuilder("shared")
+        x, y = k.buffer("x", np.float32, 10), k.buffer("y", np.float32, 10, written=True)
+        with k.loop(8, kind=Kind.THREADS) as i:
+            k.store(y, i + (1 + wrote), k.load(x, i + (1 + read)))
+        memory = np.zeros(10, np.float32)
+        # Both buffers may be one memory only if no iteration reads what another one wrote.
+        with pytest.raises(InternalError, match=f"another iteration .* {message} that") if message else nullcontext():
+            run(k.finish(), [memory, memory])
+    k = KernelBuilder("twice")
+    y = k.buffer("y", np.float32, 1, written=True)
+    with k.loop(2, kind=Kind.THREADS):
+        k.store(y, 0, k.constant(1, np.float32))
+    with pytest.raises(InternalError, match=r"writes y\[0\]; another iteration of the loop over threads writes that"):
+        run(k.finish(), [np.zeros(1, np.float32)])
 
 
 def test_interpreter_checks_buffers() -> None:

@@ -169,8 +169,9 @@ def _placed(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
 def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> Reader:
     """The left operand at an index of its copy, or at its own where it needs no copy."""
     dtype = sum_dtype(form.compute)
-    plain = all(border.plain for border in borders) and storage(lhs) == dtype
-    if plain or not product_of(lhs.aval.shape):
+    if not product_of(lhs.aval.shape):
+        return lambda writer, index: writer.k.constant(0, dtype)  # windows meet padding only
+    if all(border.plain for border in borders) and storage(lhs) == dtype:
         return lambda writer, index: writer.values.at(lhs, index)
     shape = list(lhs.aval.shape)
     by_axis = dict(zip(form.lhs_axes[2:], borders, strict=True))

@@ -1,13 +1,17 @@
-"""Run a kernel on NumPy arrays: what compiled code is compared with.
+"""Run a kernel on NumPy arrays: what compiled code is compared with, and what checks every access to memory.
 
 A value is an array without dimensions, or in a loop over lanes of one: the lanes that take part. In the tail these are
 fewer, which is what the masks of compiled code come to.
+
+An `InternalError` names kernel, buffer, index and loops if an access is outside of its buffer (of a padded one, if a
+lane beyond the bound is), if it reads what nobody has written, or if one iteration of the loop over threads touches
+what another one wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, assert_never
+from typing import Any, NoReturn, assert_never
 
 import numpy as np
 
@@ -34,10 +38,24 @@ from weft.compiler.kernel.ir import (
     Variable,
 )
 from weft.compiler.kernel.operations import evaluate
+from weft.compiler.kernel.printer import to_text
+
+# Instead of the number of an iteration.
+NOBODY, SEVERAL = -1, -2
 
 
-def run(kernel: Kernel, arrays: Sequence[np.ndarray], begin: int = 0, end: int | None = None) -> None:
-    """Run a kernel, which changes the arrays of written buffers. Of a loop over threads, turns `begin` to `end`."""
+def run(
+    kernel: Kernel,
+    arrays: Sequence[np.ndarray],
+    begin: int = 0,
+    end: int | None = None,
+    written: Sequence[np.ndarray | None] | None = None,
+) -> None:
+    """Run a kernel, which changes the arrays of written buffers. Of a loop over threads, iterations `begin` to `end`.
+
+    `written` says for each buffer which bytes of it have a value, as an array (size, itemsize) of bools that stores
+    change; None stands for all of them.
+    """
     flat: dict[Buffer, np.ndarray] = {}
     for buffer, array in zip(kernel.buffers, arrays, strict=True):
         if array.dtype != buffer.dtype or array.size != buffer.size or not array.flags.c_contiguous:
@@ -46,19 +64,32 @@ def run(kernel: Kernel, arrays: Sequence[np.ndarray], begin: int = 0, end: int |
                 f"got {array.dtype}{array.shape}."
             )
         flat[buffer] = array.reshape(-1)
+    known = zip(kernel.buffers, written or [None] * len(flat), strict=True)
     with np.errstate(all="ignore"):
-        _Run(flat, begin, end).block(kernel.body)
+        _Run(kernel, flat, {b: w for b, w in known if w is not None}, begin, end).block(kernel.body)
 
 
 class _Run:
     """Values and variables as they are now."""
 
-    def __init__(self, buffers: dict[Buffer, np.ndarray], begin: int, end: int | None) -> None:
-        self.buffers = buffers
+    def __init__(
+        self,
+        kernel: Kernel,
+        buffers: dict[Buffer, np.ndarray],
+        written: dict[Buffer, np.ndarray],
+        begin: int,
+        end: int | None,
+    ) -> None:
+        self.kernel = kernel
+        self.buffers, self.written = buffers, written
         self.begin, self.end = begin, end
         self.values: dict[Value, np.ndarray] = {}
         self.variables: dict[Variable, Any] = {}
-        self.active = 1  # lanes that take part in the turn of a loop over lanes
+        self.active = 1  # lanes that take part in this iteration of a loop over lanes
+        self.beyond: Any = 0  # from the last of them to the last lane of a whole vector, as a distance of its variable
+        self.lanes: Variable | None = None
+        self.iteration = -1  # of the loop over threads
+        self.users = _users(kernel, buffers)
 
     def block(self, body: Iterable[Statement]) -> None:
         for statement in body:
@@ -116,18 +147,16 @@ class _Run:
             total = total + np.int64(coefficient) * number
         return total
 
-    def check(self, buffer: Buffer, positions: Any) -> None:
-        if np.any(positions < 0) or np.any(positions >= buffer.size):
-            raise InternalError(f"A kernel touches {buffer.name}[{positions}] of {buffer.size} elements.")
-
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> np.ndarray:
         positions = self.index(index)
         if condition is None or otherwise is None:
-            self.check(buffer, positions)
+            if buffer.padded and self.lanes is not None:
+                self.check(buffer, positions + index.coefficient(self.lanes) * self.beyond, "reads")
+            self.check_read(buffer, positions)
             return np.asarray(self.buffers[buffer][positions])
         rest = self.values[otherwise]
         holds, positions, rest = np.broadcast_arrays(self.values[condition], positions, rest)
-        self.check(buffer, positions[holds])
+        self.check_read(buffer, positions[holds])
         made = np.array(rest)
         made[holds] = self.buffers[buffer][positions[holds]]
         return made
@@ -137,8 +166,55 @@ class _Run:
         if condition is not None:
             holds, positions, stored = np.broadcast_arrays(self.values[condition], positions, stored)
             positions, stored = positions[holds], stored[holds]
-        self.check(buffer, positions)
+        self.check(buffer, positions, "writes")
+        self.check_alone(buffer, positions, "writes")
         self.buffers[buffer][positions] = stored
+        if buffer in self.written:
+            self.written[buffer][positions] = True
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def check(self, buffer: Buffer, positions: Any, does: str) -> None:
+        """All positions must be in the buffer."""
+        outside = (positions < 0) | (positions >= buffer.size)
+        if outside.any():
+            self.fail(buffer, positions, outside, does, f"it has {buffer.size} elements")
+
+    def check_read(self, buffer: Buffer, positions: Any) -> None:
+        """All positions must be in the buffer and have a value, which no other thread makes."""
+        self.check(buffer, positions, "reads")
+        if buffer in self.written:
+            missing = ~self.written[buffer][positions].all(-1)
+            if missing.any():
+                self.fail(buffer, positions, missing, "reads", "nobody has written that")
+        self.check_alone(buffer, positions, "reads")
+
+    def check_alone(self, buffer: Buffer, positions: Any, does: str) -> None:
+        """What one iteration of the loop over threads writes no other one may touch, before that or after."""
+        if self.iteration < 0 or buffer not in self.users:
+            return
+        writers, readers = self.users[buffer]
+        touched = (writers, readers) if does == "writes" else (writers,)
+        for users in touched:
+            found = users[positions]
+            others = (found != NOBODY) & (found != self.iteration)
+            if others.any():
+                verb = "writes" if users is writers else "reads"
+                self.fail(buffer, positions, others, does, f"another iteration of the loop over threads {verb} that")
+        mine = writers if does == "writes" else readers
+        before = mine[positions]
+        mine[positions] = np.where((before == NOBODY) | (before == self.iteration), self.iteration, SEVERAL)
+
+    def fail(self, buffer: Buffer, positions: Any, wrong: Any, does: str, why: str) -> NoReturn:
+        """Name the access: the first wrong position, and where all loops are."""
+        first = int(np.asarray(positions)[wrong].reshape(-1)[0])
+        loops = [f"{variable.name} = {_range_text(now)}" for variable, now in self.variables.items()]
+        where = f" (at {', '.join(loops)})" if loops else ""
+        raise InternalError(
+            f"The kernel {self.kernel.name} {does} {buffer.name}[{first}]; {why}{where}.",
+            stage=f"kernel {self.kernel.name}",
+            text=to_text(self.kernel),
+        )
 
     def loop(self, loop: Loop) -> None:
         count = loop.count
@@ -147,8 +223,10 @@ class _Run:
         carried = [self.values[carry.initial] for carry in loop.carries]
         if loop.kind is Kind.LANES:
             carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
+            self.lanes = loop.variable
             for first in range(0, count, loop.width):
                 self.active = active = min(loop.width, count - first)
+                self.beyond = loop.step * (loop.width - active)
                 self.variables[loop.variable] = loop.start + loop.step * np.arange(
                     first, first + active, dtype=np.int64
                 )
@@ -157,15 +235,40 @@ class _Run:
                 self.block(loop.body)
                 for carry, now in zip(loop.carries, carried, strict=True):
                     now[:active] = self.values[carry.final]
+            self.lanes = None
         else:
             begin, end = 0, count
             if loop.kind is Kind.THREADS:
                 begin, end = self.begin, count if self.end is None else self.end
             for number in range(begin, end):
+                if loop.kind is Kind.THREADS:
+                    self.iteration = number
                 self.variables[loop.variable] = np.int64(loop.start + loop.step * number)
                 for carry, now in zip(loop.carries, carried, strict=True):
                     self.values[carry.inside] = now
                 self.block(loop.body)
                 carried = [self.values[carry.final] for carry in loop.carries]
+            if loop.kind is Kind.THREADS:
+                self.iteration = -1
+        self.variables.pop(loop.variable, None)
         for carry, now in zip(loop.carries, carried, strict=True):
             self.values[carry.result] = now
+
+
+def _users(kernel: Kernel, buffers: dict[Buffer, np.ndarray]) -> dict[Buffer, tuple[np.ndarray, np.ndarray]]:
+    """Which iteration of a loop over threads has written each element, and which has read it: of buffers that are
+    written, and of others that are the same memory."""
+    if kernel.parallel is None:
+        return {}
+    found: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
+    keys = {b: (buffers[b].ctypes.data, b.dtype.itemsize, b.size) for b in kernel.buffers if b.size}
+    for buffer, key in keys.items():
+        if buffer.written and key not in found:
+            found[key] = np.full(buffer.size, NOBODY), np.full(buffer.size, NOBODY)
+    return {buffer: found[key] for buffer, key in keys.items() if key in found}
+
+
+def _range_text(now: Any) -> str:
+    """A loop variable, in lanes from the first to the last."""
+    lanes = np.asarray(now).reshape(-1)
+    return str(lanes[0]) if len(lanes) == 1 else f"{lanes[0]} to {lanes[-1]}"

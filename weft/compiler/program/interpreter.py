@@ -1,7 +1,9 @@
 """Run a program without machine code of its own: steps in Python, kernels by their interpreter.
 
-Memory is planned memory: a program whose slots overlap where they must not gives wrong numbers here too. Routines of
-libraries and of tapes are called as they are.
+Memory is planned memory: a program whose slots overlap where they must not gives wrong numbers here too. Which bytes of
+a slot have been written is known for each slot, not for the memory that several of them share: what is read without
+having been written is an error, even if something else has left a number there. Routines of libraries and of tapes are
+called as they are; what they read must have been written, and what they write counts as written.
 """
 
 from __future__ import annotations
@@ -12,10 +14,26 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.base.errors import InternalError
 from weft.compiler.kernel import interpreter as kernel_interpreter
 from weft.compiler.library.routines import address
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES, place_of
-from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
+from weft.compiler.program.ir import (
+    Branch,
+    Call,
+    Copy,
+    Count,
+    Fill,
+    Kind,
+    Launch,
+    Loop,
+    Point,
+    Program,
+    Slot,
+    Step,
+    While,
+)
+from weft.compiler.program.printer import to_text
 from weft.compiler.target.cpu import tape
 
 _ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -30,6 +48,9 @@ def run(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     finally:
         if runner.registers[TAPES]:
             tape.free(runner.registers.ctypes.data)
+    for slot, alias in zip(program.results, program.aliases, strict=True):
+        if alias is None:
+            runner.check_written(slot, "the program ends")
     return [
         runner.results[number] if alias is None else runner.arguments[alias]
         for number, alias in enumerate(program.aliases)
@@ -52,6 +73,39 @@ class _Runner:
         for number, memory in enumerate((*self.arguments, *self.results), FIRST_ARGUMENT):
             self.registers[number] = memory.ctypes.data
 
+        # Which bytes of temporaries and results are written, and where in them pointed slots are.
+        self.written: dict[Slot, np.ndarray] = {s: np.zeros(s.size, np.bool_) for s in program.results}
+        self.pointed: dict[Slot, tuple[Slot, int]] = {}
+
+    def mask(self, slot: Slot) -> np.ndarray | None:
+        """Which bytes of a slot are written; None if they were given."""
+        root, offset = self.pointed.get(slot, (slot, 0))
+        if root.kind is Kind.TEMPORARY and root not in self.written:
+            self.written[root] = np.zeros(root.size, np.bool_)
+        whole = self.written.get(root)
+        return None if whole is None else whole[offset : offset + slot.size]
+
+    def check_written(self, slot: Slot, what: str) -> None:
+        """All of a slot must have been written before something reads it."""
+        mask = self.mask(slot)
+        if mask is not None and not mask.all():
+            raise InternalError(
+                f"Byte {int(np.argmin(mask))} of {slot} was never written, and {what}.",
+                stage="program",
+                text=to_text(self.program),
+            )
+
+    def set_written(self, slot: Slot) -> None:
+        mask = self.mask(slot)
+        if mask is not None:
+            mask[:] = True
+
+    def forget(self, token: object) -> None:
+        """What lives in the body of a loop has nothing in it when an iteration begins."""
+        for slot, mask in self.written.items():
+            if slot.owner is token:
+                mask[:] = False
+
     def address(self, slot: Slot) -> int:
         register, offset = place_of(slot, self.program)
         return int(self.registers[register]) + offset
@@ -72,38 +126,66 @@ class _Runner:
         match step:
             case Launch(slots=slots):
                 kernel = step.full
-                views = [self.view(s, b.dtype, b.size) for s, b in zip(slots, kernel.buffers, strict=True)]
-                kernel_interpreter.run(kernel, views)
+                pairs = list(zip(slots, kernel.buffers, strict=True))
+                masks = [self.mask(s) for s in slots]
+                written = [
+                    None if m is None else m[: b.size * b.dtype.itemsize].reshape(b.size, b.dtype.itemsize)
+                    for m, (_, b) in zip(masks, pairs, strict=True)
+                ]
+                views = [self.view(s, b.dtype, b.size) for s, b in pairs]
+                kernel_interpreter.run(kernel, views, written=written)
             case Call():
+                for slot in step.slots:
+                    if slot not in step.written:
+                        self.check_written(slot, f"{step.label or step.routine} reads it")
                 self.call(step)
+                for slot in step.written:
+                    self.set_written(slot)
             case Copy(target, source, size):
                 self.view(target)[:size] = self.view(source)[:size].copy()
+                here, there = self.mask(target), self.mask(source)
+                if here is not None:
+                    here[:size] = True if there is None else there[:size].copy()
             case Fill(target):
                 self.view(target)[:] = 0
+                self.set_written(target)
             case Point(target, base, counter, stride):
                 assert target.register is not None
-                self.registers[target.register.number] = self.address(base) + self.registers[counter.number] * stride
+                moved = int(self.registers[counter.number]) * stride
+                self.registers[target.register.number] = self.address(base) + moved
+                root, offset = self.pointed.get(base, (base, 0))
+                self.pointed[target] = (root, offset + moved)
             case Count(target, counter):
                 self.view(target, np.int32)[0] = self.registers[counter.number]
+                self.set_written(target)
             case Loop():
+                if isinstance(step.count, Slot):
+                    self.check_written(step.count, "a loop counts to it")
                 count = int(self.view(step.count, np.int32)[0]) if isinstance(step.count, Slot) else step.count
                 for turn in reversed(range(count)) if step.reverse else range(count):
+                    self.forget(step.token)
                     self.registers[step.counter.number] = turn
                     self.steps(step.body)
             case While():
                 if step.counter is not None:
                     self.registers[step.counter.number] = 0
-                self.steps(step.condition)
-                while self.view(step.predicate)[0]:
+                while self.holds(step):
                     self.steps(step.body)
                     if step.counter is not None:
                         self.registers[step.counter.number] += 1
-                    self.steps(step.condition)
             case Branch():
+                self.check_written(step.index, "a branch is chosen by it")
                 index = int(self.view(step.index, step.dtype)[0])
                 self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
             case _:
                 assert_never(step)
+
+    def holds(self, step: While) -> bool:
+        """Begin an iteration: whether there is one."""
+        self.forget(step.token)
+        self.steps(step.condition)
+        self.check_written(step.predicate, "a loop asks it")
+        return bool(self.view(step.predicate)[0])
 
     def call(self, step: Call) -> None:
         if step.routine == "host":
