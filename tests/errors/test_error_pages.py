@@ -49,6 +49,7 @@ BUILTIN_BASES = {
     "CustomRuleError": {TypeError, ValueError},
     "UnhashableStaticArgumentError": {ValueError},
     "DonatedArrayError": {RuntimeError},
+    "OutOfMemoryError": {MemoryError},
     "OutOfBoundsIndexError": {IndexError, LookupError},
     "MissingRuleError": {NotImplementedError, RuntimeError},
     "ImmutableArrayError": {TypeError},

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
 
+import weft
 import weft.numpy as wnp
+from weft import errors
 from weft.runtime import memory
 
 SIZES = [1, memory.SMALL + 1, memory.LARGE - 1, memory.LARGE, 3 * memory.LARGE + 5]
@@ -57,3 +62,93 @@ def test_arrays_of_any_layout_are_copied() -> None:
         made = wnp.asarray(given)
         np.testing.assert_array_equal(np.asarray(made), given)
     gc.collect()
+
+
+# -- no more memory ----------------------------------------------------------------------------------------------------
+
+# So many numbers nobody has room for: their addresses would need more bits than processors have.
+TOO_MANY = 1 << 46
+
+
+def double(x):
+    return wnp.zeros(TOO_MANY) + x
+
+
+@pytest.mark.parametrize(
+    "call", [weft.jit(double), lambda x: wnp.zeros(TOO_MANY), double], ids=["jit", "make", "eager"]
+)
+def test_out_of_memory_says_how_much_and_where(call) -> None:
+    for _ in range(3):  # the general way, and that of dispatchers
+        with pytest.raises(MemoryError, match=r"256\.0 TiB were asked for") as caught:
+            call(1.0) if call is not wnp.zeros_like else call(1.0, shape=TOO_MANY)
+        assert isinstance(caught.value, errors.OutOfMemoryError) and "test_memory.py" in str(caught.value)
+
+
+def test_the_largest_buffers_have_lines() -> None:
+    @weft.jit
+    def f(x):
+        large = wnp.ones(TOO_MANY) * x
+        return wnp.sort(large)[::2].sum()
+
+    for _ in range(3):
+        with pytest.raises(errors.OutOfMemoryError, match="for the temporaries of f") as caught:
+            f(1.0)
+        assert "TiB written by" in str(caught.value) and "wnp.sort(large)" in str(caught.value)
+
+
+def test_sizes_in_units() -> None:
+    sizes = {0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1.0 KiB", 3 << 19: "1.5 MiB", 1 << 31: "2.0 GiB"}
+    assert {size: memory.in_units(size) for size in sizes} == sizes
+
+
+LIMITED = """
+    import gc, resource
+    import numpy as np
+    import weft, weft.numpy as wnp
+    from weft import lax
+    from weft.runtime import memory
+
+    f = weft.jit(lambda x: wnp.ones(8 << 20) * x)  # 32 MB
+    small = weft.jit(lambda x: wnp.tanh(x) + 1)
+    tape = weft.grad(lambda x, n: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, wnp.sin(c[1])), (0, x))[1])
+    numbers = np.ones(1000, np.float32)
+    for _ in range(3):
+        f(2.0), small(numbers)
+    tape(1.0, 5)
+    weft.runtime.tiers.wait()
+    memory.pool.clear()
+    gc.collect()
+    used = 4096 * int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (used + (90 << 20),) * 2)
+
+    held = []
+    try:
+        while True:
+            held.append(f(2.0))
+    except weft.errors.OutOfMemoryError as error:
+        assert "32.0 MiB were asked for" in str(error) and "result 0 (f32[8388608])" in str(error), error
+    assert 1 <= len(held) <= 3, len(held)
+    assert float(small(numbers)[0]) > 1
+    held.clear()
+    held.append(f(2.0))
+    assert float(held[0][-1]) == 2
+    # What the pool has is given back before an array is refused.
+    held.clear()
+    assert memory.pool.bytes >= 32 << 20
+    held.append(wnp.zeros(19 << 20))
+    held.clear()
+    try:
+        tape(1.0, 1 << 30)
+    except MemoryError as error:
+        assert "while" in str(error) and "checkpoint" in str(error), error
+    assert np.isfinite(float(tape(1.0, 5)))
+    print("done")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a limit for a process's memory")
+def test_a_process_with_little_memory_goes_on() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LIMITED)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")

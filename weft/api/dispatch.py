@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.flat import MISS, Dispatcher
+from weft.base.errors import OutOfMemoryError
 from weft.base.settings import config, generation
 from weft.base.source import user_location
 from weft.base.tree import PyTreeDef, flatten_one_level
@@ -107,6 +108,7 @@ class _Writer:
             "user_location": user_location,
             "executable": executable,
             "Found": Found,
+            "OutOfMemoryError": OutOfMemoryError,
             "enter": machine.enter(),
             "prepare": pool.prepare,
         }
@@ -193,10 +195,6 @@ class _Writer:
             else:
                 pointers.append(f"({name}._pointer or {name}._address())")
         results, outputs = self.results(given)
-        if program.temporary_bytes:
-            self.names["temporaries"] = executable.temporaries
-            self.line("try: scratch = temporaries.pop()")
-            self.line("except IndexError: scratch = executable.take_temporaries()")
         words = ["scratch.address" if program.temporary_bytes else "0", str(int(executable.template[CONSTANTS])), "0"]
         words += [*pointers, *outputs]
         if executable.blocks:  # registers at the end point to the parameters of library calls
@@ -261,10 +259,16 @@ class _Writer:
                 arrays.append(f"Array(None, {name}, chunk{piece}, {addresses[-1]})")
                 totals[-1] += size
         if any(a.startswith("base") for a in addresses):
-            for piece, total in enumerate(totals):
-                self.line(f"base{piece}, chunk{piece} = small({total})")
-        for text in made:
-            self.line(text)
+            made += [f"base{piece}, chunk{piece} = small({total})" for piece, total in enumerate(totals)]
+        if self.executable.program.temporary_bytes:
+            self.names["temporaries"] = self.executable.temporaries
+            made.append("scratch = temporaries.pop() if temporaries else executable.take_temporaries()")
+        if made:
+            self.line("try:")
+            for text in made:
+                self.line(text, 2)
+            # The general way says what there was no memory for. Another thread may have taken what there was.
+            self.line("except (OutOfMemoryError, IndexError): return MISS")
         return arrays, addresses
 
     def tree(self, tree: PyTreeDef, leaves: Any) -> str:

@@ -39,7 +39,7 @@ from weft.numpy.util import (
 from weft.ops.convert import convert_element_type
 from weft.ops.iota import iota
 from weft.ops.shape import broadcast_in_dim
-from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.array import ConcreteArray, from_numpy, full_of
 from weft.runtime.device import Device, SingleDeviceSharding
 from weft.trace.array import Array
 
@@ -258,7 +258,7 @@ def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -
         raise ArgumentTypeError(f"An array of {dtype} cannot be filled with a number.")
     scalar = cast(value, dtype, weak)
     if is_eager() and is_concrete(scalar) and not any(isinstance(d, Expression) for d in shape):
-        return ConcreteArray(np.full(shape, np.asarray(scalar)), array_type(shape, dtype, weak))
+        return full_of(np.asarray(scalar), array_type(shape, dtype, weak))
     return broadcast_in_dim(scalar, shape=shape, broadcast_dimensions=()) if shape else ensure_array(scalar)
 
 

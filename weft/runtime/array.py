@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, NoReturn
 
@@ -277,11 +278,19 @@ def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> Concre
 
 
 def _copied(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
-    """An array over a copy of its own, in memory as that of results is: vectors do not straddle cache lines in it."""
-    if value.nbytes <= SMALL:
-        return ConcreteArray(value.copy(), aval)
-    block = pool.take(value.nbytes)
-    block.view(block.address, value.shape, value.dtype)[...] = value
+    """An array over a copy of its own."""
+    return ConcreteArray(value.copy(), aval) if value.nbytes <= SMALL else full_of(value, aval)
+
+
+def full_of(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
+    """An array of a type with the numbers of another one, which may be a single one for all; in memory as that of
+    results is: vectors do not straddle cache lines in it."""
+    shape: Any = aval.shape
+    size = math.prod(shape) * value.itemsize
+    if size <= SMALL:
+        return ConcreteArray(np.full(shape, value), aval)
+    block = pool.take(size)
+    block.view(block.address, shape, value.dtype)[...] = value
     return ConcreteArray(None, aval, block, block.address)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DonatedArrayError, InvalidInputTypeError, UnexpectedTracerError
+from weft.base.errors import DonatedArrayError, InvalidInputTypeError, OutOfMemoryError, UnexpectedTracerError
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
@@ -17,6 +18,7 @@ from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
 from weft.runtime.execute import call, is_compiled
+from weft.runtime.memory import out_of_memory
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -88,6 +90,13 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
     try:
         with np.errstate(all="ignore"):
             results = call(primitive, arrays, types, params, give) if compiled else primitive.eval(*arrays, **params)
+    except OutOfMemoryError:
+        raise
+    except MemoryError as error:  # NumPy's
+        listed = made if primitive.multiple_results else (made,)
+        size = sum(math.prod(t.shape) * dtypes.storage(t.dtype).itemsize for t in listed if isinstance(t, ArrayType))
+        names = ", ".join(t.short() for t in listed)
+        raise out_of_memory(f"the result of {primitive.name} ({names})", size, str(error)) from None
     finally:
         context.trace = before
     if not primitive.multiple_results:

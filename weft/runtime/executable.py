@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import spans
-from weft.base.errors import InternalError
+from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation
@@ -185,7 +185,11 @@ class Executable:
                 made = ConcreteArray(given[alias].reshape(aval.shape), aval)
                 pointer = registers[FIRST_ARGUMENT + alias]
             else:
-                pointer, chunk = memory.room(bytes_of(aval))
+                try:
+                    pointer, chunk = memory.room(bytes_of(aval))
+                except OutOfMemoryError:
+                    what = f"result {len(results)} ({aval.short()})"
+                    raise self._out_of_memory(what, bytes_of(aval)) from None
                 made = ConcreteArray(None, aval, chunk, pointer)
             results.append(made)
             registers[position] = pointer
@@ -253,7 +257,17 @@ class Executable:
         try:
             return self.temporaries.pop()
         except IndexError:
+            pass
+        try:
             return memory.Chunk(memory.size_of_class(memory.class_of(self.program.temporary_bytes)))
+        except OutOfMemoryError:
+            raise self._out_of_memory("the temporaries", self.program.temporary_bytes) from None
+
+    def _out_of_memory(self, what: str, size: int) -> OutOfMemoryError:
+        from weft.runtime.inside import memory_in_words
+
+        of = f"{what} of {self.program.name or 'the program'}"
+        return memory.out_of_memory(of, size, memory_in_words(self))
 
     # -- looking inside --------------------------------------------------------------------------------------------
 
@@ -279,10 +293,13 @@ class Executable:
     def raise_(self, status: int) -> None:
         """Raise what a status of native code stands for."""
         if status == 2:
-            raise MemoryError(
-                f"There is no memory left for what a loop of {self.program.name or 'the program'} keeps of each turn "
-                "for its derivative. Make fewer turns, or wrap the body in `weft.checkpoint`, which keeps only its "
-                "arguments."
+            raise OutOfMemoryError(
+                f"There is no memory left for what a loop of {self.program.name or 'the program'} stores of each "
+                "iteration for its derivative.",
+                fix=(
+                    "wrap the body in weft.checkpoint, which stores only its arguments",
+                    "make fewer iterations",
+                ),
             )
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
 

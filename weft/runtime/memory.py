@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.errors import OutOfMemoryError
 from weft.base.forks import held
 
 ALIGNMENT = 64
@@ -38,10 +39,16 @@ class Chunk:
     __slots__ = ("address", "array")
 
     def __init__(self, size: int) -> None:
-        if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-            whole, alignment, first = np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
-        else:
-            whole, alignment, first = _large(size), LARGE_PAGE, next(_turns) % STAGGERS * STAGGER
+        try:
+            whole, alignment, first = _system_memory(size)
+        except _NO_MEMORY:
+            # What is kept for later may be what is missing.
+            pool.clear()
+            clear_temporaries()
+            try:
+                whole, alignment, first = _system_memory(size)
+            except _NO_MEMORY:
+                raise out_of_memory("an array", size) from None
         address = whole.__array_interface__["data"][0]
         self.array = whole
         self.address: int = address + -address % alignment + first
@@ -56,6 +63,32 @@ class Chunk:
 
 
 _turns = itertools.count()
+# What NumPy and the system raise for sizes that they have not, or nobody could have.
+_NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
+
+
+def _system_memory(size: int) -> tuple[np.ndarray, int, int]:
+    """New memory with room for so many bytes; how they are to be aligned in it, and what they begin with then."""
+    if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
+    return _large(size), LARGE_PAGE, next(_turns) % STAGGERS * STAGGER
+
+
+def out_of_memory(what: str, size: int, received: str | None = None) -> OutOfMemoryError:
+    """The error for memory that was asked for something and is not there."""
+    return OutOfMemoryError(
+        f"There is no memory for {what}: {in_units(size)} were asked for.",
+        received=received,
+        fix=("work on parts of it (lax.map, smaller batches)", "donate what is not needed any more (donate_argnums)"),
+    )
+
+
+def in_units(size: int) -> str:
+    """A number of bytes, to be read."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1 << 10 * power:
+            return f"{size / (1 << 10 * power):.1f} {unit}"
+    return f"{size} bytes"
 
 
 def _large(size: int) -> np.ndarray:
@@ -72,12 +105,13 @@ class Block(Chunk):
     __slots__ = ("size_class",)
 
     def __init__(self, size_class: int) -> None:
-        super().__init__(size_of_class(size_class))
         self.size_class = size_class
+        super().__init__(size_of_class(size_class))
 
     def __del__(self) -> None:
-        # Views have the array as their base: then more than this slot and the call below refer to it.
-        if sys.getrefcount(self.array) <= 2:
+        # Views have the array as their base: then more than this slot and the call below refer to it. There is none
+        # where memory was asked for in vain.
+        if hasattr(self, "array") and sys.getrefcount(self.array) <= 2:
             pool.give(self.size_class, self.array, self.address)
 
 
@@ -143,6 +177,12 @@ _temporaries: dict[int, list[Chunk]] = {}
 def temporaries(size: int) -> list[Chunk]:
     """Free memory for the temporaries of programs that need so many bytes; a run takes a chunk and puts it back."""
     return _temporaries.setdefault(class_of(size), [])
+
+
+def clear_temporaries() -> None:
+    """Let the memory go that no run uses now."""
+    for free in list(_temporaries.values()):
+        free.clear()
 
 
 class Arena(threading.local):

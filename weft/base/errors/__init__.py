@@ -59,6 +59,7 @@ from weft.base.errors.running import (
     JaxRuntimeError,
     KeyReuseError,
     NonFiniteValueError,
+    OutOfMemoryError,
     UnhashableStaticArgumentError,
 )
 from weft.base.errors.tracing import (
@@ -122,6 +123,7 @@ __all__ = [
     "NotSupportedError",
     "OrderedEffectError",
     "OutOfBoundsIndexError",
+    "OutOfMemoryError",
     "ParameterNotFoundError",
     "ParameterShapeError",
     "ScopeLeakError",

@@ -60,8 +60,32 @@ class DonatedArrayError(WeftError, RuntimeError):
     """
 
 
+class OutOfMemoryError(WeftError, MemoryError):
+    """The system gives no more memory for an array, or for the temporaries of a program.
+
+    The message says how much was asked for and for what, what else the program takes, and the largest of its buffers
+    with their lines. Memory that Weft keeps for later has been given back by then. Work on parts of the data
+    (`lax.map`, smaller batches), donate arguments that are not needed any more (`donate_argnums`), or wrap what is
+    differentiated in `weft.checkpoint`.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+
+        weft.jit(lambda x: wnp.zeros(1 << 46) + x)(1.0)
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+
+        weft.jit(lambda x: wnp.zeros(1 << 16) + x)(1.0)
+    """
+
+
 class JaxRuntimeError(WeftError, RuntimeError):
-    """A compiled program failed while it ran: a callback raised, or memory ran out.
+    """A compiled program failed while it ran: a callback raised.
 
     The error surfaces where the result is used, which may be later than the call. The exception that a callback
     raised is the cause (`__cause__`) of this one.
