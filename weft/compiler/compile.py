@@ -38,7 +38,7 @@ def compile_program(
         with measured(seconds, "compile", "tuning"):
             tune(fused, features)
     with measured(seconds, "compile", "emit"):
-        program = build(fused, donated, features.vector_bytes, Schedules(features, schedules))
+        program = build(fused, donated, features.vector_bytes, Schedules(features, schedules), features.tiles)
     with measured(seconds, "compile", "memory"):
         program = assign(program)
     program.nanoseconds = estimate(program)

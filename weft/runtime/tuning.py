@@ -87,7 +87,7 @@ def _contest(equation: Equation, features: Features) -> Contest | None:
     key = schedules.key_of(program, hero, features)
     if key is None or schedules.pinned(key) is not None:
         return None
-    emission = emission_of(kind, program, hero, features.vector_bytes)
+    emission = emission_of(kind, program, hero, features.vector_bytes, tiles=features.tiles)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]
     if has_either(program):
         names.append(LIBRARY)
@@ -100,7 +100,7 @@ def _contest(equation: Equation, features: Features) -> Contest | None:
 
 
 def _built(program: Jaxpr, features: Features, key: str, name: str) -> Any:
-    return build(program, (), features.vector_bytes, Schedules(features, {key: name}))
+    return build(program, (), features.vector_bytes, Schedules(features, {key: name}), features.tiles)
 
 
 def _winner(contest: Contest, features: Features, deadline: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.microkernel import emit_products, result_pairs
 from weft.compiler.emit.products import Axis, Factor, Products, Spot, as_factor
+from weft.compiler.emit.tiles import emit_matrices_by_tiles, matrices
 from weft.compiler.kernel.ir import Index, Value
 from weft.ops.contract import dot_general, free_axes
 
@@ -26,27 +27,36 @@ def emit_contraction(fusion: Fusion) -> Emission:
     columns = [Axis(f"n{n}", right.shape[i]) for n, i in enumerate(rhs_free)]
     depth = [Axis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
 
-    def factor(operand: Any, axes: dict[int, Axis]) -> Factor:
+    def element(operand: Any, axes: dict[int, Axis]) -> Factor:
+        """The element of an operand as it is."""
         ordered = [axes[i] for i in range(len(axes))]
 
         def at(writer: Writer, spot: Spot) -> Value:
-            index = tuple(spot.places.get(axis, Index()) for axis in ordered)
-            return as_factor(writer, writer.values.at(operand, index), form.compute)
+            return writer.values.at(operand, tuple(spot.places.get(axis, Index()) for axis in ordered))
 
         return at
 
+    def factor(of: Factor) -> Factor:
+        """An element as it is multiplied."""
+        return lambda writer, spot: as_factor(writer, of(writer, spot), form.compute)
+
     lhs_axes = dict(zip((*lhs_batch, *lhs_free, *lhs_contract), (*batch, *rows, *depth), strict=True))
     rhs_axes = dict(zip((*rhs_batch, *rhs_free, *rhs_contract), (*batch, *columns, *depth), strict=True))
+    elements = element(lhs, lhs_axes), element(rhs, rhs_axes)
     free = (*batch, *rows, *columns)
     products = Products(
         free=tuple(a for a in free if a.size != 1),
         depth=tuple(a for a in depth if a.size != 1),
-        left=factor(lhs, lhs_axes),
-        right=factor(rhs, rhs_axes),
+        left=factor(elements[0]),
+        right=factor(elements[1]),
         place=lambda places: tuple(places.get(axis, Index()) for axis in free),
         compute=form.compute,
         exact=form.result,
         shape=form.shape,
     )
-    emit_products(fusion, products)
+    by_tiles = matrices(fusion, products, (lhs, rhs), elements) if fusion.tiles else None
+    if by_tiles is None:
+        emit_products(fusion, products)
+    else:
+        emit_matrices_by_tiles(fusion, by_tiles)
     return fusion.finish(in_place=result_pairs(fusion))

@@ -44,9 +44,11 @@ EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
 }
 
 
-def emit(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0) -> Emission:
+def emit(
+    kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0, tiles: bool = False
+) -> Emission:
     """The kernels of a fusion."""
     emitter = EMITTERS.get(kind)
     if emitter is None:
         raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(program))
-    return emitter(Fusion(program, hero, vector_bytes, schedule))
+    return emitter(Fusion(program, hero, vector_bytes, schedule, tiles))

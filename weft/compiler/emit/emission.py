@@ -9,7 +9,7 @@ A `Writer` is a kernel of a fusion while it is written: the builder, and the val
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,13 +88,17 @@ class Fusion:
     """A fusion being emitted: the inner program and what its kernels share.
 
     `program` has its hero at `hero` (None: it has none); `vector_bytes` is the width of a register of the machine.
-    `schedule` is the one to emit, where the emitter has several (0 is what it prefers).
+    `schedule` is the one to emit, where the emitter has several (0 is what it prefers). `tiles` says that the machine
+    has tile registers for matrices.
     """
 
-    def __init__(self, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0) -> None:
+    def __init__(
+        self, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0, tiles: bool = False
+    ) -> None:
         self.program = program
         self.hero = None if hero is None else program.eqns[hero]
         self.vector_bytes = vector_bytes
+        self.tiles = tiles
         self.schedule = schedule
         self.schedules = 1
         self.arguments = {v: n for n, v in enumerate(program.invars)}
@@ -119,10 +123,11 @@ class Fusion:
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
 
-    def writer(self, name: str, settled: bool = False) -> Writer:
+    def writer(self, name: str, settled: bool = False, moved: Mapping[Any, Any] | None = None) -> Writer:
         """The next kernel. Kernels are launched in the order in which they were asked for. The loops of one that is
-        `settled` are neither merged nor cut."""
-        made = Writer(self, name, settled)
+        `settled` are neither merged nor cut. `moved` are dtypes that this kernel only moves, where that is more than
+        what is true of the whole fusion."""
+        made = Writer(self, name, settled, moved)
         self._launches.append(made)
         return made
 
@@ -140,8 +145,11 @@ class Fusion:
 class Writer:
     """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
 
-    def __init__(self, fusion: Fusion, name: str, settled: bool = False) -> None:
+    def __init__(
+        self, fusion: Fusion, name: str, settled: bool = False, moved: Mapping[Any, Any] | None = None
+    ) -> None:
         self.fusion = fusion
+        self.moved = fusion.moved if moved is None else moved
         self.k = KernelBuilder(name)
         self.settled = settled
         self.operands: list[Any] = []  # a number of the emission's operands, or the dtype of a literals' buffer
@@ -149,15 +157,20 @@ class Writer:
         self._finished: Kernel | None = None
         self.values = Values(self.k, fusion.program, self.argument, self.literal)
 
+    def kept(self, atom: Any) -> np.dtype[Any]:
+        """The dtype of a value's elements in this kernel."""
+        dtype = storage(atom)
+        return self.moved.get(dtype) or dtype
+
     def argument(self, v: Any) -> Buffer:
         """The buffer of an argument of the fusion."""
         number = self.fusion.arguments[v]
-        return self._buffer(number, f"in{number}", self.fusion.kept(v), size_of(v), False)
+        return self._buffer(number, f"in{number}", self.kept(v), size_of(v), False)
 
     def result(self, v: Any) -> Buffer:
         """The buffer of a result of the fusion. It can be read too."""
         number = self.fusion.results[v]
-        return self._buffer(number, f"out{number - len(self.fusion.arguments)}", self.fusion.kept(v), size_of(v), True)
+        return self._buffer(number, f"out{number - len(self.fusion.arguments)}", self.kept(v), size_of(v), True)
 
     def scratch(self, number: int) -> Buffer:
         """A scratch buffer, written and read."""
@@ -175,7 +188,7 @@ class Writer:
         """The value of a literal: floats from memory, others in the code."""
         dtype = storage(literal)
         value = self._literal(literal, dtype)
-        return bits_of(self.k, value) if self.fusion.kept(literal) != dtype else value
+        return bits_of(self.k, value) if self.kept(literal) != dtype else value
 
     def _literal(self, literal: Literal, dtype: np.dtype[Any]) -> Value:
         if dtypes.kind(dtype) not in "fc":

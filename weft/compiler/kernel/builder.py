@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from weft.compiler.kernel.ir import (
     Statement,
     Store,
     Term,
+    TileMatmul,
     Value,
     Variable,
 )
@@ -240,6 +241,14 @@ class KernelBuilder:
     def expect(self, buffer: Buffer, index: AnyIndex) -> None:
         """Say that a place, which may be past the end, will be written soon."""
         self._append(Expect(buffer, self._raveled(index)))
+
+    def tile_matmul(self, statement: TileMatmul) -> None:
+        """Multiply packed tiles; see the statement."""
+        for block in self._blocks:
+            for key in block.loads.pop(statement.out, ()):
+                block.known.pop(key, None)
+        index, left, right = map(self._raveled, (statement.index, statement.left_index, statement.right_index))
+        self._append(replace(statement, index=index, left_index=left, right_index=right))
 
     def unravel(self, index: Index, sizes: Sequence[int]) -> tuple[Index, ...]:
         """An index over several dimensions, in row-major order, as one index for each. Nothing is divided: each is a

@@ -17,6 +17,7 @@ from weft.compiler.kernel.ir import (
     Position,
     Statement,
     Store,
+    TileMatmul,
     Value,
     Variable,
 )
@@ -30,6 +31,8 @@ SIMPLE, FUSED, FUNCTION, ACCESS = 0.3, 0.17, 6.0, 0.08
 APART = 0.4
 # More for so many bytes that come from memory or go there, which they do once.
 FROM_MEMORY, VECTOR_BYTES = 1.12, 64
+# A product of two tiles by tile registers.
+TILE = 30.0
 # A turn of a loop.
 TURN = 0.3
 # Work that is worth waking another thread for, and what one piece of it should take.
@@ -89,6 +92,8 @@ class _Count:
                     total += times * self.access(buffer, index, times)
                 case Store(buffer, index):
                     total += times * self.access(buffer, index, times)
+                case TileMatmul(rows=rows, columns=columns, steps=steps):
+                    total += times * TILE * rows * columns * steps
                 case Position(result, index):
                     if self.strides(index):
                         self.varying.add(result)

@@ -10,6 +10,7 @@ what another one wrote.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, assert_never
 
@@ -17,6 +18,8 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import (
+    TILE_BYTES,
+    TILE_ROWS,
     Buffer,
     Compute,
     Constant,
@@ -34,11 +37,13 @@ from weft.compiler.kernel.ir import (
     Shuffle,
     Statement,
     Store,
+    TileMatmul,
     Value,
     Variable,
 )
 from weft.compiler.kernel.operations import evaluate
 from weft.compiler.kernel.printer import to_text
+from weft.compiler.kernel.tiles import tile_matmul
 
 # Instead of the number of an iteration.
 NOBODY, SEVERAL = -1, -2
@@ -125,6 +130,8 @@ class _Run:
             case Last(result, vector):
                 lanes = np.broadcast_to(self.values[vector], self.active)
                 self.values[result] = np.full(self.active, lanes[-1])
+            case TileMatmul():
+                self.tile_matmul(statement)
             case If(condition, body):
                 if self.values[condition]:
                     self.block(body)
@@ -166,11 +173,7 @@ class _Run:
         if condition is not None:
             holds, positions, stored = np.broadcast_arrays(self.values[condition], positions, stored)
             positions, stored = positions[holds], stored[holds]
-        self.check(buffer, positions, "writes")
-        self.check_alone(buffer, positions, "writes")
-        self.buffers[buffer][positions] = stored
-        if buffer in self.written:
-            self.written[buffer][positions] = True
+        self.write(buffer, positions, stored)
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
@@ -215,6 +218,32 @@ class _Run:
             stage=f"kernel {self.kernel.name}",
             text=to_text(self.kernel),
         )
+
+    def tile_matmul(self, s: TileMatmul) -> None:
+        """Step after step, into tiles that start as zeros or as what is there."""
+        size = TILE_BYTES // s.left.dtype.itemsize
+        begin, first, second = (int(self.index(i)) for i in (s.index, s.left_index, s.right_index))
+        for row, column in itertools.product(range(s.rows), range(s.columns)):
+            corner = begin + row * TILE_ROWS * s.stride + column * TILE_ROWS
+            positions = corner + np.arange(TILE_ROWS)[:, None] * s.stride + np.arange(TILE_ROWS)
+            total = self.read(s.out, positions) if s.accumulate else np.zeros(positions.shape, s.out.dtype)
+            for step in range(s.steps):
+                tile = np.arange(step * size, (step + 1) * size)
+                left = self.read(s.left, first + row * s.left_stride + tile).reshape(TILE_ROWS, -1)
+                right = self.read(s.right, second + column * s.right_stride + tile).reshape(TILE_ROWS, TILE_ROWS, -1)
+                total = tile_matmul(total, left, right, s.dtypes)
+            self.write(s.out, positions, total)
+
+    def read(self, buffer: Buffer, positions: np.ndarray) -> np.ndarray:
+        self.check_read(buffer, positions)
+        return self.buffers[buffer][positions]
+
+    def write(self, buffer: Buffer, positions: Any, stored: np.ndarray) -> None:
+        self.check(buffer, positions, "writes")
+        self.check_alone(buffer, positions, "writes")
+        self.buffers[buffer][positions] = stored
+        if buffer in self.written:
+            self.written[buffer][positions] = True
 
     def loop(self, loop: Loop) -> None:
         count = loop.count

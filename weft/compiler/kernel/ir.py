@@ -9,7 +9,7 @@ over lanes is masked by the loop itself: a store there writes only lanes below t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -90,6 +90,11 @@ class Kind(Enum):
     SERIAL = "serial"
     LANES = "lanes"
     THREADS = "threads"
+
+
+# A tile: 16 rows of 64 bytes.
+TILE_ROWS, TILE_ROW_BYTES = 16, 64
+TILE_BYTES = TILE_ROWS * TILE_ROW_BYTES
 
 
 class Statement:
@@ -228,6 +233,44 @@ class Last(Statement):
 
     result: Value
     vector: Value
+
+
+@dataclass(frozen=True, eq=False)
+class TileMatmul(Statement):
+    """`out = left @ right` by the tile registers of the machine, for `rows` by `columns` (1 or 2 each) tiles of 16 x 16
+    sums, over `steps` tiles along K; with `accumulate`, `out += left @ right`. Only outside of loops over lanes.
+
+    `out` begins at `index`, with rows `stride` elements apart. The operands are packed: tile after tile along K, each
+    of 16 rows of 64 bytes. A row of a tile of `left` is a row of the matrix; a row of a tile of `right` has 4 bytes for
+    each column, which follow each other along K. The second row of tiles of `left` begins `left_stride` elements after
+    the first, the second column of `right` likewise. `dtypes` are those of the elements; a bfloat16 is kept as uint16.
+    """
+
+    out: Buffer
+    index: Index
+    stride: int
+    left: Buffer
+    left_index: Index
+    left_stride: int
+    right: Buffer
+    right_index: Index
+    right_stride: int
+    rows: int
+    columns: int
+    steps: int
+    dtypes: tuple[Any, Any]
+    accumulate: bool = False
+
+    def accesses(self) -> Iterator[tuple[Buffer, Index]]:
+        """The first and the last element of each buffer that are touched."""
+        last = (TILE_ROWS * self.rows - 1) * self.stride + TILE_ROWS * self.columns - 1
+        yield from ((self.out, self.index), (self.out, self.index + last))
+        for buffer, index, stride, count in (
+            (self.left, self.left_index, self.left_stride, self.rows),
+            (self.right, self.right_index, self.right_stride, self.columns),
+        ):
+            size = self.steps * TILE_BYTES // buffer.dtype.itemsize
+            yield from ((buffer, index), (buffer, index + ((count - 1) * stride + size - 1)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import Expect, If, Index, Kernel, Kind, Load, Loop, Position, Statement, Store, Variable
+from weft.compiler.kernel.ir import (
+    Expect,
+    If,
+    Index,
+    Kernel,
+    Kind,
+    Load,
+    Loop,
+    Position,
+    Statement,
+    Store,
+    TileMatmul,
+    Variable,
+)
 from weft.compiler.kernel.substitute import substituted
 
 
@@ -59,6 +72,8 @@ def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
         match statement:
             case Load() | Store() | Expect() | Position():
                 yield statement.index
+            case TileMatmul():
+                yield from (index for _, index in statement.accesses())
             case Loop():
                 if statement.limit is not None:
                     yield statement.limit

@@ -38,6 +38,7 @@ from weft.compiler.kernel.ir import (
     Shuffle,
     Statement,
     Store,
+    TileMatmul,
     Value,
     Variable,
 )
@@ -113,6 +114,18 @@ class _Printer:
                 line = f"{self.place(buffer, index)} = {self.use(value)}"
                 if condition is not None:
                     line += f" if {self.use(condition)}"
+            case TileMatmul():
+                corners = (
+                    f"{self.place(s, i)}:{apart}"
+                    for s, i, apart in (
+                        (statement.out, statement.index, statement.stride),
+                        (statement.left, statement.left_index, statement.left_stride),
+                        (statement.right, statement.right_index, statement.right_stride),
+                    )
+                )
+                kinds = " ".join(dtypes.short_name(d) for d in statement.dtypes)
+                tiles = f"{statement.rows} x {statement.columns} steps {statement.steps}"
+                line = f"tile_matmul {' '.join(corners)} {kinds} tiles {tiles}{' accumulate' * statement.accumulate}"
             case Expect(buffer, index):
                 line = f"expect {self.place(buffer, index)}"
             case Compute(result, op, operands, params):

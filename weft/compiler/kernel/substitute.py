@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import Expect, If, Index, Load, Loop, Position, Statement, Store, Variable
+from weft.compiler.kernel.ir import Expect, If, Index, Load, Loop, Position, Statement, Store, TileMatmul, Variable
 
 
 def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
@@ -20,6 +20,15 @@ def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tup
         match statement:
             case Load() | Store() | Expect() | Position():
                 made.append(replace(statement, index=index(statement.index)))
+            case TileMatmul():
+                made.append(
+                    replace(
+                        statement,
+                        index=index(statement.index),
+                        left_index=index(statement.left_index),
+                        right_index=index(statement.right_index),
+                    )
+                )
             case Loop():
                 limit = None if statement.limit is None else index(statement.limit)
                 made.append(replace(statement, body=substituted(statement.body, variable, by), limit=limit))

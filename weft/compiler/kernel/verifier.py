@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn, assert_never
 
+import numpy as np
+
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import result_dtype
@@ -26,10 +28,12 @@ from weft.compiler.kernel.ir import (
     Shuffle,
     Statement,
     Store,
+    TileMatmul,
     Value,
     Variable,
 )
 from weft.compiler.kernel.printer import statement_text, to_text
+from weft.compiler.kernel.tiles import SUPPORTED
 from weft.compiler.kernel.widths import widths
 
 
@@ -110,6 +114,8 @@ class _Verifier:
                     self.fail(f"The buffer {buffer.name} is only read, and stored to")
                 if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in index.terms):
                     self.fail("All lanes store to one place")
+            case TileMatmul():
+                self.check_tiles(statement)
             case Expect(buffer, index):
                 if buffer not in self.buffers or not buffer.written:
                     self.fail(f"The buffer {buffer.name} is not written by the kernel")
@@ -165,6 +171,22 @@ class _Verifier:
                 self.check_loop(statement)
             case _:
                 assert_never(statement)
+
+    def check_tiles(self, s: TileMatmul) -> None:
+        if self.lanes is not None:
+            self.fail("Tiles are multiplied inside of a loop over lanes")
+        if not all(count in (1, 2) for count in (s.rows, s.columns)) or s.steps < 1:
+            self.fail("One or two tiles go along each side, at least one along K")
+        floats = [d == dtypes.bfloat16 for d in s.dtypes]
+        if any(d not in SUPPORTED for d in s.dtypes) or floats[0] != floats[1]:
+            self.fail(f"There are no tiles of {s.dtypes[0]} and {s.dtypes[1]}")
+        stored = [np.dtype(np.uint16) if d == dtypes.bfloat16 else d for d in s.dtypes]
+        if [s.left.dtype, s.right.dtype, s.out.dtype] != [*stored, dtypes.float32 if floats[0] else dtypes.int32]:
+            self.fail("The buffers of tiles have other dtypes")
+        if not s.out.written:
+            self.fail(f"The buffer {s.out.name} is only read, and stored to")
+        for buffer, index in s.accesses():
+            self.check_access(buffer, index, None, buffer.dtype)
 
     def check_loop(self, loop: Loop) -> None:
         if loop.step < 1 or loop.width < 1 or loop.variable in self.loops:
@@ -289,7 +311,7 @@ class _Verifier:
 
 def _stores(statement: Statement) -> bool:
     match statement:
-        case Store():
+        case Store() | TileMatmul():
             return True
         case Loop(body=body) | If(body=body):
             return any(map(_stores, body))

@@ -44,17 +44,23 @@ _emissions: dict[Any, Emission] = {}
 MOST_EMISSIONS = 4096
 
 
-def build(jaxpr: Jaxpr, donated: Sequence[bool], vector_bytes: int, schedules: Schedules | None = None) -> Program:
+def build(
+    jaxpr: Jaxpr,
+    donated: Sequence[bool],
+    vector_bytes: int,
+    schedules: Schedules | None = None,
+    tiles: bool = False,
+) -> Program:
     """The steps of a fused program whose constants are arguments. `donated` has a flag for each argument. Products get
-    the schedules that emitters prefer, unless `schedules` says otherwise."""
-    return Builder(vector_bytes, schedules).program(jaxpr, donated)
+    the schedules that emitters prefer, unless `schedules` says otherwise. `tiles`: the machine has tile registers."""
+    return Builder(vector_bytes, schedules, tiles).program(jaxpr, donated)
 
 
 class Builder:
     """Makes the steps of one program."""
 
-    def __init__(self, vector_bytes: int, schedules: Schedules | None = None) -> None:
-        self.vector_bytes = vector_bytes
+    def __init__(self, vector_bytes: int, schedules: Schedules | None = None, tiles: bool = False) -> None:
+        self.vector_bytes, self.tiles = vector_bytes, tiles
         self.schedules = schedules
         self.constants: list[np.ndarray] = []
         self.constant_slots: list[Slot] = []
@@ -261,7 +267,7 @@ class Builder:
         schedule: int = 0,
     ) -> None:
         """The kernels of a fusion, whose operands and results are those of an equation."""
-        emission = emission_of(kind, program, hero, self.vector_bytes, schedule)
+        emission = emission_of(kind, program, hero, self.vector_bytes, schedule, self.tiles)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
         for number, v in enumerate(equation.outvars):
@@ -407,17 +413,19 @@ def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
     return sources[result]
 
 
-def emission_of(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0) -> Emission:
+def emission_of(
+    kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0, tiles: bool = False
+) -> Emission:
     """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
-    structure = fusion_key(kind, program, hero, vector_bytes)
+    structure = fusion_key(kind, program, hero, vector_bytes, tiles)
     if structure is None:
-        return emit(kind, program, hero, vector_bytes, schedule)
+        return emit(kind, program, hero, vector_bytes, schedule, tiles)
     key = (structure, schedule)
     found = _emissions.get(key)
     if found is None:
         if len(_emissions) >= MOST_EMISSIONS:
             _emissions.clear()
-        found = _emissions[key] = emit(kind, program, hero, vector_bytes, schedule)
+        found = _emissions[key] = emit(kind, program, hero, vector_bytes, schedule, tiles)
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,15 @@ from weft.compiler.target.cpu import native
 
 @dataclass(frozen=True)
 class Features:
-    """A machine to compile for. `masks`: a load or store of some lanes is one instruction, whatever the type."""
+    """A machine to compile for. `masks`: a load or store of some lanes is one instruction, whatever the type. `tiles`:
+    it has tile registers for products of bfloat16 and of bytes, and the process may use them."""
 
     triple: str
     cpu: str
     flags: str
     vector_bits: int
     masks: bool = False
+    tiles: bool = False
 
     @property
     def vector_bytes(self) -> int:
@@ -58,7 +62,21 @@ def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Features:
 def host() -> Features:
     """This machine."""
     triple, cpu, flags = native.host()
-    return of_flags(triple, cpu, flags)
+    made = of_flags(triple, cpu, flags)
+    return replace(made, tiles=made.masks and all(flags.get(name) for name in _TILES) and _may_use_tiles())
+
+
+_TILES = ("amx-tile", "amx-bf16", "amx-int8")
+# Linux lets a process use tile registers once it has asked: the system call `arch_prctl`, its code for asking, and the
+# number of what is asked for.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+def _may_use_tiles() -> bool:
+    """Ask the system for the tile registers. What it grants holds for all threads, and for forked processes."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
 
 
 # What came after AVX2 on x86, by the beginnings of LLVM's names.
@@ -77,6 +95,14 @@ def host_avx2() -> Features:
 def host_scalar() -> Features:
     """This machine, one element at a time."""
     return Features(host().triple, host().cpu, host().flags, 0)
+
+
+@functools.cache
+def sapphire_rapids() -> Features:
+    """An x86 server with tile registers, for which code is made wherever this is."""
+    names = ("avx2", "avx512f", "avx512vl", "avx512bw", "avx512dq", "fma", *_TILES)
+    made = of_flags("x86_64-unknown-linux-gnu", "sapphirerapids", dict.fromkeys(names, True))
+    return replace(made, tiles=True)
 
 
 def aarch64() -> Features:

@@ -32,12 +32,14 @@ from weft.compiler.kernel.ir import (
     Shuffle,
     Statement,
     Store,
+    TileMatmul,
     Value,
     Variable,
 )
 from weft.compiler.kernel.operations import OWN
 from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
+from weft.compiler.target.cpu import tiles
 from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.memory import Memory, Place
 from weft.compiler.target.lanes import Lane, Lanes
@@ -83,7 +85,12 @@ def lower_at(
     lowering = _Lowering(function, kernel, features)
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
     lowering.begin, lowering.end = begin, end
+    with_tiles = tiles.uses_tiles(kernel)
+    if with_tiles:
+        tiles.configure(function)
     lowering.block(kernel.body)
+    if with_tiles:
+        tiles.release(function)
 
 
 class _Lowering:
@@ -133,6 +140,9 @@ class _Lowering:
                 self.values[result] = self.load(buffer, index, condition, otherwise)
             case Store(buffer, index, value, condition):
                 self.store(buffer, index, value, condition)
+            case TileMatmul(out=out, left=left, right=right):
+                pairs = ((out, statement.index), (left, statement.left_index), (right, statement.right_index))
+                tiles.write(self.f, statement, *(self.place(*pair, safe=True)[1].base for pair in pairs))
             case Expect(buffer, index):
                 self.f.expect(self.place(buffer, index, safe=False)[1].base)
             case Compute(result, "threefry2x32", operands, params):

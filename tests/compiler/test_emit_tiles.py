@@ -1,0 +1,161 @@
+"""Contractions by tile registers: interpreted everywhere, compiled for a machine that has them, and run where this one
+does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft.numpy as wnp
+from tests.compiler.emitting import fusions_with_operands, launched
+from tests.compiler.running import assert_same, compiled, interpreted
+from weft import lax
+from weft.base.errors import InternalError
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kind, TileMatmul
+from weft.compiler.kernel.printer import to_text
+from weft.compiler.kernel.tiles import tile_matmul
+from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.features import host, sapphire_rapids
+from weft.compiler.target.cpu.lower import lower
+from weft.ir.interpreter import run
+
+BFLOAT16 = ml_dtypes.bfloat16
+TILED = ["pack", "tiles"]
+
+
+def whole(*shape: int, dtype: Any, seed: int = 0) -> np.ndarray:
+    """Integers of which all sums are exact."""
+    rng = np.random.default_rng(seed)
+    if dtype == BFLOAT16:
+        return rng.integers(-8, 9, shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def kernels_of(function: Callable[..., Any], *args: np.ndarray) -> list[str]:
+    """Run every fusion of a function by tiles; gives the names of the kernels of its contraction."""
+    names: list[str] = []
+    for equation, operands in fusions_with_operands(function, *args):
+        program = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], program, equation.params["hero"], 64, 0, tiles=True)
+        if equation.params["kind"] == "contraction":
+            names += [launch.kernel.name for launch in emission.launches]
+        got = launched(emission, operands, program, interpreted)
+        for one, other in zip(got, run(program, operands), strict=True):
+            np.testing.assert_array_equal(one.astype(np.float64), np.asarray(other).astype(np.float64))
+        if host().tiles:
+            native = launched(emission, operands, program, lambda kernel, arrays: compiled(kernel, arrays, host()))
+            for one, other in zip(native, got, strict=True):
+                assert_same(one, other)
+    return names
+
+
+LAYOUTS: dict[str, tuple[Any, bool, bool]] = {
+    "nn": ((((1,), (0,)), ((), ())), False, False),
+    "nt": ((((1,), (1,)), ((), ())), False, True),
+    "tn": ((((0,), (0,)), ((), ())), True, False),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.int8, np.uint8], ids=lambda d: np.dtype(d).name)
+def test_layouts_and_dtypes(layout: str, dtype: Any) -> None:
+    dimensions, turned_left, turned_right = LAYOUTS[layout]
+    result = np.float32 if dtype == BFLOAT16 else np.int32
+    for m, k, n in ((64, 128, 32), (57, 101, 61)):
+        a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
+        a, b = a.T.copy() if turned_left else a, b.T.copy() if turned_right else b
+        contract = lambda a, b: lax.dot_general(a, b, dimensions, preferred_element_type=result)
+        assert kernels_of(contract, a, b) == TILED
+
+
+def test_signs_may_differ() -> None:
+    a, b = whole(64, 64, dtype=np.int8), whole(64, 64, dtype=np.uint8, seed=1)
+    for pair in ((a, b), (b, a)):
+        assert kernels_of(lambda a, b: lax.dot(a, b, preferred_element_type=np.int32), *pair) == TILED
+
+
+def test_axes_before_and_work_around() -> None:
+    a, b = whole(3, 50, 64, dtype=BFLOAT16), whole(3, 64, 60, dtype=BFLOAT16, seed=1)
+    assert kernels_of(lambda a, b: a @ b, a, b) == TILED
+    assert kernels_of(lambda a, b: wnp.einsum("bmk,kn->mbn", a, b[0]), a, b) == TILED
+    assert kernels_of(lambda a, b: wnp.einsum("bmk,bkn->mn", a, b), a, b) == TILED
+    assert kernels_of(lambda a, b, c: wnp.maximum(-a @ b[0] + c, 0), a, b, whole(60, dtype=BFLOAT16)) == TILED
+
+
+def test_long_sums_go_on_from_chunk_to_chunk() -> None:
+    a, b = whole(60, 6200, dtype=BFLOAT16), whole(6200, 50, dtype=BFLOAT16, seed=1)
+    contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32)
+    (equation, _) = fusions_with_operands(contract, a, b)[0]
+    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], 64, 0, tiles=True)
+    assert "accumulate" in to_text(emission.launches[-1].kernel)
+    assert kernels_of(contract, a, b) == TILED
+
+
+def test_what_does_not_pay_is_done_otherwise() -> None:
+    assert "tiles" not in kernels_of(lambda a, b: a @ b, whole(4, 256, dtype=BFLOAT16), whole(256, 256, dtype=BFLOAT16))
+    assert "tiles" not in kernels_of(lambda a, b: a @ b, whole(16, 32, dtype=BFLOAT16), whole(32, 16, dtype=BFLOAT16))
+
+
+def test_the_instructions_are_those_of_the_machine() -> None:
+    (equation, _) = fusions_with_operands(lambda a, b: a @ b, *[whole(64, 64, dtype=BFLOAT16)] * 2)[0]
+    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], 64, 0, tiles=True)
+    machine = sapphire_rapids()
+    (kernel,) = (launch.kernel for launch in emission.launches if launch.kernel.name == "tiles")
+    text = link.assembly(lower(kernel, machine), machine)
+    assert text.count("tdpbf16ps") == 4 and text.count("ldtilecfg") == 1 and text.count("tilerelease") == 1
+
+
+# -- what a tile is --------------------------------------------------------------------------------------------------
+
+
+def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return tile_matmul(np.zeros((16, 16), np.float32), left, right, (np.dtype(BFLOAT16),) * 2)
+
+
+def test_even_and_odd_products_are_summed_apart() -> None:
+    left, right = np.zeros((16, 32), BFLOAT16), np.zeros((16, 16, 2), BFLOAT16)
+    # 2^24 + 1 rounds to 2^24, so the sum of the even ones loses what is added one by one; the odd ones keep it.
+    left[0, 0], left[0, 2:8:2], left[0, 1:8:2] = 2.0**24, 1.0, 1.0
+    right[:4, 0, :] = 1.0
+    total = product(left, right)
+    assert total[0, 0] == 2.0**24 + 4
+    assert not total[1:].any()
+
+
+def test_denormals_are_zeros() -> None:
+    left, right = np.zeros((16, 32), BFLOAT16), np.zeros((16, 16, 2), BFLOAT16)
+    left[0, 0], right[0, 0, 0] = 1e-39, 1e10
+    left[1, 0], right[0, 1, 0] = 1e-20, 1e-20
+    total = product(left, right)
+    assert total[0, 0] == 0 and total[1, 1] == 0
+    assert total[1, 0] == np.float32(BFLOAT16(1e-20)) * np.float32(BFLOAT16(1e10))
+
+
+def tile_kernel(steps: int = 1, size: int = 512, out: int = 256, lanes: bool = False, dtype: Any = BFLOAT16) -> Any:
+    k = KernelBuilder("tiles")
+    a, b = k.buffer("a", np.uint16, size), k.buffer("b", np.uint16, size)
+    c = k.buffer("c", np.float32, out, written=True)
+    statement = TileMatmul(c, Index(), 16, a, Index(), 0, b, Index(), 0, 1, 1, steps, (np.dtype(dtype),) * 2)
+    if lanes:
+        with k.loop(16, kind=Kind.LANES, width=16):
+            k.tile_matmul(statement)
+    else:
+        k.tile_matmul(statement)
+    return k.finish()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 2}, {"size": 511}, {"out": 255}, {"lanes": True}, {"dtype": np.float32}], ids=str
+)
+def test_the_verifier_knows_tiles(wrong: dict[str, Any]) -> None:
+    verify(tile_kernel())
+    with pytest.raises(InternalError):
+        verify(tile_kernel(**wrong))

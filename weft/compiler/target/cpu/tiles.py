@@ -1,0 +1,78 @@
+"""Products of tiles by the tile registers of x86 (AMX), as LLVM: `TileMatmul` of the kernel language.
+
+The registers are configured once in a function: eight tiles of 16 rows of 64 bytes. Tiles 0 to 3 are sums, 4 and 5 come
+from the left operand, 6 and 7 from the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, If, Kernel, Loop, Statement, TileMatmul
+from weft.compiler.kernel.tiles import INT8, UINT8
+from weft.compiler.target import llvm
+from weft.compiler.target.llvm import constant, i8, i64, void
+
+_LEFT, _RIGHT = 4, 6
+_PRODUCTS = {
+    (dtypes.bfloat16, dtypes.bfloat16): "tdpbf16ps",
+    (INT8, INT8): "tdpbssd",
+    (INT8, UINT8): "tdpbsud",
+    (UINT8, INT8): "tdpbusd",
+    (UINT8, UINT8): "tdpbuud",
+}
+
+
+def uses_tiles(kernel: Kernel) -> bool:
+    """Whether a kernel multiplies tiles."""
+    return _any(kernel.body)
+
+
+def _any(body: Iterable[Statement]) -> bool:
+    return any(isinstance(s, TileMatmul) or (isinstance(s, Loop | If) and _any(s.body)) for s in body)
+
+
+def configure(f: llvm.Function) -> None:
+    """Set up the tile registers of this thread."""
+    # Palette 1; from byte 16 on the bytes of a row of each tile, in two bytes each; from byte 48 on the rows.
+    table = [1] + [0] * 15 + [TILE_ROW_BYTES, 0] * 8 + [0] * 16 + [TILE_ROWS] * 8 + [0] * 8
+    f.call("llvm.x86.ldtilecfg", void, f.module.table("tile_configuration", i8, table))
+
+
+def release(f: llvm.Function) -> None:
+    """Say that the tile registers are not needed any more."""
+    f.call("llvm.x86.tilerelease", void)
+
+
+def write(f: llvm.Function, s: TileMatmul, out: llvm.Value, left: llvm.Value, right: llvm.Value) -> None:
+    """The sums of one statement, whose buffers it finds at these addresses."""
+    line = constant(TILE_ROW_BYTES, i64)
+    sums = [(row, column) for row in range(s.rows) for column in range(s.columns)]
+    size = s.out.dtype.itemsize
+    corners = [(row * TILE_ROWS * s.stride + column * TILE_ROWS) * size for row, column in sums]
+    places = [f.offset(out, i8, constant(corner, i64)) for corner in corners]
+    apart = constant(s.stride * size, i64)
+    for number, place in enumerate(places):
+        if s.accumulate:
+            f.call("llvm.x86.tileloadd64", void, constant(number, i8), place, apart)
+        else:
+            f.call("llvm.x86.tilezero", void, constant(number, i8))
+    with f.loop(constant(0, i64), constant(s.steps * TILE_BYTES, i64), TILE_BYTES) as offset:
+        for number in range(s.rows):
+            address = _moved(f, left, offset, number * s.left_stride * s.left.dtype.itemsize)
+            f.call("llvm.x86.tileloadd64", void, constant(_LEFT + number, i8), address, line)
+        for number in range(s.columns):
+            address = _moved(f, right, offset, number * s.right_stride * s.right.dtype.itemsize)
+            f.call("llvm.x86.tileloadd64", void, constant(_RIGHT + number, i8), address, line)
+        for number, (row, column) in enumerate(sums):
+            chosen = (number, _LEFT + row, _RIGHT + column)
+            f.call(f"llvm.x86.{_PRODUCTS[s.dtypes]}", void, *(constant(n, i8) for n in chosen))
+        offset.give()
+    for number, place in enumerate(places):
+        f.call("llvm.x86.tilestored64", void, constant(number, i8), place, apart)
+
+
+def _moved(f: llvm.Function, base: llvm.Value, offset: Any, besides: int) -> llvm.Value:
+    return f.offset(base, i8, f.add(offset, constant(besides, i64)))
