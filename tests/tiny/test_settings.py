@@ -26,7 +26,7 @@ def restored():
 
 def other_value(state):
     """An allowed value that is not the current one."""
-    for value in (True, False, 1, 7, "strict", "raise", "error", "highest", "rbg", "all", "off"):
+    for value in (True, False, 1, 7, "strict", "raise", "error", "highest", "rbg", "all", "off", "cpu", -1, "log"):
         try:
             if state.check(value) != state.value:
                 return state.check(value)

@@ -24,7 +24,17 @@ from weft.api.custom_rules import (
     rule_name,
     zero_from_primal,
 )
-from weft.api.flat import OutTree, check_leaves, flat_function, name_of, parameter_names, signature_of
+from weft.api.flat import (
+    OutTree,
+    adopt,
+    check_leaves,
+    flat_function,
+    name_of,
+    parameter_names,
+    signature_of,
+    wraps,
+)
+from weft.api.scopes import KnownTrace
 from weft.base import tree
 from weft.base.errors import ArgumentTypeError, CustomRuleError, NotSupportedError, UnexpectedTracerError, message
 from weft.base.settings import config
@@ -62,7 +72,7 @@ class CustomFunction:
         nondiff_argnums: Sequence[int] | int = (),
         nondiff_argnames: Sequence[str] = (),
     ):
-        functools.update_wrapper(self, fun)
+        adopt(self, fun)
         self.fun = fun
         numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         signature = signature_of(fun)
@@ -97,6 +107,8 @@ class CustomFunction:
         chosen = tuple(a for i, a in enumerate(args) if i not in self.nondiff_argnums)
         leaves, in_tree = tree.flatten((chosen, {}))
         check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(args)))
+        if isinstance(context.trace, KnownTrace) and not any(isinstance(leaf, Tracer) for leaf in leaves):
+            return self.fun(*args)  # computed at once, like everything whose operands are known
         if all(known(leaf) for leaf in leaves) and running(context.trace):
             return self.run(leaves, in_tree, held, len(args))
         program, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
@@ -146,7 +158,7 @@ class CustomFunction:
         """`function` of the differentiated arguments alone."""
         places = dict(zip(self.nondiff_argnums, held, strict=False))
 
-        @functools.wraps(function)
+        @wraps(function)
         def partial(*chosen: Any) -> Any:
             given = iter(chosen)
             return function(*(places[i] if i in places else next(given) for i in range(count)))
@@ -348,7 +360,7 @@ class _UserRules:
         given = [(SymbolicZero(c.aval) if symbolic else instantiate(c)) if type(c) is Zero else c for c in cotangents]
         assert self.promise.treedef is not None
         result = tree.unflatten(self.promise.treedef, given)
-        found = self.bwd(*self.held, tree.unflatten(structure, residuals), result)
+        found = self.bwd(*self.held, structure.restore(residuals), result)
         rule = rule_name("backward rule", self.bwd, self.function.fun)
         names = lambda number: self.function.chosen_names(self.count)[number]
         return checked_cotangents(rule, found, self.in_tree, self.types, names)
@@ -383,7 +395,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     """A function that returns `(results, pullback)` turned into one with that pullback as its derivative."""
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         pullbacks: list[tuple[Jaxpr, Any]] = []
 
@@ -409,7 +421,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             program, treedef = pullbacks[0]
             return tuple(tree.unflatten(treedef, replay(program, *residuals, *tree.leaves(cotangents))))
 
-        function = custom_vjp(functools.wraps(fun)(value))
+        function = custom_vjp(wraps(fun)(value))
         function.positional = lambda args, kwargs: args  # type: ignore[method-assign]
         function.defvjp(forward, backward)
         return function(*args)

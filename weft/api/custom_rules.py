@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.api.flat import name_of, structure_differences
-from weft.base import tree
+from weft.base import dtypes, tree
 from weft.base.errors import CustomRuleError
 from weft.base.source import Location, user_line
 from weft.ir.context import lifted
@@ -122,14 +122,15 @@ def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def converted(value: Any, expected: Type) -> Any:
-    """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is
-    given."""
-    given = type_of(value)
+def converted(value: Any, expected: Any, precision: bool = False) -> Any:
+    """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is given,
+    and with `precision` so does an array of the same kind."""
+    given: Any = type_of(value)
     if expected.matches(given):
         return lifted(value)
-    if given.shape == expected.shape and given.weak_type:  # type: ignore[attr-defined]
-        return convert_element_type(value, new_dtype=expected.dtype, weak_type=False)  # type: ignore[attr-defined]
+    alike = precision and dtypes.kind(given.dtype) == dtypes.kind(expected.dtype)
+    if given.shape == expected.shape and (given.weak_type or alike):
+        return convert_element_type(value, new_dtype=expected.dtype, weak_type=False)
     return None
 
 
@@ -158,14 +159,53 @@ def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list
     return results, made
 
 
-def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], tree.PyTreeDef]:
-    """The leaves of what a forward rule saves."""
+class Residuals:
+    """The structure of what a forward rule saves. Python numbers in it stay what they are, for the backward rule to
+    look at."""
+
+    __slots__ = ("numbers", "treedef")
+
+    def __init__(self, treedef: tree.PyTreeDef, numbers: dict[int, Any]):
+        self.treedef, self.numbers = treedef, numbers
+
+    def restore(self, arrays: Sequence[Any]) -> Any:
+        """What was saved, from its arrays."""
+        given, numbers = iter(arrays), self.numbers
+        leaves = [numbers[i] if i in numbers else next(given) for i in range(self.treedef.num_leaves)]
+        return tree.unflatten(self.treedef, leaves)
+
+
+def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
+    """The arrays among what a forward rule saves, and its structure."""
     for path, leaf in tree.leaves_with_path(residuals):
         if not is_value(leaf):
             received = f"{leaf!r} of type {type(leaf).__name__} at residuals{tree.keystr(path)}"
             raise mistake(f"{rule} must save arrays.", received, "pass other objects as arguments in nondiff_argnums")
     leaves, treedef = tree.flatten(residuals)
-    return [lifted(leaf) for leaf in leaves], treedef
+    numbers = {i: leaf for i, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
+    return [lifted(leaf) for i, leaf in enumerate(leaves) if i not in numbers], Residuals(treedef, numbers)
+
+
+def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
+    """A cotangent for each leaf of an argument of structure `part`, None where it is zero: that of a whole subtree may
+    be None. None if the structures differ."""
+    if value is None or is_zero(value):
+        return [None] * part.num_leaves
+    if tree.treedef_is_leaf(part):
+        return [value]
+    leaves: list[Any] = []
+    children = tree.treedef_children(part)
+    one_level = tree.structure(value, is_leaf=lambda x: x is not value)
+    template = tree.unflatten(part, [0] * part.num_leaves)
+    if one_level != tree.structure(template, is_leaf=lambda x: x is not template):
+        return None
+    parts = tree.leaves(value, is_leaf=lambda x: x is not value)
+    for child, own in zip(children, parts, strict=True):
+        found = matched(child, own)
+        if found is None:
+            return None
+        leaves.extend(found)
+    return leaves
 
 
 def checked_cotangents(
@@ -185,13 +225,14 @@ def checked_cotangents(
         if value is None or is_zero(value):
             flat.extend(Zero(t.tangent()) for t in own)
             continue
-        leaves, structure = tree.flatten(value, is_leaf=lambda x: x is None or is_zero(x))
-        if structure != part:
+        leaves = matched(part, value)
+        if leaves is None:
             what = f"{rule} must return the cotangent of `{names(number)}` in its structure."
+            structure = tree.structure(value, is_leaf=lambda x: x is None or is_zero(x))
             raise mistake(what, structure_differences(part, structure, ()))
         for place, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
             zero = leaf is None or is_zero(leaf) or not inexact(t)
-            ct = Zero(t.tangent()) if zero else converted(leaf, t.tangent())
+            ct = Zero(t.tangent()) if zero else converted(leaf, t.tangent(), True)
             if ct is None:
                 argument = place_in(part, place, names(number))
                 what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."

@@ -13,6 +13,7 @@ from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy
 from weft.runtime.device import Device, SingleDeviceSharding
 from weft.trace.tracer import Tracer
+from weft.transforms.key_reuse import is_key_type
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -87,9 +88,29 @@ def _device_of(device: Any) -> Device | None:
     raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}")
 
 
+def check_placement(caller: str, backend: str | None = None, **wanted: Any) -> None:
+    """Whether devices, shardings or trees of them, by the name of their argument, ask for nothing but the one device
+    there is."""
+    if backend is not None:
+        runtime_device.devices(backend)
+    for word, value in wanted.items():
+        for leaf in tree.leaves(value):
+            devices = getattr(leaf, "device_set", {leaf} if isinstance(leaf, Device) else None)
+            if devices is None or any(d not in runtime_device.devices() for d in devices):
+                there = ", ".join(map(repr, runtime_device.devices()))
+                what = f"{caller}: {word} names devices; there is {there}."
+                received = f"{leaf!r} of type {type(leaf).__name__}"
+                raise ArgumentError(what, received=received, fix=f"leave {word} out")
+
+
 def device_get(x: Any) -> Any:
-    """Each leaf of `x` as a NumPy array."""
-    return tree.map(lambda leaf: np.asarray(leaf) if hasattr(leaf, "__array__") else leaf, x)
+    """Each leaf of `x` as a NumPy array; keys, and values that are traced, as they are."""
+    return tree.map(lambda leaf: leaf if has_no_numbers(leaf) else np.asarray(leaf), x)
+
+
+def has_no_numbers(leaf: Any) -> bool:
+    """Whether NumPy cannot hold a value: it is traced, a key, or no array."""
+    return isinstance(leaf, Tracer) or not hasattr(leaf, "__array__") or is_key_type(getattr(leaf, "aval", None))
 
 
 def block_until_ready(x: Any) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from weft.api.flat import (
     name_of,
     parameter_names,
     structure_differences,
+    wraps,
 )
 from weft.base import dtypes, tree
 from weft.base.errors import (
@@ -144,7 +144,7 @@ def flat_with_aux(
         out.auxiliary = without_tangents(result[1])
         return result[0]
 
-    return flat_function(functools.wraps(fun)(first), in_tree, out)
+    return flat_function(wraps(fun)(first), in_tree, out)
 
 
 def kind_of_result(result: Any) -> str:
@@ -212,10 +212,7 @@ class Linearization:
         leaves = [ct if t.tangent() == t else Zero(t.tangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
         checked = all_fitting(self.out_types, leaves, what, self.out_paths)
         given = [ct for ct, live in zip(checked, self.live, strict=True) if live]
-        count = len(residuals)
-        program = self.program.replace(
-            constvars=self.program.invars[:count], invars=self.program.invars[count:], consts=tuple(residuals)
-        )
+        program = with_constants(self.program, residuals)
         found = iter(backward_instantiated(program, program.consts, given))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
         return tree.unflatten(self.in_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.types, strict=True)])[0]
@@ -310,24 +307,49 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     check_leaves(fun, "linear_transpose", leaves, primals, {})
     types = [type_of(leaf) for leaf in leaves]
     out = OutTree()
-    program, _ = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
+    program, constants = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
+    kinds = [{dtypes.kind(t.dtype) in "fc" for t in side} for side in (types, program.out_avals)]  # type: ignore[attr-defined]
+    if len(kinds[0] | kinds[1]) > 1:
+        words = [", ".join(t.short() for t in side) for side in (types, program.out_avals)]
+        what = f"linear_transpose of {name_of(fun)}: arguments and results must all be floats, or all be integers."
+        fix = "give primals of the dtype that the function returns, for example 1.0 instead of 1"
+        raise ArgumentTypeError(what, received=f"{words[0]} -> {words[1]}", fix=fix)
+    made = Transposition(constants_to_arguments(program), name_of(fun), in_tree, out.treedef, types)
+    return tree.Partial(made.pull, constants)
 
-    def transposed(cotangent: Any) -> Any:
+
+class Transposition(NamedTuple):
+    """A linear program, its constants as leading arguments, and the structures around it."""
+
+    program: Jaxpr
+    fun_name: str
+    in_tree: tree.PyTreeDef
+    out_tree: tree.PyTreeDef
+    types: list[Type]
+
+    def pull(self, constants: Sequence[Any], cotangent: Any) -> Any:
+        """Cotangents of the arguments, from a cotangent of the result."""
         flat, out_tree = tree.flatten(cotangent)
-        if out_tree != out.treedef:
+        if out_tree != self.out_tree:
             raise TangentMismatchError(
-                f"The transpose of {name_of(fun)} takes a cotangent in the structure of its result.",
-                received=structure_differences(out.treedef, out_tree, ()),
+                f"The transpose of {self.fun_name} takes a cotangent in the structure of its result.",
+                received=structure_differences(self.out_tree, out_tree, ()),
                 at=user_line(),
             )
-        given = [fitting_linear(fun, v.aval, ct) for v, ct in zip(program.outvars, flat, strict=True)]
+        given = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.program.outvars, flat, strict=True)]
+        program = with_constants(self.program, constants)
         found = backward_instantiated(program, program.consts, given)
-        return tree.unflatten(in_tree, [retyped(ct, t.tangent()) for ct, t in zip(found, types, strict=True)])[0]
+        made = [retyped(ct, t.tangent()) for ct, t in zip(found, self.types, strict=True)]
+        return tree.unflatten(self.in_tree, made)[0]
 
-    return transposed
+
+def with_constants(program: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
+    """The program with its first arguments bound to constants."""
+    count = len(constants)
+    return program.replace(constvars=program.invars[:count], invars=program.invars[count:], consts=tuple(constants))
 
 
-def fitting_linear(fun: Callable[..., Any], aval: Type, cotangent: Any) -> Any:
+def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
     """A cotangent for a result of type `aval`; unlike in differentiation, integers are transposed as integers."""
     given = type_of(cotangent)
     if aval.matches(given):
@@ -335,7 +357,7 @@ def fitting_linear(fun: Callable[..., Any], aval: Type, cotangent: Any) -> Any:
     if isinstance(given, ArrayType) and isinstance(aval, ArrayType) and given.weak_type and given.shape == aval.shape:
         return retyped(cotangent, aval)
     raise TangentMismatchError(
-        f"A cotangent given to the transpose of {name_of(fun)} must have the shape and dtype of the result.",
+        f"A cotangent given to the transpose of {name} must have the shape and dtype of the result.",
         received=f"{given.short()} for a result of type {aval.short()}",
         at=user_line(),
     )
@@ -368,7 +390,7 @@ def value_and_grad(
     numbers = argument_numbers(argnums, "value_and_grad")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = hold_others(fun, numbers, args, kwargs, "grad")
         check_gradient_inputs(fun, numbers, args, holomorphic, allow_int, "grad")
@@ -399,7 +421,7 @@ def grad(
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
@@ -428,7 +450,7 @@ def hold_others(
             received=f"argnums={tuple(numbers)}",
         )
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def partial(*chosen: Any) -> Any:
         full = list(args)
         for place, value in zip(places, chosen, strict=True):

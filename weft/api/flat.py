@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.base import tree
 from weft.base.errors import ArgumentTypeError, InvalidInputTypeError
@@ -26,7 +27,34 @@ def name_of(function: Any) -> str:
     """What to call a function in programs and messages."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
-    return getattr(function, "__name__", None) or type(function).__name__
+    name = getattr(function, "__name__", None)  # of an object it may be anything
+    return name if isinstance(name, str) and name else type(function).__name__
+
+
+Wrapper = TypeVar("Wrapper")
+
+
+def adopt(wrapper: Wrapper, function: Any) -> Wrapper:
+    """Let what was made of a function look like it: its name, documentation and signature, and the attributes of a
+    plain function. Attributes of other objects belong to their class, and what the wrapper has itself stays."""
+    made: Any = wrapper
+    made.__name__ = name_of(function)
+    for attribute in ("__qualname__", "__module__", "__doc__"):
+        value = getattr(function, attribute, None)
+        if isinstance(value, str):
+            setattr(made, attribute, value)
+    if isinstance(function, types.FunctionType):
+        made.__annotations__ = function.__annotations__
+        for attribute, value in vars(function).items():
+            if not hasattr(made, attribute):
+                setattr(made, attribute, value)
+    made.__wrapped__ = function
+    return wrapper
+
+
+def wraps(function: Any) -> Callable[[Wrapper], Wrapper]:
+    """`adopt`, as a decorator."""
+    return lambda wrapper: adopt(wrapper, function)
 
 
 def check_callable(function: Any, transformation: str) -> None:

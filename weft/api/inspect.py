@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
 from weft.api.jit import JitFunction, as_tuple
-from weft.api.stages import struct
+from weft.api.stages import struct, with_structs
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
@@ -35,9 +34,10 @@ def make_jaxpr(
     wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False, False)
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def staged(*args: Any, **kwargs: Any) -> Any:
         dynamic, rest, static = wrapper._split(args, kwargs)
+        dynamic, rest = with_structs((dynamic, rest))
         leaves, in_tree = tree.flatten((dynamic, rest))
         check_leaves(fun, "make_jaxpr", leaves, dynamic, rest)
         out = OutTree()

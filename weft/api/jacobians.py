@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.differentiate import argument_numbers, check_gradient_inputs, hold_others, jvp, vjp
-from weft.api.flat import check_callable, name_of
+from weft.api.flat import check_callable, name_of, wraps
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentTypeError
@@ -29,7 +28,7 @@ def jacfwd(
     numbers = argument_numbers(argnums, "jacfwd")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         function, chosen = hold_others(fun, numbers, args, kwargs, "jacfwd")
         check_gradient_inputs(fun, numbers, args, holomorphic, False, "jacfwd")
@@ -63,7 +62,7 @@ def jacrev(
     numbers = argument_numbers(argnums, "jacrev")
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         function, chosen = hold_others(fun, numbers, args, kwargs, "jacrev")
         check_gradient_inputs(fun, numbers, args, holomorphic, allow_int, "jacrev")

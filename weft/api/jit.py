@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.api.cache_report import CacheReport, Signatures
+from weft.api.devices import check_placement
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
     Dispatcher,
     OutTree,
+    adopt,
     argument_paths,
     check_callable,
     check_leaves,
@@ -22,10 +26,12 @@ from weft.api.flat import (
     parameter_names,
     signature_of,
     types_of,
+    wraps,
 )
-from weft.api.stages import Lowered, Traced
+from weft.api.stages import Lowered, Traced, check_compiler_options, with_structs
 from weft.base import tree
-from weft.base.errors import ArgumentError, UnhashableStaticArgumentError
+from weft.base.dtypes import float0
+from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
@@ -33,6 +39,7 @@ from weft.base.tracebacks import boundary, conceal
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
 from weft.trace.stage import stage
@@ -47,13 +54,16 @@ MOST_DISPATCHERS = 8
 
 class Program:
     """A staged function: its program with constants as leading operands, those constants, and the tree of its
-    result."""
+    result. Results of the empty dtype float0 are known by their types: the program does not make them."""
 
-    __slots__ = ("calls", "constants", "donated", "jaxpr", "out_tree", "params", "timed_calls")
+    __slots__ = ("calls", "constants", "donated", "jaxpr", "out_tree", "out_types", "params", "timed_calls")
 
     def __init__(
         self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]
     ):
+        self.out_types = jaxpr.out_avals
+        if self.has_empty:
+            jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
         self.jaxpr = constants_to_arguments(jaxpr)
         self.constants = tuple(constants)
         self.out_tree = out_tree
@@ -62,6 +72,21 @@ class Program:
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
         self.calls = self.timed_calls = 0
+
+    @property
+    def has_empty(self) -> bool:
+        return any(map(is_empty, self.out_types))
+
+    def result(self, results: Sequence[Any]) -> Any:
+        """The function's result, from the results of the program."""
+        if len(results) < len(self.out_types):
+            made = iter(results)
+            results = [np.zeros(t.shape, float0) if is_empty(t) else next(made) for t in self.out_types]  # type: ignore[attr-defined]
+        return tree.unflatten(self.out_tree, results)
+
+
+def is_empty(aval: Type) -> bool:
+    return isinstance(aval, ArrayType) and aval.dtype == float0
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
@@ -99,7 +124,7 @@ class JitFunction:
         inline: bool,
         keep_unused: bool,
     ):
-        functools.update_wrapper(self, function)
+        adopt(self, function)
         self._function = function
         self._static_argnums, self._static_argnames = resolve(function, static_argnums, static_argnames)
         self._donate_argnums, self._donate_argnames = resolve(function, donate_argnums, donate_argnames)
@@ -138,14 +163,14 @@ class JitFunction:
             else:
                 program.calls += 1
             calls = program.timed_calls if config.profiling else program.calls
-            if calls == CALLS_BEFORE_DISPATCH and self._simple:
+            if calls == CALLS_BEFORE_DISPATCH and self._simple and not program.has_empty:
                 self._specialise(program, tree.structure((args, kwargs)), types_of(leaves))
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(program.jaxpr, *operands)
         else:
             results = context.trace.process(jit_primitive, operands, program.params)  # type: ignore[arg-type]
-        return tree.unflatten(program.out_tree, results)
+        return program.result(results)
 
     def _specialise(self, program: Program, in_tree: tree.PyTreeDef, types: tuple[Any, ...]) -> None:
         """Write a dispatcher for the signature; the latest few are kept."""
@@ -184,6 +209,9 @@ class JitFunction:
         paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
         function, name = self._with_static(static), name_of(self._function)
         location, cause = user_location(), self._cache.cause(name, key, paths)
+        if config.no_tracing:
+            what = f"{self._transformation} would trace {name}, but the setting no_tracing is on: {cause}."
+            raise RuntimeError(message(what, fix="call it before for arguments of these types", at=user_line()))
         if config.explain_cache_misses:
             explain_miss(cause, location)
         out = OutTree()
@@ -199,13 +227,18 @@ class JitFunction:
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
-        kept = not any(isinstance(c, Tracer) for c in constants)  # else it belongs to the trace around this call
+        # A program with traced constants belongs to the trace around this call.
+        kept = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
         self._cache.missed(key, cause, location, seconds, program.jaxpr, kept)
         if kept:
             self._cache[key] = program
             if len(self._cache) > LIMIT:
                 self._cache.popitem(last=False)
         return program
+
+    def _can_keep(self, static: Any) -> bool:
+        """Whether what is staged for static arguments may be used again for equal ones."""
+        return True
 
     # -- static and donated arguments ------------------------------------------------------------------------------
 
@@ -218,6 +251,13 @@ class JitFunction:
         rest = {k: v for k, v in kwargs.items() if k not in self._static_argnames}
         return dynamic, rest, (len(args), static, named)
 
+    def _joined(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
+        """What `_split` has split, together again."""
+        count, positional, named = static
+        held, given = {i: a for i, _, a in positional}, iter(dynamic)
+        args = tuple(held[i] if i in held else next(given) for i in range(count))
+        return args, {**rest, **{k: v for k, _, v in named}}
+
     def _dynamic_names(self, static: Any) -> list[str] | None:
         """The names of the positional arguments that are not static; None: they are the first."""
         names = parameter_names(self._function, static[0]) if static else None
@@ -227,15 +267,12 @@ class JitFunction:
     def _with_static(self, static: Any) -> Callable[..., Any]:
         if not static:
             return self._function
-        count, positional, named = static
-        held = {i: a for i, _, a in positional}
-        keywords = {k: v for k, _, v in named}
 
-        def function(*dynamic: Any, **kwargs: Any) -> Any:
-            given = iter(dynamic)
-            return self._function(*(held[i] if i in held else next(given) for i in range(count)), **kwargs, **keywords)
+        def function(*dynamic: Any, **rest: Any) -> Any:
+            args, kwargs = self._joined(dynamic, rest, static)
+            return self._function(*args, **kwargs)
 
-        return functools.wraps(self._function)(function)
+        return wraps(self._function)(function)
 
     def _raise_unhashable(self, static: Any, error: TypeError) -> None:
         for place, kind, value in (*static[1], *static[2]) if static else ():
@@ -271,6 +308,12 @@ class JitFunction:
     @boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Stage for these arguments (or `ShapeDtypeStruct`s) without running."""
+        if not self._simple:
+            dynamic, rest, static = self._split(args, kwargs)
+            dynamic, rest = with_structs((dynamic, rest))
+            args, kwargs = self._joined(dynamic, rest, static)
+        else:
+            args, kwargs = with_structs((args, kwargs))
         program, _ = self._find(args, kwargs)
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
         return Traced(program, tree.structure(dynamic), name_of(self._function), self._dynamic)
@@ -352,13 +395,20 @@ def jit(
     donate_argnames: str | Iterable[str] | None = None,
     keep_unused: bool = False,
     inline: bool = False,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    device: Any = None,
+    backend: str | None = None,
+    compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Stage `fun` to a program once for each signature of its arguments, and run that.
 
     Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
-    call.
+    call. `in_shardings`, `out_shardings`, `device` and `backend` may name the one device there is.
     Without `fun` it returns a decorator.
     """
+    check_placement("jit", device=device, backend=backend, in_shardings=in_shardings, out_shardings=out_shardings)
+    check_compiler_options("jit", compiler_options)
     if fun is None:
         return functools.partial(
             jit,

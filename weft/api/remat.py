@@ -20,12 +20,44 @@ from weft.transforms.linearize import linearize_flat
 Policy = Callable[..., bool]
 
 
+class Once:
+    """A static argument that cannot be compared with those of other calls, because it has no hash."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 class _Rematerialised(JitFunction):
     """Stages like `jit`, once per signature, and calls through `checkpoint`."""
 
     _transformation = "checkpoint"
     policy: Policy | None
     prevent_cse: bool
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        dynamic, rest, (count, positional, named) = super()._split(args, kwargs)
+        comparable = lambda held: tuple(
+            (n, kind, value if is_hashable(value) else Once(value)) for n, kind, value in held
+        )
+        return dynamic, rest, (count, comparable(positional), comparable(named))
+
+    def _joined(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
+        count, positional, named = static
+        plain = lambda held: tuple((n, kind, v.value if type(v) is Once else v) for n, kind, v in held)
+        return super()._joined(dynamic, rest, (count, plain(positional), plain(named)))
+
+    def _can_keep(self, static: Any) -> bool:
+        return not static or not any(type(value) is Once for _, _, value in (*static[1], *static[2]))
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +67,7 @@ class _Rematerialised(JitFunction):
             jaxpr=program.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False,
             name=program.params["name"],
         )  # fmt: skip
-        return tree.unflatten(program.out_tree, results)
+        return program.result(results)
 
 
 def checkpoint(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from weft.api.flat import name_of
+from weft.api.flat import name_of, wraps
 from weft.base.errors import ArgumentTypeError
 from weft.base.settings import states
 from weft.base.tracebacks import boundary
@@ -30,7 +29,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     scope = name or name_of(fun)
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with named(scope):
             return fun(*args, **kwargs)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.api.flat import structure_differences
 from weft.base import tree
-from weft.base.errors import InvalidInputTypeError
+from weft.base.errors import ArgumentError, InvalidInputTypeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
+from weft.ir.types import ArrayType, ShapeDtypeStruct, is_value, type_of
 from weft.ops.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
 
@@ -23,6 +23,7 @@ class Traced:
 
     def __init__(self, program: Any, in_tree: Any, name: str, dynamic: Dynamic):
         self._program, self._constants, self._params = program.jaxpr, program.constants, program.params
+        self._out_types, self._result = program.out_types, program.result
         self.in_tree, self.out_tree = in_tree, program.out_tree
         self.fun_name = name
         self._dynamic = dynamic
@@ -37,7 +38,7 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the result, in its tree."""
-        return tree.unflatten(self.out_tree, [struct(v.aval) for v in self._program.outvars])
+        return tree.unflatten(self.out_tree, [struct(t) for t in self._out_types])
 
     @property
     def in_avals(self) -> list[Any]:
@@ -71,8 +72,9 @@ class Lowered:
         """Operations and bytes of one run."""
         return self.compile().cost_analysis()
 
-    def compile(self) -> Compiled:
+    def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
         """Machine code for this signature."""
+        check_compiler_options("compile", compiler_options)
         return Compiled(self._traced)
 
 
@@ -147,8 +149,11 @@ class Compiled:
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self._traced
-        dynamic = traced._dynamic(args, kwargs)
+        dynamic = (args, kwargs)
         leaves, in_tree = tree.flatten(dynamic)
+        if in_tree != self.in_tree:  # static arguments, which are fixed, may be given too
+            dynamic = traced._dynamic(args, kwargs)
+            leaves, in_tree = tree.flatten(dynamic)
         if in_tree != self.in_tree:
             raise InvalidInputTypeError(
                 f"{traced.fun_name} was compiled for arguments of another structure.",
@@ -167,7 +172,26 @@ class Compiled:
                     at=user_line(),
                 )
         results = jit_primitive(*traced._constants, *leaves, **traced._params)
-        return tree.unflatten(traced.out_tree, results)
+        return traced._result(results)
+
+
+def check_compiler_options(caller: str, options: Mapping[str, Any] | None) -> None:
+    """There are no options by name; settings of `weft.config` change what the compiler does."""
+    if options:
+        what = f"{caller}: the compiler has no options of this name."
+        fix = "leave compiler_options out; weft.config holds what can be set"
+        raise ArgumentError(what, received=", ".join(map(repr, options)), fix=fix)
+
+
+def with_structs(args: Any) -> Any:
+    """A tree of arguments with `ShapeDtypeStruct`s for what has a shape and a dtype but is no array, such as types."""
+
+    def one(leaf: Any) -> Any:
+        known = is_value(leaf) or not hasattr(leaf, "shape") or not hasattr(leaf, "dtype")
+        weak = getattr(leaf, "weak_type", False)
+        return leaf if known else ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=weak)
+
+    return tree.map(one, args)
 
 
 def struct(aval: Any) -> ShapeDtypeStruct:

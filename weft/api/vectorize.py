@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
 from weft.base import tree
 from weft.base.errors import AxisSpecError
 from weft.base.source import user_line, user_location
@@ -45,7 +44,7 @@ def vmap(
                 )
 
     @boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = argument_axes(fun, in_axes, args, kwargs)

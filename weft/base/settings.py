@@ -65,6 +65,11 @@ class Config(threading.local):
     explain_cache_misses: bool
     profiling: bool
     traceback_filtering: str
+    platform_name: str
+    platforms: str
+    num_cpu_devices: int
+    cpu_enable_async_dispatch: bool
+    transfer_guard: str
 
     # (generation, key, key of calls): they are right as long as the generation is still the current one.
     _stamped: tuple[int, tuple[Any, ...], tuple[Any, ...]] = (-1, (), ())
@@ -545,4 +550,54 @@ traceback_filtering = choice(
     "is 'tracebackhide' in IPython and 'quiet_remove_frames' elsewhere.",
     ("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"),
     in_key=False,
+)
+
+# ----------------------------------------------------------------------------- what programs written for JAX may ask
+
+
+def _only(name: str, default: Value, doc: str, holds: Callable[[Any], bool], expected: str) -> State[Value]:
+    """Define a setting of JAX that says how things are here anyway; asking for something else is an error."""
+
+    def validate(value: Any) -> Value:
+        if holds(value):
+            return default if value is None else value
+        raise ValueError
+
+    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=False))
+
+
+platform_name = _only(
+    "platform_name",
+    "",
+    "The platform of the devices, all of which are CPUs.",
+    lambda value: value in (None, "", "cpu"),
+    "'cpu', '' or None, since devices are CPUs",
+)
+platforms = _only(
+    "platforms",
+    "",
+    "The platforms to use, in order of preference, with commas between: 'cpu' must be among them.",
+    lambda value: value in (None, "") or (isinstance(value, str) and "cpu" in value.split(",")),
+    "platforms with 'cpu' among them, '' or None, since devices are CPUs",
+)
+num_cpu_devices = _only(
+    "num_cpu_devices",
+    1,
+    "How many CPU devices there are.",
+    lambda value: type(value) is int and value in (-1, 1),
+    "1, since all cores are one device",
+)
+cpu_enable_async_dispatch = _only(
+    "cpu_enable_async_dispatch",
+    False,
+    "Whether calls may return before their results are there: here they never do, so either value is fine.",
+    lambda value: isinstance(value, bool),
+    "True or False",
+)
+transfer_guard = _only(
+    "transfer_guard",
+    "allow",
+    "What happens when arrays move between host and device, which are one here.",
+    lambda value: value in (None, "allow", "log"),
+    "'allow', 'log' or None, since nothing is transferred",
 )

@@ -404,7 +404,7 @@ def with_carried(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     changed: dict[int, Equation] = {}
     for number, equation in enumerate(jaxpr.eqns):
         for value in equation.params.values():
-            if type(value) is Jaxpr or (type(value) is tuple and value and type(value[0]) is Jaxpr):
+            if type(value) is Jaxpr or (type(value) is tuple and any(type(v) is Jaxpr for v in value)):
                 new = with_carried_params(equation, change)
                 if new is not equation:
                     changed[number] = new
@@ -421,8 +421,8 @@ def with_carried_params(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) ->
         new = value
         if type(value) is Jaxpr:
             new = change(value)
-        elif type(value) is tuple and value and type(value[0]) is Jaxpr:
-            new = tuple(change(v) for v in value)
+        elif type(value) is tuple and any(type(v) is Jaxpr for v in value):
+            new = tuple(change(v) if type(v) is Jaxpr else v for v in value)
             if all(a is b for a, b in zip(new, value, strict=True)):
                 new = value
         different = different or new is not value

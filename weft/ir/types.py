@@ -224,6 +224,13 @@ class ShapeDtypeStruct:
     def size(self) -> Dimension:
         return math.prod(self.shape)
 
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The struct of an array, a tracer, a number or a type."""
+        aval = x if isinstance(x, ArrayType) else type_of(x)
+        assert isinstance(aval, ArrayType)
+        return cls(aval.shape, aval.dtype, sharding=getattr(x, "sharding", None), weak_type=aval.weak_type)
+
     def update(self, **changes: Any) -> ShapeDtypeStruct:
         parts = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
         return ShapeDtypeStruct(**{**parts, **changes})

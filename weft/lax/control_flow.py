@@ -108,6 +108,10 @@ def cond(
     """`true_fun(*operands)` if `pred`, else `false_fun(*operands)`; only one of them runs."""
     if operand is not _MISSING:
         operands = (operand,)
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
+        # An operand before each function: cond(pred, true_operand, true_fun, false_operand, false_fun).
+        first, second, taken, other = true_fun, operands[0], false_fun, operands[1]
+        return cond(pred, lambda pair: taken(pair[0]), lambda pair: other(pair[1]), (first, second))
     if not (callable(true_fun) and callable(false_fun)):
         received = f"{type(true_fun).__name__} and {type(false_fun).__name__}"
         raise wrong_type("lax.cond takes two functions after the predicate.", received)
@@ -356,13 +360,19 @@ def fori_loop(
         )
     for bound in (lower, upper):
         aval = type_of(bound) if is_value(bound) else None
-        if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
-            raise wrong_type("The bounds of lax.fori_loop must be integer scalars.", in_short(bound))
+        if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iuf":
+            raise wrong_type(
+                "The bounds of lax.fori_loop must be integers or floats without dimensions.", in_short(bound)
+            )
+    if len({dtypes.kind(type_of(bound).dtype) == "f" for bound in (lower, upper)}) > 1:  # type: ignore[attr-defined]
+        received = f"{in_short(lower)} and {in_short(upper)}"
+        raise wrong_type("The bounds of lax.fori_loop must be both integers or both floats.", received)
     dtype = dtypes.result_type(lower, upper)
     weak = type_of(lower).weak_type and type_of(upper).weak_type  # type: ignore[attr-defined]
-    one = 1 if weak else np.ones((), dtype)
+    one = (1 if dtypes.kind(dtype) in "iu" else 1.0) if weak else np.ones((), dtype)
     loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
-    if not isinstance(lower, Tracer) and not isinstance(upper, Tracer):
+    known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
+    if known and dtypes.kind(dtype) in "iu":  # of floats nobody knows in how many steps one reaches the other
         first, last = int(lower), int(upper)
         if config.disable_jit:
             value = init_val
@@ -379,7 +389,7 @@ def fori_loop(
         (_, result), _ = run_scan(step, (start, init_val), None, count, False, unroll or 1, loop)
         return result
     if unroll not in (None, False, 1):
-        what = "lax.fori_loop can unroll only when both bounds are known."
+        what = "lax.fori_loop can unroll only when both bounds are known integers."
         raise ArgumentError(what, received=f"bounds {in_short(lower)} and {in_short(upper)}")
     lower, upper = (convert_element_type(b, new_dtype=dtype, weak_type=weak) for b in (lower, upper))
     _, _, result = run_while(

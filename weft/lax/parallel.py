@@ -15,6 +15,7 @@ from weft.ops import collectives
 from weft.ops.arithmetic import div
 from weft.ops.collectives import joined, parted
 from weft.ops.convert import convert_element_type
+from weft.ops.shape import move_axis
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "pshuffle", "psum",
@@ -36,6 +37,15 @@ def names_of(axis_name: Name) -> tuple[Any, ...]:
                 at=user_line(),
             )
     return names
+
+
+def one_name(axis_name: Name, function: str) -> Any:
+    """The one named axis asked for."""
+    names = names_of(axis_name)
+    if len(names) != 1:
+        what = f"lax.{function} goes over one named axis."
+        raise ArgumentError(what, received=f"{axis_name!r}", fix="call it for one after the other")
+    return names[0]
 
 
 def axis_size(axis_name: Name) -> int:
@@ -135,7 +145,7 @@ def psum_scatter(
 ) -> Any:
     """Sum over a named axis, of which each element keeps its slice along `scatter_dimension`."""
     no_groups("psum_scatter", axis_index_groups)
-    (name,) = names_of(axis_name)
+    name = one_name(axis_name, "psum_scatter")
     size = context.axes[name]
 
     def one(leaf: Any) -> Any:
@@ -158,29 +168,39 @@ def all_to_all(
     """Exchange a dimension with a named axis: slices along `split_axis` go to their elements and are stacked at
     `concat_axis`."""
     no_groups("all_to_all", axis_index_groups)
-    (name,) = names_of(axis_name)
-    size = context.axes[name]
+    names = names_of(axis_name)
+    size = axis_size(names)
 
     def one(leaf: Any) -> Any:
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
         if (shape[split_axis] % size if tiled else shape[split_axis] != size) != 0:
             need = f"a multiple of {size}" if tiled else f"equal to {size}"
-            what = f"lax.all_to_all: dimension {split_axis} must be {need}, the size of axis {name!r}."
+            what = f"lax.all_to_all: dimension {split_axis} must be {need}, the size of {axis_name!r}."
             raise ArgumentError(what, received=f"shape {shape}")
-        params = {"axis_name": name, "axis_size": size}
         if not tiled:
-            return collectives.all_to_all(leaf, split_axis=split_axis, concat_axis=concat_axis, **params)
-        made = collectives.all_to_all(
-            parted(leaf, split_axis, size), split_axis=split_axis, concat_axis=concat_axis, **params
-        )
-        return joined(made, concat_axis)
+            return exchanged(leaf, names, split_axis, concat_axis)
+        return joined(exchanged(parted(leaf, split_axis, size), names, split_axis, concat_axis), concat_axis)
 
     return tree.map(one, x)
 
 
+def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int) -> Any:
+    """One dimension, as large as the named axes together, exchanged with them: with one after the other."""
+    for number, name in enumerate(names[:-1]):
+        x = parted(x, split_axis + number, context.axes[name])
+    last = len(names) - 1
+    for number, name in enumerate(names):
+        place = split_axis + number
+        goal = concat_axis if last == 0 else place
+        x = collectives.all_to_all(x, split_axis=place, concat_axis=goal, axis_name=name, axis_size=context.axes[name])
+    for _ in names[:-1]:
+        x = joined(x, split_axis)
+    return x if last == 0 else move_axis(x, split_axis, concat_axis)
+
+
 def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
     """Send each leaf along `perm`, pairs (source, destination); an element that receives nothing gets zeros."""
-    (name,) = names_of(axis_name)
+    name = one_name(axis_name, "ppermute")
     size = context.axes[name]
     pairs = tuple((int(s), int(d)) for s, d in perm)
     for column, word in ((0, "source"), (1, "destination")):

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.custom import custom_jvp
+from weft.api.custom import custom_jvp, running
 from weft.api.custom_rules import zero_from_primal
 from weft.api.differentiate import jvp, linear_transpose
 from weft.base import tree
 from weft.base.errors import TreeMismatchError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
+from weft.ir.context import context
 from weft.ir.interpreter import replay
 from weft.ir.types import type_of
 from weft.lax.control_flow import leaves_of, staged
+from weft.lax.elementwise import stop_gradient
+from weft.ops.call import jit as jit_primitive
 from weft.ops.implicit import Counts
 from weft.ops.implicit import custom_linear_solve as solve_primitive
 
@@ -109,13 +112,17 @@ def custom_root(
     def residual(parameters: list[Any], x: Any) -> Any:
         return tree.unflatten(treedef, replay(program, *parameters, *tree.leaves(x)))
 
+    fixed = stop_gradient(constants)
+    # The solver may close over what is differentiated: its result is a constant, to which the rule gives a derivative.
+    solved = found_by(lambda guess: solve(lambda x: residual(fixed, x), guess), stop_gradient(initial_guess))
+
     @custom_jvp
-    def root(parameters: list[Any], guess: Any) -> Any:
-        return solve(lambda x: residual(parameters, x), guess)
+    def root(parameters: list[Any], solved: Any) -> Any:
+        return solved
 
     def rule(primals: Any, tangents: Any) -> Any:
-        parameters, guess = primals
-        result = root(parameters, guess)
+        parameters, solved = primals
+        result = root(parameters, solved)
         x = result[0] if has_aux else result
         _, change = jvp(lambda p: residual(p, x), (parameters,), (tangents[0],))
 
@@ -129,4 +136,17 @@ def custom_root(
         return result, (moved, tree.map(zero_from_primal, result[1]))
 
     root.defjvp(rule)
-    return root(constants, initial_guess)
+    return root(constants, solved)
+
+
+def found_by(solver: Callable[[Any], Any], guess: Any) -> Any:
+    """What a solver finds, constant for differentiation. On known values it runs as plain Python; else it is staged, so
+    that no transformation looks inside."""
+    if running(context.trace):
+        return stop_gradient(solver(guess))
+    leaves, treedef = tree.flatten(guess)
+    types = [type_of(x) for x in leaves]
+    made, constants, out_tree, _ = staged(
+        solver, tree.treedef_tuple([treedef]), types, "the solver of lax.custom_root,"
+    )
+    return tree.unflatten(out_tree, jit_primitive(*stop_gradient(constants), *leaves, jaxpr=made, name="solve"))

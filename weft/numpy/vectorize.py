@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from weft import lax
+from weft.api.flat import wraps
 from weft.api.vectorize import vmap
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -49,7 +49,7 @@ def vectorize(
             raise ArgumentTypeError(f"excluded takes positions and names of arguments, got {entry!r}.")
     core = None if signature is None else parsed_signature(signature)
 
-    @functools.wraps(pyfunc)
+    @wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = {i for i in range(len(args)) if i in excluded or args[i] is None}
         named = [k for k in kwargs if k not in excluded]

@@ -89,7 +89,7 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
                 fix="make result_shape_dtypes agree with what the function returns",
                 at=line(),
             )
-        made.append(array.astype(wanted))
+        made.append(dtypes.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
     return made
 
 

@@ -319,6 +319,6 @@ def unchecked(jaxpr: Jaxpr) -> Jaxpr:
 def _each_program(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     if isinstance(value, Jaxpr):
         return change(value)
-    if type(value) is tuple and value and all(isinstance(v, Jaxpr) for v in value):
-        return tuple(change(v) for v in value)
+    if type(value) is tuple and any(isinstance(v, Jaxpr) for v in value):
+        return tuple(change(v) if isinstance(v, Jaxpr) else v for v in value)
     return value

@@ -14,13 +14,25 @@ from typing import Any
 from weft.base.errors import CustomRuleError
 from weft.ir.context import current_source
 from weft.ir.interpreter import replay, run
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, check_operands, instantiate, primitive
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ir.primitive import (
+    Axis,
+    HigherOrder,
+    No,
+    Params,
+    Primitive,
+    batched_program,
+    check_operands,
+    instantiate,
+    primitive,
+)
 from weft.ir.types import Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
+from weft.ops.call import jit as jit_primitive
 from weft.ops.reduce import reduce_sum
 from weft.trace.closed import stage_closed
+from weft.trace.stage import stage
 
 Mask = tuple[bool, ...]
 
@@ -145,6 +157,13 @@ class CustomCall(HigherOrder):
 
     def eval(self, *arrays: Any, call_jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(call_jaxpr, arrays)
+
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, call_jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        """A function applied to tangents is linear; its rules are for differentiating it, and play no part here."""
+        call: Any = jit_primitive
+        return call.transpose_through(through, cotangents, args, jaxpr=call_jaxpr, name=call_jaxpr.name)
 
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it
@@ -274,8 +293,41 @@ class custom_lin(Primitive):
     def jvp(self, tangents: Any, out: Any, *args: Any, pull: Pullback, **params: Any) -> Any:
         raise forward_mode_error(pull)
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, pull: Pullback, **params: Any) -> Any:
-        raise forward_mode_error(pull)
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, pull: Pullback, nonzero: Mask, num_residuals: int, out_types: Any
+    ) -> Any:
+        """The backward rule of one element is batched when it is needed."""
+        batched = [d is not None for d in dims]
+        operands = fronted(args, dims)
+        own = [unbatched(type_of(a), b) for a, b in zip(operands, batched, strict=True)]
+
+        def pull_batch(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+            given = [type(c) is not Zero for c in cotangents]
+
+            def one(*values: Any) -> list[Any]:
+                kept = iter(values[num_residuals:])
+                cts = [next(kept) if g else Zero(t) for g, t in zip(given, out_types, strict=True)]
+                return [instantiate(ct) for ct in pull.call(values[:num_residuals], cts)]
+
+            types = [*own[:num_residuals], *(t for t, g in zip(out_types, given, strict=True) if g)]
+            program, constants = stage(one, types, where=f"the backward rule of {pull.name}")
+            flags = [*[False] * len(constants), *batched[:num_residuals], *[True] * sum(given)]
+            program, _ = batched_program(constants_to_arguments(program), axis, flags)
+            values = replay(program, *constants, *residuals, *(c for c, g in zip(cotangents, given, strict=True) if g))
+            shared = iter(not b for b in batched[num_residuals:])
+            # An argument that is the same for all elements gets the sum of their cotangents.
+            return [
+                reduce_sum(ct, axes=(0,)) if n and next(shared) else ct for ct, n in zip(values, nonzero, strict=True)
+            ]
+
+        results = custom_lin(
+            *operands,
+            pull=Pullback(pull.name, pull_batch),
+            nonzero=nonzero,
+            num_residuals=num_residuals,
+            out_types=tuple(t.with_shape((axis.size, *t.shape)) for t in out_types),
+        )
+        return results, [0] * len(results)
 
     factors = No("its backward rule is opaque")
 
@@ -292,6 +344,10 @@ class custom_lin(Primitive):
 
     def samples(self) -> Any:
         return iter(())  # made by custom_vjp only; its tests cover it
+
+
+def unbatched(aval: Any, batched: bool) -> Type:
+    return aval.with_shape(aval.shape[1:]) if batched else aval
 
 
 def forward_mode_error(rule: Pullback) -> CustomRuleError:

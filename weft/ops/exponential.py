@@ -11,8 +11,10 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import array_type
+from weft.ops.arithmetic import abs as magnitude
 from weft.ops.arithmetic import add, div, integer_pow, mul, sub, without_zeros
-from weft.ops.compare import eq
+from weft.ops.bitwise import and_
+from weft.ops.compare import eq, lt
 from weft.ops.convert import convert_element_type
 from weft.ops.elementwise import Elementwise, common_shape
 from weft.ops.scalar import (
@@ -180,7 +182,10 @@ class pow(Elementwise):
         if number == 1:
             return mul(tangent, mul(log(without_zeros(x)), out))
         one, zero = constant_like(y, 1), constant_like(y, 0)
-        less = where(eq(y, zero), one, sub(y, one))  # y * x**(y - 1) is 0 for y = 0 also where x is
+        # y * x**(y - 1) is 0 for y = 0 also where x is, or so small that 1 / x is infinite. Elsewhere nothing is
+        # changed, since the derivative of this in y counts too.
+        tiny = np.array(dtypes.finfo(x.dtype).tiny, dtypes.to_real_dtype(x.dtype))
+        less = where(and_(eq(y, zero), lt(magnitude(x), tiny)), one, sub(y, one))
         factor = y if dtype_of(y) == out.dtype else convert_element_type(y, new_dtype=out.dtype, weak_type=False)
         return mul(tangent, mul(factor, pow(x, less)))
 

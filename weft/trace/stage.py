@@ -12,7 +12,7 @@ from weft.base.source import Location
 from weft.ir.context import Trace, context, current_source
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.trace.leaks import report_leaks
 from weft.trace.tracer import Tracer, check_leak
 
@@ -68,7 +68,7 @@ class StagingTrace(Trace):
             trace: StagingTrace = value._trace  # type: ignore[assignment]
             check_leak(value, value.source, trace.finished, trace.where)
         aval = type_of(value)
-        if isinstance(aval, ArrayType) and not aval.shape and not isinstance(value, Tracer):
+        if isinstance(aval, ArrayType) and not aval.shape and not isinstance(value, (Tracer, ShapeDtypeStruct)):
             literal = literal_value(value, aval)
             if literal is not None:
                 return Literal(literal, aval)
