@@ -186,7 +186,7 @@ class Executable:
                 pointer = registers[FIRST_ARGUMENT + alias]
             else:
                 try:
-                    pointer, chunk = memory.room(bytes_of(aval))
+                    pointer, chunk = self.room(bytes_of(aval))
                 except OutOfMemoryError:
                     what = f"result {len(results)} ({aval.short()})"
                     raise self._out_of_memory(what, bytes_of(aval)) from None
@@ -251,6 +251,10 @@ class Executable:
         steps = sum(isinstance(step, stamp.TIMED) for step in self.program.all_steps())
         loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
         return MOST_EVENTS if loops else steps
+
+    def room(self, size: int) -> tuple[int, memory.Chunk]:
+        """Memory for a result: its address, and what keeps it."""
+        return memory.room(size)
 
     def take_temporaries(self) -> memory.Chunk:
         """Memory for one run, to be put back to `temporaries` afterwards."""

@@ -1,0 +1,162 @@
+"""Native code with guard pages around every piece of its memory: it runs, and code that is wrong is stopped."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.compiler.index_programs import program as index_program
+from tests.compiler.running import MACHINES, assert_same
+from tests.laws.laws import assert_close
+from tests.laws.samples import CASES, Case
+from tests.laws.test_compiled import joined, turned
+from weft.compiler.compile import compile_program
+from weft.runtime import guarded
+from weft.runtime.execute import executable_of
+from weft.runtime.guarded import Edge, GuardedExecutable
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
+# Samples that are compiled together, and how many such groups there are.
+TOGETHER = 12
+GROUPS = -(-len(CASES) // TOGETHER)
+
+
+def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
+    """The law of the compiler for some samples, in the code that comes first and in better code."""
+    executable = GuardedExecutable(compile_program(joined(cases), features=MACHINES[machine]()), edge)
+    for _ in range(2):
+        results = iter(guarded.call(executable, [a for case in cases for a in case.arrays]))
+        for case in cases:
+            for number, expected in enumerate(case.results):
+                actual = next(results)
+                if case.primitive.name == "eig" and number:  # vectors are found up to a factor
+                    actual, expected = turned(actual), turned(expected)
+                assert_close(actual, expected, case.tolerance, f"{case}, result {number}")
+        executable.optimise()
+
+
+@pytest.mark.parametrize("edge", Edge)
+def test_some_samples(edge: Edge) -> None:
+    """One sample of most primitives; which one differs between the edges."""
+    chosen = {case.primitive.name: case for case in (CASES if edge is Edge.END else reversed(CASES))}
+    names = sorted(chosen)[edge is Edge.END :: 2]
+    for first in range(0, len(names), TOGETHER):
+        check_samples([chosen[name] for name in names[first : first + TOGETHER]], "host", edge)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edge", Edge)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_samples(group: int, machine: str, edge: Edge) -> None:
+    check_samples(CASES[group::GROUPS], machine, edge)
+
+
+def check_program(function: Callable[..., Any], arrays: Sequence[np.ndarray], edge: Edge) -> None:
+    """The same bits as without guards."""
+    jaxpr = weft.make_jaxpr(function)(*arrays)
+    for actual, expected in zip(guarded.run(jaxpr, arrays, edge), executable_of(jaxpr)(list(arrays)), strict=True):
+        assert_same(actual, np.asarray(expected))
+
+
+@pytest.mark.parametrize("edge", Edge)
+def test_data_movement(edge: Edge) -> None:
+    for number in range(12):
+        check_program(*index_program(number), edge)
+    check_program(*index_program(3, large=True), edge)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edge", Edge)
+@pytest.mark.parametrize("first", range(0, 1000, 100))
+def test_much_data_movement(first: int, edge: Edge) -> None:
+    for number in range(first, first + 100):
+        check_program(*index_program(number), edge)
+        if number % 10 == 0:
+            check_program(*index_program(number, large=True), edge)
+
+
+@pytest.mark.parametrize("edge", Edge)
+def test_products_and_rows_of_many_shapes(edge: Edge) -> None:
+    """Sizes at which vectors, tiles, panels and blocks are not whole, and loops with temporaries and constants."""
+    table = np.arange(41, dtype=np.float32)
+
+    def function(a: Any, b: Any) -> Any:
+        product = a @ b
+        total, rows = weft.lax.scan(lambda s, row: (s + row, row * s), product[0], product)
+        return weft.nn.softmax(product, -1), product.sum(0), a.T * 2, total, weft.numpy.sort(rows, 0), product + table
+
+    for rows, depth in ((1, 17), (7, 70), (65, 40)):
+        arrays = [np.ones(shape, np.float32) for shape in ((rows, depth), (depth, 41))]
+        check_program(function, arrays, edge)
+
+
+def test_donated_arguments() -> None:
+    jaxpr = weft.make_jaxpr(lambda x: x.at[2].set(7.0) + 1)(np.zeros(5, np.float32))
+    given = np.zeros(5, np.float32)
+    (result,) = guarded.run(jaxpr, [given], donated=(True,))
+    np.testing.assert_array_equal(result, [1, 1, 8, 1, 1])
+    np.testing.assert_array_equal(given, np.zeros(5))
+
+
+# -- code that is wrong -----------------------------------------------------------------------------------------------
+
+# Each case is a process that compiles a function of 1000 numbers, moves what its kernels read or write by some
+# elements, and runs it; how it ended is printed.
+CASES_OF_WRONG_CODE = {
+    "read 1 end": -signal.SIGSEGV,
+    "read -1 begin": -signal.SIGSEGV,
+    "write 1 end": -signal.SIGSEGV,
+    "read 0 end": 0,
+}
+WRONG = """
+import dataclasses, os, sys
+import numpy as np
+import weft
+from weft.compiler.compile import compile_program
+from weft.compiler.kernel.ir import Index, Load, Loop, Store
+from weft.compiler.program.ir import Launch
+from weft.runtime.guarded import Edge, GuardedExecutable, call
+
+def moved(statement, kind, by):
+    if isinstance(statement, Loop):
+        return dataclasses.replace(statement, body=tuple(moved(s, kind, by) for s in statement.body))
+    if isinstance(statement, kind) and statement.index.terms:
+        return dataclasses.replace(statement, index=statement.index + Index(by))
+    return statement
+
+def run(what, by, edge):
+    x = np.ones(1000, np.float32)
+    compilation = compile_program(weft.make_jaxpr(lambda x: x * 2 + 1)(x))
+    kind = {"read": Load, "write": Store}[what]
+    for step in compilation.program.all_steps():
+        if isinstance(step, Launch):
+            body = tuple(moved(s, kind, int(by)) for s in step.full.body)
+            step.kernel = dataclasses.replace(step.full, body=body)
+    call(GuardedExecutable(compilation, Edge(edge)), [x])
+
+for case in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        run(*case.split())
+        os._exit(0)
+    print(case, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep=": ", flush=True)
+"""
+
+
+def test_wrong_code_is_stopped() -> None:
+    root = str(pathlib.Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root, "WEFT_COMPILATION_CACHE": "0"}
+    command = [sys.executable, "-c", WRONG, *CASES_OF_WRONG_CODE]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    wanted = [f"{case}: {int(code)}" for case, code in CASES_OF_WRONG_CODE.items()]
+    assert ended.stdout.splitlines() == wanted, ended.stderr

@@ -1,0 +1,167 @@
+"""Native code with guard pages around all of its memory: an access outside of a buffer ends the process by a signal.
+
+    from weft.runtime import guarded
+    guarded.run(weft.make_jaxpr(f)(x), [x])
+
+Each argument, result, constant and temporary has pages of its own between pages that nobody may touch. It ends where
+such a page begins (`Edge.END`), or begins where one ends (`Edge.BEGIN`). Temporaries, which otherwise share one block
+of memory by their lifetimes, are laid out one after the other too: in a block guarded as a whole, a read that goes from
+one of them into the next would not be seen. Before a run all bits of temporaries and results are set, which no number
+but a nan has; arguments that are not donated and constants are read-only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.compilation import Compilation
+from weft.compiler.compile import compile_program
+from weft.compiler.program.assign import CONSTANTS, Lifetimes
+from weft.compiler.program.ir import Slot
+from weft.compiler.target.cpu.features import Features
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import TapeType
+from weft.runtime.executable import Executable
+from weft.runtime.memory import Chunk
+
+PAGE = mmap.PAGESIZE
+# What memory holds before a run.
+POISON = 0xFF
+_NOTHING, _READ = 0, 1  # protections of pages
+
+
+class Edge(Enum):
+    """At which side of a piece of memory the guard page is right beside it: at the other one the rest of a page is."""
+
+    BEGIN = "begin"
+    END = "end"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Pieces of memory one after the other: where each begins, the pages (start, length) that it has, bytes in all. A
+    piece without bytes is where a guard page begins."""
+
+    offsets: list[int]
+    pages: list[tuple[int, int]]
+    size: int
+
+    @staticmethod
+    def of(sizes: Iterable[int], edge: Edge) -> Layout:
+        """The layout of pieces of so many bytes, with a guard page before each and after the last."""
+        offsets, pages, total = [], [], PAGE
+        for size in sizes:
+            length = -(-size // PAGE) * PAGE
+            offsets.append(total if edge is Edge.BEGIN else total + length - size)
+            pages.append((total, length))
+            total += length + PAGE
+        return Layout(offsets, pages, total)
+
+
+class Guarded(Chunk):
+    """Memory for a layout, with its guard pages."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.array = np.frombuffer(mmap.mmap(-1, layout.size), np.uint8)
+        self.address = int(self.array.__array_interface__["data"][0])
+        _protect(self.address, PAGE, _NOTHING)
+        for first, length in layout.pages:
+            self.array[first : first + length] = POISON
+            _protect(self.address + first + length, PAGE, _NOTHING)
+
+    def put(self, number: int, array: np.ndarray) -> None:
+        """Bring the numbers of an array to a piece."""
+        first = self.layout.offsets[number]
+        self.array[first : first + array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def forbid_writing(self) -> None:
+        """From now on the pieces may only be read."""
+        for first, length in self.layout.pages:
+            if length:
+                _protect(self.address + first, length, _READ)
+
+
+def _protect(address: int, size: int, protection: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), protection):
+        code = ctypes.get_errno()
+        raise OSError(code, f"A page cannot be guarded: {os.strerror(code)}")
+
+
+class GuardedExecutable(Executable):
+    """An executable all of whose memory is guarded. It owns its program, whose memory it plans anew."""
+
+    def __init__(self, compilation: Compilation, edge: Edge) -> None:
+        self.edge = edge
+        program = compilation.program
+        lifetimes = Lifetimes()
+        lifetimes.visit(program.steps)
+        self._layout = _place(list(lifetimes.ranges), edge)
+        constants = _place(program.constant_slots, edge)
+        program.temporary_bytes, program.constant_bytes = self._layout.size, constants.size
+        super().__init__(compilation)
+        self._constants = Guarded(constants)
+        for number, array in enumerate(program.constants):
+            self._constants.put(number, array)
+        self._constants.forbid_writing()
+        self.template[CONSTANTS] = self._constants.address
+        self.temporaries = []
+
+    def room(self, size: int) -> tuple[int, Chunk]:
+        chunk = Guarded(Layout.of([size], self.edge))
+        return chunk.address + chunk.layout.offsets[0], chunk
+
+    def take_temporaries(self) -> Chunk:
+        self.temporaries.clear()  # each run has memory that nobody has written
+        return Guarded(self._layout)
+
+
+def _place(slots: Sequence[Slot], edge: Edge) -> Layout:
+    """Give slots their offsets in a guarded block, and the layout of that."""
+    layout = Layout.of([slot.size for slot in slots], edge)
+    for slot, offset in zip(slots, layout.offsets, strict=True):
+        slot.offset = offset
+    return layout
+
+
+def run(
+    jaxpr: Jaxpr,
+    arrays: Sequence[Any],
+    edge: Edge = Edge.END,
+    donated: Sequence[bool] = (),
+    features: Features | None = None,
+) -> list[Any]:
+    """The results of a program (as arrays, in ordinary memory) whose code runs with all of its memory guarded."""
+    executable = GuardedExecutable(compile_program(jaxpr, donated, features), edge)
+    return call(executable, arrays, donated)
+
+
+def call(executable: GuardedExecutable, arrays: Sequence[Any], donated: Sequence[bool] = ()) -> list[Any]:
+    """Call an executable on copies of arrays that are guarded as the rest of its memory is."""
+    given: list[Any] = []
+    for number, (array, aval) in enumerate(zip(arrays, executable.in_types, strict=True)):
+        if not isinstance(aval, TapeType):
+            array = np.ascontiguousarray(array)
+            memory = Guarded(Layout.of([array.nbytes], executable.edge))
+            memory.put(0, array)
+            if not (donated and donated[number]):
+                memory.forbid_writing()
+            array = memory.view(memory.address + memory.layout.offsets[0], array.shape, array.dtype)
+        given.append(array)
+    results = executable(given)
+    return [
+        r if isinstance(t, TapeType) else np.array(r._value).astype(dtypes.storage(t.dtype), copy=False)
+        for r, t in zip(results, executable.out_types, strict=True)
+    ]
