@@ -11,7 +11,7 @@ PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 
-.PHONY: help setup setup-peer demo test test-all test-peer lint format pages bench clean
+.PHONY: help setup setup-peer demo test test-all test-peer test-faults lint format pages bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test       set up, lint, and run the tests"
 	@echo "make test-all   the same, with the slow sweeps"
 	@echo "make test-peer  compare with JAX, in an environment of its own"
+	@echo "make test-faults  seed 100 faults into the compiler and show which test finds each (FAULTS='--only NAME')"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make format     let ruff rewrite what it can"
 	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
@@ -65,6 +66,10 @@ test-all: setup lint
 
 test-peer: setup-peer
 	$(PEER_BIN)/python -m pytest -n $(WORKERS) --no-skips tests/peer
+
+# Goes on where it was stopped; `make test-faults FAULTS=--fresh` begins anew, FAULTS='--only NAME' judges one.
+test-faults: setup
+	$(BIN)/python -m tests.faults $(FAULTS)
 
 pages: setup
 	$(BIN)/python tests/errors/test_error_pages.py

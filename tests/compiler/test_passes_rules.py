@@ -302,6 +302,14 @@ STAYS = {
         "a:f32[4]. let b:f32[3,4] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(3, 4)] a;"
         " c:f32[4] = reduce_sum[axes=(0,)] b in (c,)"
     ),
+    "a sum of integers counts every copy": (
+        "a:i32[4]. let b:i32[3,4] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(3, 4)] a;"
+        " c:i32[4] = reduce_sum[axes=(0,)] b in (c,)"
+    ),
+    "of two equal bits the exclusive or is 0": (
+        "a:u8[4]. let b:u8[2,4] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 4)] a;"
+        " c:u8[4] = reduce_xor[axes=(0,)] b in (c,)"
+    ),
     "sums of floats are not reordered": (
         "a:f32[4,5]. let b:f32[4] = reduce_sum[axes=(1,)] a; c:f32[] = reduce_sum[axes=(0,)] b in (c,)"
     ),

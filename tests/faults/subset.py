@@ -1,0 +1,121 @@
+"""The tests that judge faults: a fixed part of the suite that runs in a minute, the quick ones first.
+
+As a plugin of pytest (`-p tests.faults.subset`) it leaves only these tests, in this order, and says in a file how far
+they have come: who is killed in the middle cannot say it otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+# A file of tests, or one function of it, and which of them: every so many, in the order that they have there.
+SUBSET: tuple[tuple[str, int], ...] = (
+    ("compiler/test_passes_text.py", 1),
+    ("compiler/test_passes_rules.py", 1),
+    ("compiler/test_passes_pipeline.py", 1),
+    ("compiler/test_fuse_text.py", 1),
+    ("compiler/test_regressions.py", 1),
+    ("text/test_kernels.py", 1),
+    ("compiler/test_machine.py", 1),
+    ("compiler/test_program.py", 1),
+    ("compiler/test_emit.py", 1),
+    ("compiler/test_kernel_shift.py", 4),
+    ("compiler/test_native_loops.py", 1),
+    ("laws/test_compiled.py", 1),
+    ("compiler/test_passes_laws.py", 5),
+    ("compiler/test_stored.py", 2),
+    ("compiler/test_loops.py", 1),
+    ("compiler/test_fuse.py", 2),
+    ("fuzz/test_structure.py::test_programs", 2),
+    ("tiny/test_jit.py", 1),
+    ("tiny/test_memory.py", 1),
+    ("tiny/test_devices_arrays.py", 1),
+    ("tiny/test_callbacks.py", 1),
+    ("tiny/test_differentiate.py", 1),
+    ("laws/test_batching.py", 10),
+    ("laws/test_derivatives.py", 12),
+    ("tiny/test_control_flow.py", 6),
+    ("laws/test_compositions.py", 4),
+    ("compiler/test_emit_moves.py", 4),
+    ("compiler/test_emit_argmax.py", 2),
+    ("compiler/test_emit_row.py", 6),
+    ("compiler/test_emit_scatter.py", 6),
+    ("compiler/test_emit_matrices.py", 3),
+    ("compiler/test_emit_convolution.py", 4),
+    ("compiler/test_emit_cumulative.py", 5),
+    ("compiler/test_emit_contraction.py", 6),
+    ("compiler/test_emit_window.py", 8),
+    ("compiler/test_emit_sort.py", 10),
+    ("compiler/test_split_transforms.py", 6),
+    ("compiler/test_library.py", 6),
+    ("compiler/test_lanes.py", 4),
+    ("compiler/test_math_accuracy.py", 6),
+    ("compiler/test_kernel_machines.py", 3),
+    ("compiler/test_checks.py", 20),
+    ("compiler/test_flags.py", 20),
+    ("compiler/test_pool.py", 4),
+)
+# Where to write the test that is under way and the one that failed; which test to begin with.
+STATE, FIRST = "WEFT_FAULTS_STATE", "WEFT_FAULTS_FIRST"
+
+
+# Files that are run first because they are near to a fault, at most; and those that are near to every fault.
+NEAR = 4
+CORE = ("tests/laws/test_compiled.py", "tests/compiler/test_program.py", "tests/compiler/test_regressions.py")
+
+
+def stages(file: str, first: str) -> list[list[str]]:
+    """All files of the subset in two parts: those whose names are near to that of a file of the package, with that of
+    the test `first`, and the others. Most faults are found by the first part, which takes seconds."""
+    folders, _, name = file.rpartition("/")
+    words = {**dict.fromkeys(folders.split("/"), 1), **dict.fromkeys(name.removesuffix(".py").split("_"), 2)}
+    paths = list(dict.fromkeys(f"tests/{name.partition('::')[0]}" for name, _ in SUBSET))
+    worth = {path: sum(weight for word, weight in words.items() if word in path.split("/", 2)[2]) for path in paths}
+    worth[first.partition("::")[0]] = 100
+    near = sorted((path for path in paths if worth[path]), key=lambda path: -worth[path])[:NEAR]
+    near = list(dict.fromkeys([*near, *CORE]))
+    return [near, [path for path in paths if path not in near]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            function = item.nodeid.partition("[")[0]
+            for name in (function, function.partition("::")[0]):
+                found.setdefault(name, []).append(item)
+    chosen = [item for name, every in SUBSET for item in found.get(f"tests/{name}", [])[::every]]
+    first = os.environ.get(FIRST)
+    items[:] = sorted(chosen, key=lambda item: item.nodeid != first)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tests.fuzz.") and hasattr(module, "shrink"):
+            module.shrink = _as_it_is  # nobody reads the failures here
+
+
+def _as_it_is(case: Any, *args: Any) -> Any:
+    return case
+
+
+def _say(word: str, nodeid: str) -> None:
+    if STATE in os.environ:
+        with pathlib.Path(os.environ[STATE]).open("a") as file:
+            file.write(f"{word} {nodeid}\n")
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _say("start", nodeid)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _say("failed", report.nodeid)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _say("broken", report.nodeid)

@@ -1,0 +1,58 @@
+"""The table of faults: small slips in the compiler, each a few lines of a file and what stands there instead."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import dataclass
+
+TABLE = pathlib.Path(__file__).with_name("faults.txt")
+# What becomes wrong. All but the last are silent: the program runs, and gives or leaves behind something wrong.
+SILENT = ("numbers", "bits", "memory", "state", "effects")
+KINDS = (*SILENT, "crash")
+
+
+class DoesNotApply(Exception):
+    """The lines that a fault changes are not where they were."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One slip: `old` stands once in `file` (a path in the repository), and `new` in its place."""
+
+    name: str
+    kind: str
+    file: str
+    breaks: str
+    old: str
+    new: str
+
+    @property
+    def area(self) -> str:
+        """The part of the package that it is in: `compiler/emit`, `ops`, ..."""
+        folders = self.file.split("/")[1:-1]
+        return "/".join(folders[:2])
+
+    def applied(self, text: str) -> str:
+        """The text of its file with the slip in it."""
+        count = f"\n{text}".count(f"\n{self.old}")
+        if count != 1:
+            raise DoesNotApply(f"{self.name}: its lines stand {count} times in {self.file}, not once:\n{self.old}")
+        return f"\n{text}".replace(f"\n{self.old}", f"\n{self.new}")[1:]
+
+
+def faults() -> list[Fault]:
+    """All faults of the table, in its order."""
+    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    return [_fault(block.splitlines()) for block in "\n".join(lines).split("\n\n") if block.strip()]
+
+
+def _fault(lines: list[str]) -> Fault:
+    head, breaks, *changes = [line for line in lines if line]
+    name, kind, file = (part.strip() for part in head.split("|"))
+    sides: dict[str, list[str]] = {"- ": [], "+ ": []}
+    for line in changes:
+        if line[:2] not in sides:
+            raise ValueError(f"A line of the fault {name} begins with neither - nor +: {line}")
+        sides[line[:2]].append(line[2:])
+    old, new = ("".join(f"{line}\n" for line in side) for side in sides.values())
+    return Fault(name, kind, file, breaks, old, new)
