@@ -200,6 +200,8 @@ FIRES: dict[str, list[str]] = {
     "transpose_before_broadcast": [
         "a:f32[2,3]. let b:f32[2,4,3] = broadcast_in_dim[broadcast_dimensions=(0, 2) shape=(2, 4, 3)] a;"
         " c:f32[3,4,2] = transpose[permutation=(2, 1, 0)] b in (c,)",
+        "a:f32[2,3]. let b:f32[2,4,3] = broadcast_in_dim[broadcast_dimensions=(0, 2) shape=(2, 4, 3)] a;"
+        " c:f32[4,3,2] = transpose[permutation=(1, 2, 0)] b in (c,)",
         "a:f32[2]. let b:f32[2,4] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(2, 4)] a;"
         " c:f32[4,2] = transpose[permutation=(1, 0)] b in (c,)",
     ],

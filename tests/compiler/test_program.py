@@ -46,6 +46,50 @@ def in_place_updates(x: Any) -> Any:
     return lax.fori_loop(0, 5, lambda i, buffer: buffer.at[i].set(buffer[i] * 2.0 + i), x)
 
 
+def a_carry_that_is_a_constant_too(x: Any) -> Any:
+    start = x + 1.0
+    return lax.fori_loop(0, 3, lambda i, c: c * 2.0 + start[::-1], start)
+
+
+def a_constant_beside_temporaries(x: Any, w: Any) -> Any:
+    """What is made before the loop is read in each of its iterations, before and after other memory is needed."""
+    scale = wnp.sort(w * 2.0)
+
+    def step(c: Any, row: Any) -> Any:
+        first = wnp.sort(wnp.concatenate([c + scale, row]))
+        second = wnp.sort(first[::-1] * 2.0 - 1.0)[: c.shape[0]]
+        return second - scale, first.sum()
+
+    return lax.scan(step, w, x)
+
+
+def temporaries_of_inner_loops(x: Any, y: Any) -> Any:
+    """What an iteration of the outer loop makes is read in all iterations of the inner one."""
+
+    def outer(c: Any, row: Any) -> Any:
+        mine = wnp.sort(c - row)
+
+        def inner(d: Any, other: Any) -> Any:
+            new = wnp.sort(wnp.concatenate([d, other, mine]))[3:7]
+            return new - mine, wnp.cumsum(new)[-1]
+
+        return lax.scan(inner, mine, y)
+
+    return lax.scan(outer, x[0], x)
+
+
+def updated_by_itself(x: Any) -> Any:
+    doubled = x * 2.0
+    return doubled.at[1:3].add(doubled.reshape(6, 4).T[2:, :])
+
+
+def updates_that_need_each_other(x: Any, i: Any) -> Any:
+    """The second update overwrites what a later value is made of, unless it is copied."""
+    first = (x + 1.0).at[i].set(5.0)
+    second = first.at[i + 1].set(first[i] + 1.0)
+    return second, first[::-1] * 2.0
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "map": (lambda x: x * 2.0 + 1.0, (whole(8, 16),)),
     "results twice and passed through": (lambda x: (x, x + 1.0, x, x + 1.0), (whole(5),)),
@@ -58,6 +102,33 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "switch": (lambda i, x: lax.switch(i, [lambda x: x, lambda x: x + x, lambda x: -x], x), (np.int32(1), whole(6))),
     "switch beyond the end": (lambda i, x: lax.switch(i, [lambda x: x, lambda x: -x], x), (np.int32(9), whole(6))),
     "updates in a loop": (in_place_updates, (whole(8),)),
+    "three carries in a circle": (
+        lambda x: lax.fori_loop(0, 4, lambda i, c: (c[1], c[2], c[0]), (x * 2.0, x + 1.0, x - 3.0)),
+        (whole(5),),
+    ),
+    "two carries from one value": (
+        lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] * 2.0, c[1] + c[0]), (x + 1.0,) * 2),
+        (whole(5),),
+    ),
+    "a carry that is a constant too": (a_carry_that_is_a_constant_too, (whole(5),)),
+    "a constant of a loop beside its temporaries": (a_constant_beside_temporaries, (whole(6, 4), whole(4))),
+    "temporaries of a loop in a loop": (temporaries_of_inner_loops, (whole(3, 4), whole(5, 4))),
+    "switch below the start": (lambda i, x: lax.switch(i, [lambda x: x, lambda x: -x], x), (np.int32(-2), whole(6))),
+    "switch by a known index": (
+        lambda x: [lax.switch(wnp.array(i), [lambda x: x * 2.0, lambda x: -x, lambda x: x], x) for i in (-1, 1, 7)],
+        (whole(6),),
+    ),
+    "read again under another shape": (lambda x: (x * 2.0) + (x * 2.0).reshape(-1)[::-1].reshape(4, 6), (whole(4, 6),)),
+    "updated by itself under another shape": (updated_by_itself, (whole(4, 6),)),
+    "a row less a column": (lambda x: (x - x.sum(1)[None, :], x - x.sum(1)[:, None]), (whole(7, 7),)),
+    "sums over both axes": (lambda x: (x.sum(0), (x * 2.0).sum(1), x.max(0)), (whole(7, 7),)),
+    "reversed after it was summed": (lambda x: (x.sum(1)[::-1] * 2.0, wnp.cumsum(x, 0)[::-1] + 1.0), (whole(9, 9),)),
+    "reversed after it was computed": (lambda x: wnp.exp2(x)[::-1] + x * 2.0, (whole(40),)),
+    "read before and after an update": (
+        lambda x, i: ((x * 2.0).at[i].set(7.0), (x * 2.0)[::-1], (x * 2.0).at[i].add(1.0)),
+        (whole(9), np.int32(3)),
+    ),
+    "updates that need each other": (updates_that_need_each_other, (whole(9), np.int32(3))),
     "update of what is needed": (lambda x: (x.at[1].set(7.0), x.sum()), (whole(8),)),
     "loop in a loop": (
         lambda x: lax.fori_loop(0, 3, lambda i, a: lax.fori_loop(0, i, lambda j, b: b + j, a) * 2.0, x),
@@ -94,6 +165,20 @@ def test_every_way_of_running_a_program_agrees(name: str) -> None:
         executable.optimise()
     for raw, want in zip(interpreter.run(program, [a.copy() for a in arrays]), wanted, strict=True):
         assert_same(raw.view(want.dtype).reshape(want.shape), want, f"{name}, interpreted steps")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_donated_arguments_change_no_result(name: str) -> None:
+    function, args = PROGRAMS[name]
+    arrays = arrays_of(function, *args)
+    count = len(weft.tree.leaves(args))
+    compilation = compilation_of(function, *args, donated=(True,) * count)
+    wanted = [np.asarray(w) for w in run(compilation.traced, [a.copy() for a in arrays])]
+    verify(compilation.program)
+    for got, want in zip(Executable(compilation)([a.copy() for a in arrays]), wanted, strict=True):
+        assert_same(got._value, want, f"{name}, all arguments donated")
+    taken = [alias for alias in compilation.program.aliases if alias is not None]
+    assert len(set(taken)) == len(taken), "two results have the memory of one argument"
 
 
 # ------------------------------------------------------------------------------------------------------------- memory

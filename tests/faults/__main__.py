@@ -52,7 +52,10 @@ class Verdict:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these faults")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="only these faults, without a look at the package as it is"
+    )
+    parser.add_argument("--near", action="store_true", help="only the tests that are near to a fault: a quick look")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="faults at a time")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
     parser.add_argument("--baseline", action="store_true", help="only run the subset on the package as it is")
@@ -65,20 +68,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.fresh:
         RESULTS.unlink(missing_ok=True)
     state, before = state_of_files(), earlier()
-    sound = known(before, key_of(None, state)) or run(None, state, "")
-    record(sound)
-    if sound.how != SURVIVED:
-        print(f"The package fails the subset as it is: {sound.how} {sound.test}")
-        return 2
-    print(f"The subset takes {sound.seconds:.0f} s on the package as it is.", flush=True)
+    if not options.only:
+        sound = known(before, key_of(None, state)) or record(run(None, state))
+        if sound.how != SURVIVED:
+            print(f"The package fails the subset as it is: {sound.how} {sound.test}")
+            return 2
+        print(f"The subset takes {sound.seconds:.0f} s on the package as it is.", flush=True)
     if options.baseline:
         return 0
-    verdicts = judge(chosen, state, before, options.jobs)
+    verdicts = judge(chosen, state, before, options.jobs, options.near)
     return summary(chosen, verdicts)
 
 
-def judge(chosen: Sequence[Fault], state: str, before: Sequence[Verdict], jobs: int) -> dict[str, Verdict]:
-    """A verdict for every fault, printed as they come."""
+def judge(chosen: Sequence[Fault], state: str, before: Sequence[Verdict], jobs: int, near: bool) -> dict[str, Verdict]:
+    """A verdict for every fault, printed as they come. What is not found by tests `near` to it is not recorded."""
     last = {v.name: v.test for v in before if v.found}
     verdicts: dict[str, Verdict] = {}
     waiting: list[Fault] = []
@@ -89,12 +92,13 @@ def judge(chosen: Sequence[Fault], state: str, before: Sequence[Verdict], jobs: 
         else:
             verdicts[fault.name] = show(verdict)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        runs = [pool.submit(run, fault, state, last.get(fault.name, "")) for fault in waiting]
+        runs = [pool.submit(run, fault, state, last.get(fault.name, ""), near) for fault in waiting]
         try:
             for done in as_completed(runs):
                 verdict = done.result()
-                record(verdict)
                 verdicts[verdict.name] = show(verdict)
+                if verdict.found or not near:
+                    record(verdict)
         except BaseException:
             for one in runs:
                 one.cancel()
@@ -121,7 +125,7 @@ def summary(chosen: Sequence[Fault], verdicts: dict[str, Verdict]) -> int:
 _copying = threading.Lock()
 
 
-def run(fault: Fault | None, state: str, first: str) -> Verdict:
+def run(fault: Fault | None, state: str, first: str = "", near: bool = False) -> Verdict:
     """Judge a fault (None: the package as it is), beginning with the test that found it last time."""
     with tempfile.TemporaryDirectory(prefix="weft-fault-") as name:
         folder = pathlib.Path(name)
@@ -133,7 +137,7 @@ def run(fault: Fault | None, state: str, first: str) -> Verdict:
             path = folder / fault.file
             path.write_text(fault.applied(path.read_text()))
         start = time.monotonic()
-        for paths in stages(fault.file if fault else "", first):
+        for paths in stages(fault.file if fault else "", first)[: 1 if near else None]:
             how, test = outcome(*pytest(folder, paths, first))
             if how != SURVIVED:
                 break
@@ -209,9 +213,10 @@ def known(verdicts: Iterable[Verdict], key: str) -> Verdict | None:
     return next((v for v in verdicts if v.key == key), None)
 
 
-def record(verdict: Verdict) -> None:
+def record(verdict: Verdict) -> Verdict:
     with RESULTS.open("a") as file:
         file.write(json.dumps(asdict(verdict)) + "\n")
+    return verdict
 
 
 if __name__ == "__main__":

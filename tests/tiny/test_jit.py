@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,6 +135,46 @@ def test_array_donated_beside_itself_is_refused() -> None:
     with pytest.raises(errors.DonatedArrayError, match="as another argument too") as caught:
         f(x, x)
     assert names_this_file(caught.value) and not x.is_deleted()
+
+
+def test_later_calls_are_judged_like_the_first() -> None:
+    """They go by a function that was written for the signature, and must refuse what is not of it."""
+    total = weft.jit(lambda x: x.sum())
+    for _ in range(3):
+        assert float(total(np.ones(8, np.float32))) == 8.0
+    assert float(total(np.ones(5, np.float32))) == 5.0
+    assert total(np.ones(8, np.int32)).dtype == np.int32
+    doubled = weft.jit(lambda x: x * 2)
+    for _ in range(3):
+        assert doubled(1.0).dtype == np.float32
+    with weft.enable_x64(True):
+        assert doubled(1.0).dtype == np.float64
+    update = weft.jit(lambda x, y: x.at[0].set(7.0) + y, donate_argnums=0)
+    for _ in range(3):
+        update(wnp.ones(2), wnp.ones(2))
+    x = wnp.ones(2)
+    with pytest.raises(errors.DonatedArrayError, match="as another argument too"):
+        update(x, x)
+    assert not x.is_deleted()
+    seen = np.asarray(x)
+    for _ in range(2):
+        update(x, wnp.ones(2))
+        assert seen.tolist() == [1.0, 1.0], "a view of NumPy shows memory that was donated"
+        x = wnp.ones(2)
+        seen = np.asarray(x)
+
+
+def test_donation_is_a_matter_of_the_call() -> None:
+    """A function that is jitted with and without donation has a program for each."""
+
+    def function(x: Any) -> Any:
+        return x.at[0].set(7.0)
+
+    x = wnp.ones(2)
+    weft.jit(function, donate_argnums=0)(wnp.ones(2))
+    assert weft.jit(function)(x)[0] == 7.0 and x.tolist() == [1.0, 1.0]
+    outer = weft.jit(lambda x: (weft.jit(function, donate_argnums=0)(x), x))
+    assert outer(x)[1].tolist() == [1.0, 1.0]
 
 
 def test_static_and_donated_is_refused() -> None:
