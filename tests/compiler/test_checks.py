@@ -288,6 +288,15 @@ def test_computed_indices_are_told_as_they_were() -> None:
     assert f"at [{bad[0]}] of int32[5000], the first of {len(bad)}" in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
+def test_indices_that_wrap_are_checked(dtype: str) -> None:
+    """A difference that is known to be a good index, as whole numbers go, is none where its dtype has no sign."""
+    table = wnp.arange(10.0)
+    program = weft.jit(lambda: table[wnp.arange(6, dtype=dtype) - np.array(3, dtype)])
+    with weft.checks("all"), pytest.raises(INDEX, match=f"Index {np.iinfo(dtype).max - 2} "):
+        program()
+
+
 def test_several_axes() -> None:
     table = wnp.ones((3, 5))
     program = weft.jit(lambda i, j: table[i, j])
