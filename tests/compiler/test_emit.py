@@ -30,6 +30,11 @@ LOOPS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "broadcast row": (lambda x, b: x + b, (normal(4, 33), normal(33))),
     "broadcast column": (lambda x, b: x - b[:, None], (normal(4, 33), normal(4))),
     "padded": (lambda x: lax.pad(x, 7.0, ((1, 2, 0), (0, 3, 1))) * 2.0, (normal(3, 5),)),
+    "padded beside itself": (lambda x: lax.pad(x[:5], 7.0, ((0, 3, 0),)) + x, (normal(8),)),
+    "parts beside the whole": (
+        lambda x, y: (wnp.concatenate([x[:3], y, x[9:]]) * x, wnp.where(x > 0, x, lax.pad(x[2:], 1.0, ((2, 0, 0),)))),
+        (normal(20), normal(6)),
+    ),
     "joined": (lambda x, y: wnp.concatenate([x, y], axis=1) + 1.0, (normal(3, 5), normal(3, 18))),
     "reversed and sliced": (lambda x: x[::-1, 1:20:2] * 3.0, (normal(4, 40),)),
     "reshaped": (lambda x: (x.reshape(6, 10) + 1.0).T, (normal(4, 15),)),

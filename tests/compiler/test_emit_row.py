@@ -47,7 +47,17 @@ ROWS: dict[str, Callable[..., Any]] = {
     "rms norm": lambda x: rms_norm(x, np.float32(0.5)),
     "moments": lambda x: (wnp.mean(x, -1), wnp.var(x, -1), wnp.max(x, -1), wnp.min(wnp.sin(x), -1)),
     "with a full result": lambda x: (wnp.sin(x), wnp.sum(wnp.sin(x), -1)),
+    "full results of two passes": lambda x: (wnp.sin(x), x - wnp.sum(x, -1)[..., None]),
+    "full results of three passes": lambda x: in_three_passes(x),
 }
+
+
+def in_three_passes(x: Any) -> Any:
+    """The exponential is needed once more after the first result, in whose memory it could wait, is written."""
+    exponential = wnp.exp(x - wnp.max(x, -1)[..., None])
+    first = wnp.sum(exponential, -1)[..., None]
+    second = wnp.sum(exponential * first, -1)[..., None]
+    return x * first, exponential / second
 
 
 @pytest.mark.parametrize("shape", [(5, 37), (3, 2, 130), (40, 3), (19,), (1, 7), (0, 5), (300, 2)])

@@ -147,3 +147,14 @@ def test_parameters_that_compare_equal_are_not_one(dtype: Any) -> None:
         check(lambda x, i, fill=fill: x.at[i].get(mode="fill", fill_value=fill), numbers, np.array([1, 7], np.int32))
     # In one program neither.
     check(lambda x, i: [x.at[i].get(mode="fill", fill_value=f) for f in fills], numbers, np.array([1, 7], np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int32", "bool", "float32", "bfloat16"])
+def test_programs_that_differ_in_a_number_share_no_number(dtype: str) -> None:
+    """Kernels are found again by the structure of a fusion, and floats are no part of that; all other numbers are."""
+    numbers = np.arange(-3, 4).astype(np.float32).astype(dtype)
+    for number in (0, 1, 3, 2):
+        constant = np.asarray(number).astype(numbers.dtype)
+        check(lambda x, c=constant: [wnp.maximum(x, c), wnp.where(x == c, x[::-1], c)], numbers)
+        if dtype != "bool":
+            check(lambda x, c=constant, n=number: [x * c + c, lax.integer_pow(x, n), x.at[n].set(c)], numbers)

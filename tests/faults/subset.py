@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-# A file of tests, or one function of it, and which of them: every so many, in the order that they have there.
+# A file of tests, or one function of it, and which cases of each function: every so many, from the first on.
 SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_passes_text.py", 1),
     ("compiler/test_passes_rules.py", 1),
@@ -112,15 +112,16 @@ def stages(file: str, first: str) -> list[list[str]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    found: dict[str, list[pytest.Item]] = {}
+    functions: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("slow") is None:
-            function = item.nodeid.partition("[")[0]
-            if function in LEFT_OUT:
-                continue
-            for name in (function, function.partition("::")[0]):
-                found.setdefault(name, []).append(item)
-    chosen = [item for name, every in SUBSET for item in found.get(f"tests/{name}", [])[::every]]
+        name = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("slow") is None and name not in LEFT_OUT:
+            functions.setdefault(name, []).append(item)
+    chosen: list[pytest.Item] = []
+    for wanted, every in SUBSET:
+        for name, cases in functions.items():
+            if f"tests/{wanted}" in (name, name.partition("::")[0]):
+                chosen += cases[::every]
     first = os.environ.get(FIRST)
     items[:] = sorted(chosen, key=lambda item: item.nodeid != first)
     for name, module in list(sys.modules.items()):

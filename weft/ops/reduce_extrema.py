@@ -86,6 +86,9 @@ class Extremum(Fold):
         yield Sample(ramp(0, 3), axes=(0,), differentiable=False)
         yield Sample(ramp(3, 0), axes=(0,), differentiable=False)
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
+        # Of nothing it is a number of the dtype, which may have no infinity.
+        for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.int8):
+            yield Sample(ramp(3, 0).astype(dtype), axes=(1,), differentiable=False)
 
 
 @primitive
