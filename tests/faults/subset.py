@@ -50,6 +50,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_emit_matrices.py", 3),
     ("compiler/test_emit_convolution.py", 3),
     ("compiler/test_emit_cumulative.py", 4),
+    ("compiler/test_emit_contraction.py::test_larger_products_in_blocks_panels_parts_and_chunks", 1),
     ("compiler/test_emit_contraction.py", 3),
     ("compiler/test_emit_window.py", 4),
     ("compiler/test_emit_sort.py", 5),
@@ -117,11 +118,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = item.nodeid.partition("[")[0]
         if item.get_closest_marker("slow") is None and name not in LEFT_OUT:
             functions.setdefault(name, []).append(item)
-    chosen: list[pytest.Item] = []
+    chosen: dict[pytest.Item, None] = {}
     for wanted, every in SUBSET:
         for name, cases in functions.items():
             if f"tests/{wanted}" in (name, name.partition("::")[0]):
-                chosen += cases[::every]
+                chosen.update(dict.fromkeys(cases[::every]))
     first = os.environ.get(FIRST)
     items[:] = sorted(chosen, key=lambda item: item.nodeid != first)
     for name, module in list(sys.modules.items()):
