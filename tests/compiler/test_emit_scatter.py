@@ -16,6 +16,7 @@ from weft.compiler.emit import scatter_split
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import fusions
+from weft.compiler.kernel.printer import to_text
 from weft.compiler.target.cpu.features import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
@@ -141,7 +142,7 @@ def test_threads_take_batches_or_parts_of_windows() -> None:
     assert parallel("batches") == [6]
     assert parallel("wide rows") == [6]  # 700 columns by 128
     assert parallel("scalars") == []
-    assert parallel("unique scalars") == [20]
+    assert parallel("unique scalars") == []  # few enough for lanes alone
 
 
 @pytest.mark.parametrize("name", ["batches", "wide rows", "unique scalars", "slices in batches"])
@@ -235,3 +236,32 @@ def test_what_is_read_under_another_shape_is_not_overwritten() -> None:
     wanted = x * 2
     wanted[i] = (x * 2).reshape(2, 2, 5)
     np.testing.assert_array_equal(np.asarray(function(x)), np.cumsum(wanted, 1))
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float32", "complex64"])
+def test_lanes_run_along_scalars_of_which_no_two_meet(name: str, dtype: str) -> None:
+    if dtypes.kind(dtypes.as_dtype(dtype)) not in lookup(name).kinds:  # type: ignore[attr-defined]
+        pytest.skip("there is no such scatter")
+    # Those outside are dropped; they are unique too.
+    i = np.random.default_rng(0).permutation(np.arange(-30, 71, dtype=np.int32))[:, None]
+    x, u = array(53, dtype=dtype), array(101, dtype=dtype, seed=1)
+    function = scattered(name, SCALARS, GatherScatterMode.FILL_OR_DROP, unique=True)
+    assert check(function, x, i, u, compare=assert_same) == ["scatter"]
+    (emission,) = emissions_of(function, x, i, u)
+    assert "lanes" in to_text(emission.launches[-1].kernel)
+
+
+def test_threads_take_blocks_of_scalars_of_which_no_two_meet() -> None:
+    function = scattered("scatter", SCALARS, GatherScatterMode.FILL_OR_DROP, unique=True)
+    x, i, u = array(40_000), np.arange(40_000, dtype=np.int32)[::-1, None].copy(), array(40_000, seed=1)
+    (emission,) = emissions_of(function, x, i, u)
+    assert emission.launches[-1].kernel.parallel is not None
+    assert check(function, x, i, u, compare=assert_same, interpret=False) == ["scatter"]
+
+
+def test_scalars_of_which_no_two_meet_in_several_dimensions() -> None:
+    numbers = ScatterDimensionNumbers((), (0, 1), (0, 1))
+    places = np.stack(np.meshgrid(np.arange(6), np.arange(1, 8), indexing="ij"), -1).astype(np.int32)
+    function = scattered("scatter-add", numbers, GatherScatterMode.FILL_OR_DROP, unique=True)
+    assert check(function, array(6, 7), places, array(6, 7, seed=1), compare=assert_same) == ["scatter"]

@@ -18,6 +18,7 @@ from tests.compiler.library_calls import computed, equation_of, execute, expecte
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.library import batches, capsules, guard, moves, products
 from weft.compiler.library.blas import PRODUCTS
+from weft.compiler.library.host import PublicTransforms, transforms
 from weft.compiler.library.planning import PLANS, plan
 from weft.compiler.library.texts import text
 from weft.compiler.library.writer import FAMILIES, NUMBERS
@@ -754,3 +755,32 @@ def test_the_code_of_all_routines_is_accepted(machine: Any) -> None:
         link.check(text(name, machine()), machine())
     link.check(guard.guard_text(True))
     link.check(guard.guard_text(False))
+
+
+# ----------------------------------------------------------------------------------------------------------- transforms
+
+
+def test_transforms_are_loaded_without_the_package_around_them() -> None:
+    code = (
+        "import sys, numpy as np, weft, weft.numpy as wnp; x = np.ones((4, 6), np.float32);"
+        "y = weft.jit(lambda x: wnp.fft.irfft2(wnp.fft.rfft2(x)))(x); assert 'scipy.fft' not in sys.modules;"
+        "import scipy.fft; assert np.allclose(y, scipy.fft.irfft2(scipy.fft.rfft2(x)));"
+        "assert np.allclose(weft.jit(wnp.fft.fft2)(x), scipy.fft.fft2(x))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_public_transforms_are_the_same(rng: np.random.Generator) -> None:
+    for dtype in (np.float32, np.float64):
+        x = rng.normal(size=(3, 4, 6)).astype(dtype)
+        waves = (x + 1j * x[::-1]).astype(np.complex64 if dtype == np.float32 else np.complex128)
+        results = []
+        for found in (transforms(), PublicTransforms()):
+            made = [np.empty_like(waves), np.empty_like(waves), np.empty((3, 4, 4), waves.dtype), np.empty_like(x)]
+            found.c2c(waves, (-2, -1), True, 0, made[0], 1)
+            found.c2c(waves, (-1,), False, 2, made[1], 1)
+            found.r2c(x, (-2, -1), True, 0, made[2], 2)
+            found.c2r(made[2], (-2, -1), 6, False, 2, made[3], 2)
+            results.append(made)
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_array_equal(one, other)

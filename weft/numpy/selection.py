@@ -181,8 +181,10 @@ def flat_positions(mask: Array, size: int) -> Array:
     if not count or not size:
         return filled((size,), count, dtype)
     rank = lax.sub(lax.cumsum(lax.convert_element_type(mask, dtype), 0), cast(1, dtype))
-    target = select_n(mask, cast(size, dtype), rank)  # positions that do not count fall off the end
-    return filled((size,), count, dtype).at[target].set(lax.iota(dtype, count), mode="drop")
+    position = lax.iota(dtype, count)
+    # Positions that do not count fall off the end, each at an index of its own.
+    target = select_n(mask, lax.add(position, cast(size, dtype)), rank)
+    return filled((size,), count, dtype).at[target].set(position, mode="drop", unique_indices=True)
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:

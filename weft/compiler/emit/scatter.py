@@ -131,8 +131,12 @@ class Scattering:
     def emit(self) -> None:
         """The loop over threads, if there is one, then batches, indices in order, and the window."""
         batched = [e for _, e in self.pairs if self.many[e] != 1]
-        if not batched and self.hero.params["unique_indices"] and not self.clip:
-            # No two windows meet, unless they were moved inside: then their order does not matter.
+        # No two windows meet, unless they were moved inside.
+        apart = self.hero.params["unique_indices"] and not self.clip
+        if apart and not self.pairs and not self.flags and all(size == 1 for size in self.sizes):
+            self._scalars_apart()
+            return
+        if not batched and apart:
             batched = [e for e, size in enumerate(self.many) if size >= FEW]
         first = max(batched, key=lambda e: self.many[e], default=None)
         order = [] if first is None else [first]
@@ -145,6 +149,17 @@ class Scattering:
         axis, block = blocks
         with self.k.loop(-(-self.sizes[axis] // block), kind=Kind.THREADS) as part:
             self._over_indices(order, {}, False, (axis, block, part * block))
+
+    def _scalars_apart(self) -> None:
+        """Single elements of which no two meet: lanes run along the indices."""
+
+        def body(index: Place) -> None:
+            given = iter(index)
+            many = tuple(Index() if size == 1 else next(given) for size in self.many)
+            begin, inside = self.start(many)
+            self._met(self.place(many, {}, begin), self.update(many, {}), inside)
+
+        nest(self.k, [size for size in self.many if size != 1], self.writer.lanes, body)
 
     def _blocks(self) -> tuple[int, int] | None:
         """A window dimension that may be cut for threads, and the length of a part: what it covers whole is apart for
@@ -253,12 +268,12 @@ class Scattering:
         if self.notes_nan:
             self.note(self.k.compute("ne", value, value))
 
-    def _met(self, place: Index, update: Value) -> Value:
+    def _met(self, place: Index, update: Value, condition: Value | None = None) -> Value:
         k, buffer = self.k, self.buffer_of(self.writer)
         met = update
         if self.op is not None:
-            there = k.scalars.convert(k.load(buffer, place), self.wide)
+            there = k.scalars.convert(k.load(buffer, place, condition), self.wide)
             new = k.compute(self.op, there, k.scalars.convert(update, self.wide))
             met = k.scalars.convert(new, buffer.dtype)
-        k.store(buffer, place, met)
+        k.store(buffer, place, met, condition)
         return met

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import importlib.machinery
+import importlib.util
+import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,36 +19,65 @@ from weft.ops.fft import FftType
 
 # Bytes of transforms that threads share.
 SHARED = 1 << 18
-_TRANSFORMS: dict[FftType, str] = {
-    FftType.FFT: "fftn",
-    FftType.IFFT: "ifftn",
-    FftType.RFFT: "rfftn",
-    FftType.IRFFT: "irfftn",
-}
+# Where SciPy has its compiled transforms: from version 1.18 on, and before.
+_MODULES = ("scipy.fft._duccfft.pyduccfft", "scipy.fft._pocketfft.pypocketfft")
+# How it names scaling: none, and by one over the number of elements.
+_NOT, _INVERSE = 0, 2
 
 
-def _transform(kind: FftType) -> Callable[..., Any]:
-    """SciPy's transform, which is the quicker of the two at hand, and stays in the precision of its operand."""
-    import scipy.fft
+class PublicTransforms:
+    """The same functions as SciPy's compiled transforms have, by `scipy.fft`."""
 
-    return getattr(scipy.fft, _TRANSFORMS[kind])
+    def __init__(self) -> None:
+        import scipy.fft
+
+        self.fft = scipy.fft
+
+    def c2c(self, x: Any, axes: Any, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
+        out[...] = (self.fft.fftn if forward else self.fft.ifftn)(x, axes=axes, workers=threads)
+
+    def r2c(self, x: Any, axes: Any, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
+        out[...] = self.fft.rfftn(x, axes=axes, workers=threads)
+
+    def c2r(self, x: Any, axes: Any, last: int, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
+        lengths = (*(x.shape[axis] for axis in axes[:-1]), last)
+        out[...] = self.fft.irfftn(x, s=lengths, axes=axes, workers=threads)
+
+
+@functools.cache
+def transforms() -> Any:
+    """SciPy's compiled transforms: functions c2c, r2c and c2r. They are loaded on their own, since the package around
+    them takes half a second to import; with it, if they are not where they are in the versions that we know."""
+    (folder,) = importlib.util.find_spec("scipy").submodule_search_locations  # type: ignore[union-attr, misc]
+    for name in _MODULES:
+        stem = pathlib.Path(folder, *name.split(".")[1:])
+        for path in (stem.with_name(stem.name + suffix) for suffix in importlib.machinery.EXTENSION_SUFFIXES):
+            if path.exists():
+                loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+                spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+                assert spec is not None
+                module = importlib.util.module_from_spec(spec)
+                loader.exec_module(module)
+                return module
+    return PublicTransforms()
 
 
 def plan_fft(equation: Equation) -> Call:
     """A transform, written to where its result belongs."""
     kind, lengths = FftType(equation.params["fft_type"]), equation.params["fft_lengths"]
     axes = tuple(range(-len(lengths), 0))
-    transform = _transform(kind)
+    forward = kind in (FftType.FFT, FftType.RFFT)
+    scale = _NOT if forward else _INVERSE
+    module = transforms()
 
     def host(x: np.ndarray, *, out: Sequence[np.ndarray]) -> None:
-        workers = pool.threads() if x.nbytes >= SHARED else 1
-        if same:  # SciPy then works in the memory that it is given
-            if x.ctypes.data != out[0].ctypes.data:
-                out[0][...] = x
-            x = out[0]
-        made = transform(x, s=lengths, axes=axes, overwrite_x=same, workers=workers)
-        if made.ctypes.data != out[0].ctypes.data:
-            out[0][...] = made
+        threads = pool.threads() if x.nbytes >= SHARED else 1
+        if same:
+            module.c2c(x, axes, forward, scale, out[0], threads)
+        elif forward:
+            module.r2c(x, axes, True, scale, out[0], threads)
+        else:
+            module.c2r(x, axes, lengths[-1], False, scale, out[0], threads)
 
     (x,) = arrays_of(equation.invars)
     same = kind in (FftType.FFT, FftType.IFFT)
