@@ -7,8 +7,9 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -66,6 +67,56 @@ def test_a_damaged_file_is_passed_over(folder: pathlib.Path, seed: int) -> None:
     path.write_bytes(bytes(content))
     assert cache.load(key) is None
     assert not path.exists()
+
+
+def put_folder(path: pathlib.Path) -> None:
+    path.mkdir()
+
+
+def put_pipe(path: pathlib.Path) -> None:
+    os.mkfifo(path)
+
+
+def put_endless(path: pathlib.Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def put_link_to_itself(path: pathlib.Path) -> None:
+    path.symlink_to(path.name)
+
+
+def put_link_to_a_pipe(path: pathlib.Path) -> None:
+    os.mkfifo(path.with_suffix(".pipe"))
+    path.symlink_to(path.with_suffix(".pipe"))
+
+
+def put_huge(path: pathlib.Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(cache.MOST_BYTES + 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize(
+    "put",
+    [put_folder, put_pipe, put_endless, put_link_to_itself, put_link_to_a_pipe, put_huge],
+    ids=lambda f: f.__name__,
+)
+def test_what_is_no_file_is_passed_over(folder: pathlib.Path, put: Callable[[pathlib.Path], None]) -> None:
+    assert cache.folder() == folder
+    key = cache.key_of("text", host(), Tier.LIGHT)
+    put(folder / f"{key}.o")
+    put(folder / f"{key}.s")
+    found: list[object] = []
+    work = threading.Thread(target=lambda: found.extend([cache.load(key), cache.load_schedule(key)]), daemon=True)
+    work.start()
+    work.join(60)
+    assert found == [None, None]
+    cache.store(key, OBJECT)
+    cache.store_schedule(key, "plan")
+    cache.prune(folder, cache.MOST_BYTES)
+    if put is not put_folder:
+        assert cache.load(key) == OBJECT
+        assert cache.load_schedule(key) == "plan" or put is put_link_to_itself
 
 
 def test_a_file_under_another_name_is_foreign(folder: pathlib.Path) -> None:

@@ -50,6 +50,7 @@ BUILTIN_BASES = {
     "UnhashableStaticArgumentError": {ValueError},
     "DonatedArrayError": {RuntimeError},
     "OutOfMemoryError": {MemoryError},
+    "FileFormatError": {ValueError},
     "OutOfBoundsIndexError": {IndexError, LookupError},
     "MissingRuleError": {NotImplementedError, RuntimeError},
     "ImmutableArrayError": {TypeError},

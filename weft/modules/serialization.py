@@ -9,7 +9,7 @@ import weft
 from weft.errors import ArgumentError
 
 
-def _children(target: Any) -> list[tuple[str, Any]] | None:
+def children_of(target: Any) -> list[tuple[str, Any]] | None:
     """The children of a tree node under the keys that they have in a state dict; None for a leaf."""
     if target is None:
         return []
@@ -28,25 +28,27 @@ def _text(key: Any) -> str:
 
 def to_state_dict(target: Any) -> Any:
     """A tree as nested dicts: fields and keys by name, elements of sequences by number."""
-    children = _children(target)
+    children = children_of(target)
     return target if children is None else {key: to_state_dict(child) for key, child in children}
 
 
 def from_state_dict(target: Any, state: Any, name: str = ".") -> Any:
     """A tree with the structure of `target` and the leaves of a state dict. Keys must be the same."""
-    children = _children(target)
+    children = children_of(target)
     if children is None:
         return state
     if not isinstance(state, Mapping):
         raise ArgumentError(f"The state at {name} must be a dict with {[key for key, _ in children]}, got {state!r}.")
     wanted, there = {key for key, _ in children}, {str(key) for key in state}
-    if wanted != there:
+    # Children without leaves, such as None, need not be there: files have no names for them.
+    bare = {key for key, child in children if not weft.tree.leaves(child)}
+    if not wanted - bare <= there <= wanted:
         raise ArgumentError(
             f"The state at {name} does not fit the target: missing {sorted(wanted - there)}, too many "
             f"{sorted(there - wanted)}."
         )
     by_text = {str(key): value for key, value in state.items()}
-    made = [from_state_dict(child, by_text[key], f"{name}/{key}") for key, child in children]
+    made = [from_state_dict(child, by_text.get(key, {}), f"{name}/{key}") for key, child in children]
     if target is None:
         return None
     _, structure = weft.tree_util.tree_flatten(target, is_leaf=lambda node: node is not target)

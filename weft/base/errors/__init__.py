@@ -53,6 +53,7 @@ from weft.base.errors.modules import (
 )
 from weft.base.errors.running import (
     DonatedArrayError,
+    FileFormatError,
     IntegerDivisionError,
     JaxprSyntaxError,
     JaxprTypeError,
@@ -98,6 +99,7 @@ __all__ = [
     "CustomRuleError",
     "DonatedArrayError",
     "DtypeMismatchError",
+    "FileFormatError",
     "ImmutableArrayError",
     "ImmutableCollectionError",
     "InconclusiveDimensionOperation",

@@ -84,6 +84,27 @@ class OutOfMemoryError(WeftError, MemoryError):
     """
 
 
+class FileFormatError(WeftError, ValueError):
+    """A file to load arrays from is not what it should be: cut short, changed, or another kind of file.
+
+    The message names the file and the reason. Nothing of such a file is used; get it anew from where it came.
+
+    Wrong::
+
+        from weft.modules import safetensors
+
+        data = safetensors.serialize({"w": 1.0})
+        safetensors.deserialize(data[:-1])
+
+    Right::
+
+        from weft.modules import safetensors
+
+        data = safetensors.serialize({"w": 1.0})
+        safetensors.deserialize(data)
+    """
+
+
 class JaxRuntimeError(WeftError, RuntimeError):
     """A compiled program failed while it ran: a callback raised.
 

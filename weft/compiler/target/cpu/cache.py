@@ -214,9 +214,8 @@ def _read(name: str, magic: bytes) -> bytes | None:
     place = folder()
     if place is None:
         return None
-    try:
-        content = (place / name).read_bytes()
-    except OSError:
+    content = _content(place / name)
+    if content is None:
         return None
     start = len(magic) + 32
     if not content.startswith(magic) or _checksum(name, content[start:]) != content[len(magic) : start]:
@@ -227,6 +226,23 @@ def _read(name: str, magic: bytes) -> bytes | None:
     with contextlib.suppress(OSError):
         os.utime(place / name)
     return content[start:]
+
+
+def _content(path: pathlib.Path) -> bytes | None:
+    """The bytes of a file; None where there is none. What cannot be read to its end (a folder, a pipe, a device, a link
+    to one of them) or is larger than all files together may be, is empty: so it is wrong."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return b""
+        # The file may be another one by now: whatever it is, opening it does not wait.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+                return b""
+            return file.read(found.st_size)
+    except OSError:
+        return None
 
 
 def _checksum(name: str, content: bytes) -> bytes:
