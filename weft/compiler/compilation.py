@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weft.base import dtypes
 from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler.fingerprint import fingerprint, written
@@ -22,12 +23,15 @@ from weft.compiler.program.ir import Program
 from weft.compiler.schedules import pinned
 from weft.compiler.target.cpu import cache
 from weft.compiler.target.cpu.features import Features, host
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import array_type
 
 if TYPE_CHECKING:
     from weft.compiler.pipeline import Stage
 
 
+# In a flat program, the length that stands for all, and the bound of those that it is for.
+FLAT_LENGTH, FLAT_MOST = (1 << 13) - 1, 1 << 18
 # Measures the schedules of products that have none yet.
 Tuner = Callable[[Jaxpr, Features], None]
 
@@ -52,6 +56,7 @@ class Compilation:
     seconds: dict[str, float] = field(default_factory=dict)
     folder: pathlib.Path | None = None
     flagged: bool = False
+    flat: bool = False
     settings: tuple[Any, ...] = field(default_factory=config.key)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -69,41 +74,53 @@ class Compilation:
         """Compile what came from disk, and give its steps their kernels, lines and equations."""
         with self._lock:
             if self.details is None:
-                from weft.compiler.compile import compile_program
-
                 with config.as_of(self.settings):
-                    made = compile_program(
-                        self.traced, self.donated, self.features, self.flagged, schedules=self.program.schedules
-                    )
+                    made = self._compiled()
                 stored.complete(self.program, made.program)
                 self.seconds.update(made.seconds)
                 self.details = made.details
             assert self.details is not None
             return self.details
 
+    def _compiled(self) -> Compilation:
+        if self.flat:
+            from weft.compiler.flat import compile_flat
+
+            return compile_flat(self.traced.replace(invars=self.traced.invars[1:]), self.features)
+        from weft.compiler.compile import compile_program
+
+        return compile_program(self.traced, self.donated, self.features, self.flagged, schedules=self.program.schedules)
+
 
 def compilation_of(
-    jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = False, tune: Tuner | None = None
+    jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = False, tune: Tuner | None = None, flat: bool = False
 ) -> Compilation:
-    """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each."""
+    """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
+    One that is `flat` is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
     donated, features = tuple(donated), host()
     seconds: dict[str, float] = {}
     key = None
     if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
         with measured(seconds, "compile", "fingerprint"):
             # A program whose products were not measured is another one, until they are.
-            key = _key(jaxpr, features, donated, flagged, tune is not None)
+            key = _key(jaxpr, features, donated, flagged, tune is not None, *(["flat"] if flat else []))
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             content = cache.load_program(key)
             program = None if content is None else stored.from_bytes(content, jaxpr.name)
         # Who has measured since then has chosen for this program too.
         if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
-            return Compilation(jaxpr, donated, program, features, None, seconds, flagged=flagged)
+            traced = with_length(jaxpr) if flat else jaxpr
+            return Compilation(traced, donated, program, features, None, seconds, flagged=flagged, flat=flat)
     # The compiler is loaded when the first program is compiled.
-    from weft.compiler.compile import compile_program
+    if flat:
+        from weft.compiler.flat import compile_flat
 
-    made = compile_program(jaxpr, donated, features, flagged, tune)
+        made = compile_flat(jaxpr, features)
+    else:
+        from weft.compiler.compile import compile_program
+
+        made = compile_program(jaxpr, donated, features, flagged, tune)
     made.seconds = seconds | made.seconds
     if key is not None:
         with measured(made.seconds, "compile", "program to disk"):
@@ -111,6 +128,11 @@ def compilation_of(
             if kept is not None:
                 cache.store_program(key, kept)
     return made
+
+
+def with_length(jaxpr: Jaxpr) -> Jaxpr:
+    """A program with one more argument, the first: the length of its arrays."""
+    return jaxpr.replace(invars=[Var(array_type((), dtypes.int64)), *jaxpr.invars])
 
 
 def _key(jaxpr: Jaxpr, features: Features, *options: Any) -> str | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.base import dtypes
 from weft.base.errors import JaxprTypeError, MissingRuleError
 from weft.ir.context import context, current_source
 from weft.ir.types import Type
@@ -124,6 +125,17 @@ class Primitive:
         """The meaning of the operation on NumPy arrays: the oracle for every other way of running it."""
         raise missing(f"`{self.name}` has no eval rule.")
 
+    def exact(self, types: Sequence[Type], params: Params) -> bool:
+        """Whether `eval` gives compiled code's bits on operands of these types: all that is rounded is rounded as IEEE
+        says, and no order of sums matters. By default where the budget `ulp` is that of one rounding, and for
+        integers."""
+        for t in types:
+            dtype = getattr(t, "dtype", None)
+            if dtype is not None and dtypes.kind(dtype) in "fc":
+                if self.ulp.get(dtypes.name(dtype), self.ulp.get("", 0.0)) > 0.5:
+                    return False
+        return True
+
     # -- differentiate ---------------------------------------------------------------------------------------------
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
@@ -222,6 +234,10 @@ class HigherOrder(Primitive):
 
     multiple_results = True
     higher_order = True
+
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
+        """The program that an operation runs on its operands, and the operands of that, if that is all it does."""
+        raise missing(f"`{self.name}` is not the call of a program.")
 
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any

@@ -15,6 +15,7 @@ from weft.ops.compare import eq, ge
 from weft.ops.complex import conj, real
 from weft.ops.convert import convert_element_type
 from weft.ops.elementwise import Elementwise
+from weft.ops.extremes import maximum, minimum
 from weft.ops.reduce import unbroadcast
 from weft.ops.rounding import floor
 from weft.ops.scalar import bfloat16, complex_ramp, constant_like, dtype_of, is_complex, positive_ramp, rounded
@@ -260,6 +261,10 @@ class Extreme(Elementwise):
 
     kinds = "biufc"
 
+    def exact(self, types: Sequence[Any], params: Any) -> bool:
+        """NumPy does not know which of two zeros is the greater; asking takes longer than compiled code."""
+        return dtypes.kind(types[0].dtype) != "f"
+
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         chosen, other = (x, y) if number == 0 else (y, x)
         # Where both are the extreme, each has half of the derivative.
@@ -283,14 +288,14 @@ class Extreme(Elementwise):
 class max(Extreme):
     """The greater of two elements."""
 
-    eval = rounded(np.maximum)
+    eval = rounded(maximum.__call__)
 
 
 @primitive
 class min(Extreme):
     """The lesser of two elements."""
 
-    eval = rounded(np.minimum)
+    eval = rounded(minimum.__call__)
 
 
 @primitive

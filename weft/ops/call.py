@@ -28,6 +28,9 @@ class Call(HigherOrder):
     def eval(self, *arrays: Any, jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(jaxpr, arrays)
 
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+        return params["jaxpr"], operands
+
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:

@@ -21,6 +21,7 @@ from weft.ops.complex import complex as complex_
 from weft.ops.complex import real
 from weft.ops.concatenate import concatenate
 from weft.ops.exponential import exp, log, log1p
+from weft.ops.extremes import maximum, minimum
 from weft.ops.families import fail, wide
 from weft.ops.pad import pad
 from weft.ops.reduce import check_kind
@@ -167,7 +168,7 @@ class cummax(Scanned):
     combine = staticmethod(max_)
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
-        return np.maximum.accumulate(x, axis=axis)
+        return maximum.accumulate(x, axis=axis)
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -182,7 +183,7 @@ class cummin(Scanned):
     combine = staticmethod(min_)
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
-        return np.minimum.accumulate(x, axis=axis)
+        return minimum.accumulate(x, axis=axis)
 
     def samples(self) -> Any:
         yield from super().samples()

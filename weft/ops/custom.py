@@ -158,6 +158,9 @@ class CustomCall(HigherOrder):
     def eval(self, *arrays: Any, call_jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(call_jaxpr, arrays)
 
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+        return params["call_jaxpr"], operands
+
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, call_jaxpr: Jaxpr, **params: Any
     ) -> Any:

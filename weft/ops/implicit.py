@@ -54,6 +54,10 @@ class custom_linear_solve(HigherOrder):
         _, constants, _, _, b = counts.split(arrays)
         return run(solve, (*constants, *b))
 
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+        _, constants, _, _, b = params["counts"].split(operands)
+        return params["solve"], (*constants, *b)
+
     def jvp_through(
         self,
         through: Any,

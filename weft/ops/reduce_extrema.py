@@ -16,6 +16,7 @@ from weft.ir.types import ArrayType, array_type, type_of
 from weft.ops.arithmetic import div, mul
 from weft.ops.compare import eq
 from weft.ops.convert import convert_element_type
+from weft.ops.extremes import maximum, minimum
 from weft.ops.families import check_axes, fail, kept_axes, shifted, wide
 from weft.ops.reduce import Fold, check_kind, reduce_sum
 from weft.ops.shape import broadcast_in_dim, ramp
@@ -60,7 +61,7 @@ class Extremum(Fold):
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         if 0 in x.shape and any(x.shape[a] == 0 for a in axes):
             return np.full([x.shape[i] for i in kept_axes(x.ndim, axes)], self.initial(x.dtype))
-        return self.ufunc.reduce(x, axis=axes).astype(x.dtype)
+        return self.ufunc.reduce(wide(x), axis=axes).astype(x.dtype)
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
         # The derivative is the mean of the tangents over the places that hold the extreme.
@@ -95,7 +96,7 @@ class Extremum(Fold):
 class reduce_max(Extremum):
     """The largest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
 
-    ufunc = np.maximum
+    ufunc = maximum
     combine_name = "max"
     initial = staticmethod(lowest)
 
@@ -104,7 +105,7 @@ class reduce_max(Extremum):
 class reduce_min(Extremum):
     """The smallest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
 
-    ufunc = np.minimum
+    ufunc = minimum
     combine_name = "min"
     initial = staticmethod(highest)
 

@@ -20,6 +20,7 @@ from weft.ir.zeros import Zero, is_linear
 from weft.ops.arithmetic import mul, neg
 from weft.ops.compare import eq
 from weft.ops.convert import convert_element_type
+from weft.ops.extremes import maximum, minimum
 from weft.ops.families import fail, kept_axes, wide
 from weft.ops.gather import (
     REPEATING_CASES,
@@ -369,7 +370,7 @@ class scatter_min(ScatterExtremum):
     """The smaller of what is there and the updates."""
 
     name = "scatter-min"
-    ufunc = np.minimum
+    ufunc = minimum
 
 
 @primitive
@@ -377,7 +378,7 @@ class scatter_max(ScatterExtremum):
     """The larger of what is there and the updates."""
 
     name = "scatter-max"
-    ufunc = np.maximum
+    ufunc = maximum
 
 
 def zeros(shape: Any, dtype: Any) -> Any:

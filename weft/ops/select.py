@@ -16,6 +16,7 @@ from weft.ir.zeros import Zero, is_linear
 from weft.ops.bitwise import and_
 from weft.ops.compare import gt, lt
 from weft.ops.elementwise import Elementwise, aligned, common_shape
+from weft.ops.extremes import maximum, minimum
 from weft.ops.families import fail
 from weft.ops.reduce import unbroadcast
 from weft.ops.scalar import bfloat16, constant_like, rounded
@@ -125,7 +126,11 @@ class clamp(Elementwise):
 
     @rounded
     def eval(low: Any, x: Any, high: Any) -> Any:
-        return np.minimum(np.maximum(low, x), high)
+        return minimum(maximum(low, x), high)
+
+    def exact(self, types: Sequence[Any], params: Any) -> bool:
+        """As for `max` and `min`."""
+        return dtypes.kind(types[0].dtype) != "f"
 
     def jvp(self, tangents: Sequence[Any], out: Any, low: Any, x: Any, high: Any) -> Any:
         if all(type(t) is Zero for t in tangents):

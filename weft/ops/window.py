@@ -19,6 +19,7 @@ from weft.ops.arithmetic import add, mul
 from weft.ops.compare import ge, le
 from weft.ops.concatenate import concatenate
 from weft.ops.convolution_shapes import Window
+from weft.ops.extremes import maximum, minimum
 from weft.ops.families import fail, wide
 from weft.ops.pad import pad
 from weft.ops.reduce import check_kind
@@ -217,7 +218,7 @@ class WindowExtremum(WindowFold):
 class reduce_window_max(WindowExtremum):
     """The largest element of each window; NaN where there is one."""
 
-    ufunc = np.maximum
+    ufunc = maximum
     select_prim = ge
     initial = staticmethod(lowest)
 
@@ -226,7 +227,7 @@ class reduce_window_max(WindowExtremum):
 class reduce_window_min(WindowExtremum):
     """The smallest element of each window; NaN where there is one."""
 
-    ufunc = np.minimum
+    ufunc = minimum
     select_prim = le
     initial = staticmethod(highest)
 

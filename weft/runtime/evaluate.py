@@ -1,4 +1,4 @@
-"""The evaluator at the bottom of the trace: runs one operation on concrete arrays by its NumPy meaning."""
+"""The evaluator at the bottom of the trace: runs one operation on concrete arrays, by NumPy or by compiled code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from weft.base.errors import DonatedArrayError, InvalidInputTypeError, OutOfMemo
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
+from weft.ir.interpreter import replay
 from weft.ir.nans import check_finite, watches_numbers
-from weft.ir.primitive import Primitive
+from weft.ir.parameters import params_key
+from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray
-from weft.runtime.execute import call, is_compiled
+from weft.runtime.eager import native_run
+from weft.runtime.execute import COMPILED, call
 from weft.runtime.memory import out_of_memory
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
@@ -48,22 +51,43 @@ def wrap_result(value: Any, aval: Type) -> Any:
     return ConcreteArray(np.asarray(value), aval) if isinstance(aval, ArrayType) else value
 
 
-# The types of results, and whether the operation is compiled, by operation and types: the same few come again.
-_plans: dict[tuple[Any, ...], tuple[Any, bool]] = {}
+class Plan:
+    """How an operation runs on operands of some types: the types of its results, and `run`, or None for NumPy."""
+
+    __slots__ = ("results", "run", "types")
+
+    def __init__(self, primitive: Primitive, types: Sequence[Type], params: Params) -> None:
+        made = primitive.type(*types, **params)
+        self.types = types
+        self.results: Sequence[Type] = made if primitive.multiple_results else (made,)
+        self.run = native_run(primitive, types, params, self.results)
+
+
+# Plans by operation, types and parameters, one table for each state of the settings: the same few come again.
+_plans: dict[int, dict[Any, Plan]] = {}
 MOST_PLANS = 4096
 
 
-def _plan(primitive: Primitive, types: Sequence[Type]) -> tuple[Any, bool]:
-    key = (primitive, *types)
-    found = _plans.get(key)
+def plan_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Plan:
+    """The plan of an operation, which is made once where its parameters can be looked up."""
+    state = id(config.call_key())  # keys are never forgotten
+    plans = _plans.get(state)
+    if plans is None:
+        plans = _plans[state] = {}
+    try:
+        key = (primitive, *types, *params_key(params)) if params else (primitive, *types)
+        found = plans.get(key)
+    except TypeError:
+        return Plan(primitive, types, params)
     if found is None:
-        if len(_plans) >= MOST_PLANS:
-            _plans.clear()
-        found = _plans[key] = primitive.type(*types), is_compiled(primitive, types)
+        found = Plan(primitive, types, params)
+        if len(plans) >= MOST_PLANS:
+            plans.clear()
+        plans[key] = found
     return found
 
 
-def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
     """Type, compute and wrap one operation."""
     types = []
     for a in args:
@@ -73,10 +97,58 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         if isinstance(a, Tracer):
             raise_stray(a)
         types.append(type_of(a))
-    if params:
-        made, compiled = primitive.type(*types, **params), is_compiled(primitive, types)
+    keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
+    if primitive.higher_order:
+        results = evaluate_programs(primitive, args, types, params)
     else:
-        made, compiled = _plan(primitive, types)
+        plan = plan_of(primitive, types, params)
+        run = plan.run
+        if run is None:
+            results = evaluate_by_numpy(primitive, args, plan, params)
+        else:
+            results = run([a if type(a) is ConcreteArray else storage(a, t) for a, t in zip(args, types, strict=True)])
+            if watches_numbers():
+                check_finite(primitive, [r._value for r in results], user_location())
+    if keys is not None:
+        after_evaluation(keys, results)
+    return results
+
+
+def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params) -> list[Any]:
+    """The results of an operation by its meaning on NumPy arrays."""
+    arrays = [storage(a, t) for a, t in zip(args, plan.types, strict=True)]
+    before, context.trace = context.trace, EVALUATION
+    try:
+        with np.errstate(all="ignore"):
+            made = primitive.eval(*arrays, **params)
+    except OutOfMemoryError:
+        raise
+    except MemoryError as error:  # NumPy's
+        listed = [t for t in plan.results if isinstance(t, ArrayType)]
+        size = sum(math.prod(t.shape) * dtypes.storage(t.dtype).itemsize for t in listed)
+        names = ", ".join(t.short() for t in listed)
+        raise out_of_memory(f"the result of {primitive.name} ({names})", size, str(error)) from None
+    finally:
+        context.trace = before
+    results = made if primitive.multiple_results else (made,)
+    if any(type(a) is np.ndarray and a.flags.writeable for a in args):
+        results = [detached(r, args) for r in results]
+    if watches_numbers():
+        check_finite(primitive, results, user_location())
+    return [wrap_result(r, t) for r, t in zip(results, plan.results, strict=True)]
+
+
+def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
+    """The results of an operation that carries programs: loops and calls of `jit` are compiled, other calls run one
+    operation after the other."""
+    if primitive not in COMPILED:
+        primitive.type(*types, **params)
+        before, context.trace = context.trace, EVALUATION
+        try:
+            called, operands = primitive.called(args, params)  # type: ignore[attr-defined]
+            return replay(called, *[a if hasattr(a, "aval") else EVALUATION.lift(a) for a in operands])
+        finally:
+            context.trace = before
     donated = params.get("donated")
     if donated:
         check_donated_once(args, donated)
@@ -84,33 +156,16 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
         memory_to_give(a, t) if donated and donated[n] else storage(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
-    keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     give = (lambda: donate(args, donated)) if donated else None
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
-            results = call(primitive, arrays, types, params, give) if compiled else primitive.eval(*arrays, **params)
-    except OutOfMemoryError:
-        raise
-    except MemoryError as error:  # NumPy's
-        listed = made if primitive.multiple_results else (made,)
-        size = sum(math.prod(t.shape) * dtypes.storage(t.dtype).itemsize for t in listed if isinstance(t, ArrayType))
-        names = ", ".join(t.short() for t in listed)
-        raise out_of_memory(f"the result of {primitive.name} ({names})", size, str(error)) from None
+            results = call(primitive, arrays, types, params, give)
     finally:
         context.trace = before
-    if not primitive.multiple_results:
-        results, made = results if compiled else (results,), (made,)
-    if not compiled and any(type(a) is np.ndarray and a.flags.writeable for a in args):
-        results = [detached(r, args) for r in results]
-    if not compiled and watches_numbers():  # compiled programs have traps of their own
-        check_finite(primitive, results, user_location())
     if donated:
         donate(args, donated)
-    wrapped = list(results) if compiled else [wrap_result(r, t) for r, t in zip(results, made, strict=True)]
-    if keys is not None:
-        after_evaluation(keys, wrapped)
-    return wrapped
+    return results
 
 
 def detached(result: Any, args: Sequence[Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,10 @@ from weft.base.spans import span
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
-from weft.ir.types import ArrayType, Type
+from weft.ir.types import Type
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
 from weft.ops.cond import cond
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Reduction
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
 from weft.ops.while_loop import while_
@@ -31,9 +28,6 @@ if TYPE_CHECKING:
 
 # What is compiled when it is called outside of any program: calls of `jit`, and loops, which would crawl otherwise.
 COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
-# From so many elements on, an operation outside of programs is faster compiled than by NumPy, and often enough so much
-# faster that it pays for having been compiled: 20 ms once, against 1 to 20 ms in each call.
-LARGE = 1 << 18
 _lock = threading.RLock()
 logger = logging.getLogger("weft")
 _programs: dict[Any, Jaxpr] = {}
@@ -52,6 +46,13 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
     key = ("executable", donated, config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
     with _lock:
         return jaxpr.cached(key, lambda: make(jaxpr, donated))
+
+
+def flat_executable(jaxpr: Jaxpr) -> Executable:
+    """A program of elementwise operations on arrays of `FLAT_LENGTH` as machine code for arrays of any length."""
+    key = ("flat executable", config.enable_checks)
+    with _lock:
+        return jaxpr.cached(key, lambda: compiled(jaxpr, (), flat=True))
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,16 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
     return compiled(jaxpr, (), with_traps)
 
 
-def compiled(jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None) -> Executable:
+def compiled(
+    jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None, flat: bool = False
+) -> Executable:
     with span("compile", jaxpr.name):
         # What runs programs is loaded with the first one.
         from weft.compiler.compilation import compilation_of
         from weft.runtime.executable import Executable
 
         tuner = tune if config.autotune_milliseconds else None
-        made = Executable(compilation_of(jaxpr, donated, again is not None, tuner), again)
+        made = Executable(compilation_of(jaxpr, donated, again is not None, tuner, flat), again)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
@@ -126,15 +129,6 @@ def call(
     else's; `donate` is called before they are overwritten."""
     jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
     return executable_of(jaxpr, params.get("donated", ()))(arrays, donate)
-
-
-def is_compiled(primitive: Primitive, types: Sequence[Type]) -> bool:
-    """Whether an operation outside of programs is compiled: loops and calls always, large maps and folds too."""
-    if primitive in COMPILED:
-        return True
-    if not isinstance(primitive, (Elementwise, Reduction)):
-        return False
-    return any(isinstance(t, ArrayType) and len(t.shape) > 0 and math.prod(t.shape) >= LARGE for t in types)
 
 
 def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:

@@ -1,0 +1,74 @@
+"""Elementwise programs of any length: one kernel for arrays of every size, whose length is an argument.
+
+Outside of jit the same function meets arrays of many shapes. A kernel for each would cost tens of milliseconds every
+time; this one is compiled once for an operation and its dtypes. It goes through the passes and the emitter that every
+program goes through, over arrays of a length that stands for all; then the bound of its one loop becomes a number that
+is read when it runs. Lanes do not depend on each other, so an element has the bits that it has in any other kernel.
+The length is too short to be cut for threads, and no size that a buffer has for other reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, with_length
+from weft.compiler.compile import compile_program
+from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Load, Loop, Statement, Store, Value
+from weft.compiler.program.assign import assign
+from weft.compiler.program.ir import Kind as SlotKind
+from weft.compiler.program.ir import Launch, Program, Slot
+from weft.compiler.target.cpu.features import Features
+from weft.ir.jaxpr import Jaxpr
+
+
+def compile_flat(jaxpr: Jaxpr, features: Features) -> Compilation:
+    """A program of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
+    below `FLAT_MOST`. It has one more argument, the first: the length, an int64."""
+    made = compile_program(jaxpr, (), features)
+    made.traced, made.flat = with_length(jaxpr), True
+    made.program = assign(_of_any_length(made.program))
+    return made
+
+
+def _of_any_length(program: Program) -> Program:
+    """The program, which must be one kernel over its arguments and results, with the length as its first argument."""
+    if (
+        len(program.steps) != 1
+        or not isinstance(program.steps[0], Launch)
+        or program.aliases != [None] * len(program.results)
+    ):
+        raise InternalError(f"The program {program.name} is not one kernel.", stage="flat")
+    (launch,) = program.steps
+    count = Slot(SlotKind.ARGUMENT, dtypes.int64.itemsize, 0)
+    for slot in program.arguments:
+        slot.number += 1
+    step = Launch(_with_length(launch.full), (count, *launch.slots), label=launch.label)
+    step.line, step.origin = launch.line, launch.origin
+    return replace(program, steps=[step], arguments=[count, *program.arguments], nanoseconds=0.0)
+
+
+def _with_length(kernel: Kernel) -> Kernel:
+    """The kernel with a first buffer, the number of iterations that its one loop makes."""
+    loops = [s for s in kernel.body if isinstance(s, Loop)]
+    if len(loops) != 1 or loops[0].kind is not Kind.LANES or loops[0].stop != FLAT_LENGTH or loops[0].limit is not None:
+        raise InternalError(f"The kernel {kernel.name} is not one loop over {FLAT_LENGTH} elements.", stage="flat")
+    buffers = {b: replace(b, size=FLAT_MOST) if b.size == FLAT_LENGTH else b for b in kernel.buffers}
+    count = Buffer("count", np.dtype(np.int64), 1)
+    length = Value(count.dtype)
+
+    def longer(statement: Statement) -> Statement:
+        match statement:
+            case Loop():
+                body = tuple(longer(s) for s in statement.body)
+                return replace(statement, stop=FLAT_MOST, body=body, limit=Index.of(length))
+            case Load() | Store():
+                return replace(statement, buffer=buffers[statement.buffer])
+            case _:
+                return statement
+
+    body = (Load(length, count, Index()), *(longer(s) for s in kernel.body))
+    return Kernel("flat_" + kernel.name, (count, *buffers.values()), body)

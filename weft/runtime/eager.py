@@ -1,0 +1,111 @@
+"""How one operation runs outside of programs, found once for its types and parameters: the same bits as in programs.
+
+NumPy computes what has one right answer (`Primitive.exact`): arithmetic, comparisons, data movement, integers. All else
+is computed by the code that programs have: elementwise functions by one kernel for arrays of every length
+(`compiler/flat.py`), sums, products of matrices, factorisations and the like by a program of one equation, compiled for
+the shapes at hand. What both can compute, and there is much of it, is compiled too, because that is quicker.
+`docs/design/eager.md` says what follows from this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.settings import overrides
+from weft.ir.primitive import Params, Primitive
+from weft.ir.types import ArrayType, Type, array_type
+from weft.ops.contract import dot_general
+from weft.ops.convolution import conv_general_dilated
+from weft.ops.elementwise import Elementwise
+from weft.ops.families import Reduction
+from weft.runtime.array import ConcreteArray
+from weft.runtime.execute import executable_of, flat_executable, program_of
+
+# From so many elements on a map or a reduction is quicker compiled than by NumPy, and often enough so much quicker that
+# it pays for having been compiled: 20 ms once, against 1 to 20 ms in each call. Shorter maps are of any length.
+LARGE = 1 << 18
+# Work of which even exact operations have much: NumPy has no quick code for products of integers and convolutions.
+HEAVY = (dot_general, conv_general_dilated)
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+def native_run(primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type]) -> Run | None:
+    """A function of arrays of these types (or NumPy arrays of their storage) that gives the results by compiled code;
+    None if NumPy is to compute them."""
+    if primitive.higher_order or not all(isinstance(t, ArrayType) for t in (*types, *results)):
+        return None
+    size = max((math.prod(t.shape) for t in (*types, *results)), default=0)  # type: ignore[attr-defined]
+    elementwise = isinstance(primitive, Elementwise)
+    if primitive.exact(types, params):
+        if primitive not in HEAVY and (size < LARGE or not isinstance(primitive, (Elementwise, Reduction))):
+            return None
+    if not elementwise:
+        return _program_run(primitive, types, types, params, results)
+    if size < LARGE:
+        return _flat_run(primitive, types, params, results)
+    flat = [_as_long(t, size) for t in types]
+    return _program_run(primitive, types, flat, params, results)
+
+
+def _as_long(aval: Any, length: int) -> ArrayType:
+    """The type of an operand of an elementwise operation when all shapes are one dimension; scalars stay."""
+    return array_type((length,) if aval.shape else (), aval.dtype, aval.weak_type)
+
+
+def _program_run(
+    primitive: Primitive, types: Sequence[Any], shapes: Sequence[Any], params: Params, results: Sequence[Any]
+) -> Run:
+    """By a program of one equation, whose operands have the types `shapes`."""
+    # What is run by plain Python is looked at there (`evaluate`), with the line that it is from.
+    with overrides(debug_nans=False, debug_infs=False, checks="off"):
+        executable = executable_of(program_of(primitive, shapes, params))
+    # What runs programs is loaded with the first one.
+    from weft.runtime.launch import Launcher
+
+    launch = Launcher(executable, results)
+
+    def run(args: Sequence[Any]) -> list[Any]:
+        held = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
+        return launch(*[a._pointer or a._address() for a in held])
+
+    return run
+
+
+def _flat_run(primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any]) -> Run:
+    """By the kernel for arrays of every length."""
+    scalar = not results[0].shape
+    from weft.compiler.compilation import FLAT_LENGTH
+    from weft.runtime.launch import Launcher, address_of_count
+
+    shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
+    with overrides(debug_nans=False, debug_infs=False, checks="off"):
+        executable = flat_executable(program_of(primitive, shapes, params))
+    launch = Launcher(executable, results)
+    length = address_of_count(math.prod(results[0].shape))
+    if len(types) == 1:
+        (only,) = types
+
+        def run_one(args: Sequence[Any]) -> list[Any]:
+            (a,) = args
+            if type(a) is not ConcreteArray:
+                a = _adopted(a, only)
+            return launch(length, a._pointer or a._address())
+
+        return run_one
+
+    def run(args: Sequence[Any]) -> list[Any]:
+        held = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
+        return launch(length, *[a._pointer or a._address() for a in held])
+
+    return run
+
+
+def _adopted(value: Any, aval: ArrayType) -> ConcreteArray:
+    """A NumPy array or a number as an array, for the time of a call."""
+    return ConcreteArray(np.asarray(value, dtypes.storage(aval.dtype)), aval)

@@ -1,0 +1,83 @@
+"""Calls of executables by the addresses of their arguments: what operations outside of programs run through."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.compilation import FLAT_MOST
+from weft.compiler.program.assign import CONSTANTS
+from weft.compiler.program.ir import Call, Launch, bytes_of
+from weft.compiler.target.cpu import machine, pool
+from weft.ir.types import ArrayType
+from weft.runtime import memory, tiers
+from weft.runtime.array import ConcreteArray
+from weft.runtime.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
+
+# An operation that takes less than this many nanoseconds has better code made when it was called that often.
+SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16
+
+
+class Launcher:
+    """A program with neither tapes nor donated arguments, to be called with addresses; its results have the types
+    `results`, which may be of other shapes than the program's own if they take as much memory."""
+
+    __slots__ = ("_calls", "_executable", "_last", "_pack", "_parallel", "_results", "_tail")
+
+    def __init__(self, executable: Executable, results: Sequence[ArrayType]) -> None:
+        self._executable = executable
+        self._results = [(aval, -(-bytes_of(aval) // memory.ALIGNMENT) * memory.ALIGNMENT) for aval in results]
+        program = executable.program
+        count = len(program.arguments) + len(results)
+        # Registers at the end point to the parameters of library calls.
+        tail = executable.template[CONSTANTS + 2 + count :] if executable.blocks else ()
+        self._tail = (int(executable.template[CONSTANTS]), tuple(int(word) for word in tail))
+        self._pack = struct.Struct(f"{CONSTANTS + 2 + count + len(tail)}Q").pack
+        self._parallel = any(
+            (isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()
+        )
+        self._calls = 0
+        self._last = CALLS_BEFORE_BETTER_CODE if program.nanoseconds > SHORT else CALLS_OF_SHORT
+
+    def __call__(self, *addresses: int) -> list[Any]:
+        """Run on the memory at these addresses, one an argument; gives new arrays."""
+        executable = self._executable
+        self._calls += 1
+        if self._calls == self._last and executable.can_improve:
+            tiers.improve(executable)
+        made = []
+        places = []
+        for aval, size in self._results:
+            if size <= memory.SMALL:
+                address, chunk = memory.cut(size)
+            else:
+                chunk = memory.pool.take(size)
+                address = chunk.address
+            made.append(ConcreteArray(None, aval, chunk, address))
+            places.append(address)
+        constants, tail = self._tail
+        if self._parallel:
+            pool.prepare()
+        scratch = executable.take_temporaries() if executable.program.temporary_bytes else None
+        words = self._pack(scratch.address if scratch else 0, constants, 0, *addresses, *places, *tail)
+        try:
+            status = _enter(executable.code_address, words, len(words) >> 3, len(executable.template))
+        finally:
+            if scratch is not None:
+                executable.temporaries.append(scratch)
+        if status:
+            executable.raise_(status)
+        return made
+
+
+_enter = machine.enter()
+# Lengths in memory, where programs of any length read them.
+_counts = np.arange(FLAT_MOST, dtype=np.int64)
+
+
+def address_of_count(length: int) -> int:
+    """Where a length is in memory, for as long as the process runs."""
+    return int(_counts.__array_interface__["data"][0]) + length * _counts.itemsize
