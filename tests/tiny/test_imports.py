@@ -31,9 +31,10 @@ LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.
 LOADED_LATER = {
+    "weft/runtime/eager.py": ("weft.runtime.launch",),
     "weft/runtime/execute.py": ("weft.compiler.compilation", "weft.runtime.executable", "weft.runtime.tuning"),
     # A program from disk runs without what would have made it.
-    "weft/compiler/compilation.py": ("weft.compiler.compile",),
+    "weft/compiler/compilation.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
     "weft/compiler/target/cpu/assemble.py": ("weft.compiler.library.routines",),

@@ -42,7 +42,7 @@ def _of_any_length(program: Program) -> Program:
         or program.aliases != [None] * len(program.results)
     ):
         raise InternalError(f"The program {program.name} is not one kernel.", stage="flat")
-    (launch,) = program.steps
+    launch = program.steps[0]
     count = Slot(SlotKind.ARGUMENT, dtypes.int64.itemsize, 0)
     for slot in program.arguments:
         slot.number += 1

@@ -22,8 +22,9 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr, Var, constants_to_arguments
+from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ArrayType, is_value, type_of
+from weft.lax.bodies import adapted, arrays_of, staged
 from weft.ops.arithmetic import add
 from weft.ops.compare import lt, ne
 from weft.ops.concatenate import concatenate
@@ -35,39 +36,11 @@ from weft.ops.shape import broadcast_in_dim, reshape
 from weft.ops.slicing import slice as slice_primitive
 from weft.ops.while_loop import while_ as while_primitive
 from weft.trace.closed import stage_closed
-from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
 _MISSING = object()
-
-
-def staged(
-    function: Callable[..., Any], in_tree: Any, types: Sequence[Any], what: str, repeats: bool = False
-) -> tuple[Jaxpr, list[Any], Any, Any]:
-    """The program of a function with its constants as leading arguments, those constants, its result tree and
-    result."""
-    name = name_of(function)
-    kept: list[Any] = []
-
-    def flat(*leaves: Any) -> list[Any]:
-        result = function(*tree.unflatten(in_tree, leaves))
-        results, out_tree = tree.flatten(result)
-        for leaf in results:
-            if not is_value(leaf):
-                path = next(p for p, v in tree.leaves_with_path(result) if v is leaf)
-                raise InvalidInputTypeError(
-                    f"{what} {name} returned a value that is not an array at result{tree.keystr(path)}.",
-                    received=f"{leaf!r} of type {type(leaf).__name__}",
-                    fix="return arrays, numbers, or trees of them",
-                    at=user_line(),
-                )
-        kept.append(out_tree)
-        return results
-
-    program, constants = stage(flat, types, where=f"{what} {name}, at {user_line()}", name=name, repeats=repeats)
-    return constants_to_arguments(program), constants, kept[0], name
 
 
 def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
@@ -124,7 +97,7 @@ def cond(
         fix = "weft.numpy.where(c, a, b) chooses per element; c.any() or c.all() is one predicate"
         raise wrong_type("The predicate of lax.cond must be a scalar.", aval.short(), fix)
     if config.disable_jit and not isinstance(pred, Tracer):
-        return true_fun(*operands) if bool(pred) else false_fun(*operands)
+        return arrays_of((true_fun if bool(pred) else false_fun)(*arrays_of(operands)))
     kind = dtypes.kind(aval.dtype)
     if kind not in "biuf":
         raise wrong_type("The predicate of lax.cond must be a boolean or a real number.", aval.short())
@@ -147,7 +120,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     if len(branches) == 1:
         return branches[0](*operands)
     if config.disable_jit and not isinstance(index, Tracer):
-        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
+        return arrays_of(branches[min(max(int(index), 0), len(branches) - 1)](*arrays_of(operands)))
     index = convert_element_type(index, new_dtype=np.dtype(np.int32), weak_type=False)
     index = clamp(np.array(0, np.int32), index, np.array(len(branches) - 1, np.int32))
     return branch(index, tuple(branches), operands, "lax.switch", tuple(f"branches[{i}]" for i in range(len(branches))))
@@ -165,7 +138,14 @@ def branch(
         constants.append(consts)
         trees.append(out_tree)
     programs = agreed(programs, trees, caller, words)
-    # Every branch takes the constants of all of them.
+    joint = programs[0].cached(("branches", *programs[1:]), lambda: with_all_constants(programs, constants))
+    flat_constants = [c for consts in constants for c in consts]
+    results = cond_primitive(index, *flat_constants, *leaves, branches=joint)
+    return tree.unflatten(trees[0], results)
+
+
+def with_all_constants(programs: Sequence[Jaxpr], constants: Sequence[Sequence[Any]]) -> tuple[Jaxpr, ...]:
+    """Branches that take the constants of all of them."""
     joint = []
     for number, program in enumerate(programs):
         own = len(constants[number])
@@ -173,9 +153,7 @@ def branch(
         for other, consts in enumerate(constants):
             arguments.extend(program.invars[:own] if other == number else [Var(type_of(c)) for c in consts])
         joint.append(program.replace(invars=[*arguments, *program.invars[own:]]))
-    flat_constants = [c for consts in constants for c in consts]
-    results = cond_primitive(index, *flat_constants, *leaves, branches=tuple(joint))
-    return tree.unflatten(trees[0], results)
+    return tuple(joint)
 
 
 def agreed(programs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
@@ -217,7 +195,8 @@ def with_result_types(program: Jaxpr, wanted: Sequence[Any]) -> Jaxpr:
     def converted(*args: Any) -> list[Any]:
         return [retyped(r, w) for r, w in zip(replay(program, *args), wanted, strict=True)]
 
-    return stage_closed(converted, program.in_avals, name=program.name)
+    key = ("result types", tuple(wanted))
+    return program.cached(key, lambda: stage_closed(converted, program.in_avals, name=program.name))
 
 
 def retyped(value: Any, aval: Any) -> Any:
@@ -322,9 +301,9 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     """`while_loop`, for itself and for what is made of it."""
     init, in_tree = leaves_of(init_val, "lax.while_loop", "init_val")
     if config.disable_jit and not any(isinstance(x, Tracer) for x in init):
-        value = init_val
+        value = arrays_of(init_val)
         while cond_fun(value):
-            value = body_fun(value)
+            value = arrays_of(body_fun(value))
         return value
     tupled = tree.treedef_tuple([in_tree])
 
@@ -375,15 +354,19 @@ def fori_loop(
     if known and dtypes.kind(dtype) in "iu":  # of floats nobody knows in how many steps one reaches the other
         first, last = int(lower), int(upper)
         if config.disable_jit:
-            value = init_val
+            value = arrays_of(init_val)
             for i in range(first, last):
-                value = body_fun(i if weak else np.asarray(i, dtype), value)
+                value = arrays_of(body_fun(arrays_of(i if weak else np.asarray(i, dtype)), value))
             return value
 
-        def step(carry: Any, _: Any) -> Any:
-            i, value = carry
-            return (add(i, one), body_fun(i, value)), None
+        def counting(body: Callable[..., Any]) -> Any:
+            def step(carry: Any, _: Any) -> Any:
+                i, value = carry
+                return (add(i, one), body(i, value)), None
 
+            return step
+
+        step = adapted(body_fun, (dtype, weak), counting)
         count = max(last - first, 0)
         start = first if weak else np.asarray(first, dtype)
         (_, result), _ = run_scan(step, (start, init_val), None, count, False, unroll or 1, loop)
@@ -491,9 +474,9 @@ def scan_in_python(
     """`scan` as a Python loop, for `disable_jit`."""
     if length == 0:
         raise ArgumentError("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.")
-    carry, ys = init, []
+    carry, leaves, ys = arrays_of(init), arrays_of(list(leaves)), []
     for i in reversed(range(length)) if reverse else range(length):
-        carry, y = f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves]))
+        carry, y = arrays_of(f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves])))
         ys.append(y)
     if reverse:
         ys.reverse()
@@ -517,7 +500,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     if batch_size is not None and batch_size < 0:
         raise ArgumentError("batch_size of lax.map must be positive.", received=str(batch_size))
     if not batch_size:
-        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+        return scan(adapted(f, "map", lambda g: lambda _, x: ((), g(x))), (), xs)[1]
     leaves, treedef = leaves_of(xs, "lax.map", "xs")
     count = scan_length(xs, leaves, None)
     whole, rest = divmod(count, batch_size)

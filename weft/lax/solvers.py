@@ -15,7 +15,8 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.interpreter import replay
 from weft.ir.types import type_of
-from weft.lax.control_flow import leaves_of, staged
+from weft.lax.bodies import staged
+from weft.lax.control_flow import leaves_of
 from weft.lax.elementwise import stop_gradient
 from weft.ops.call import jit as jit_primitive
 from weft.ops.implicit import Counts

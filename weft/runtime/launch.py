@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.compilation import FLAT_MOST
+from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST
 from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.compiler.target.cpu import machine, pool
@@ -16,6 +16,8 @@ from weft.ir.types import ArrayType
 from weft.runtime import memory, tiers
 from weft.runtime.array import ConcreteArray
 from weft.runtime.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
+
+__all__ = ["FLAT_LENGTH", "Launcher", "address_of_count"]
 
 # An operation that takes less than this many nanoseconds has better code made when it was called that often.
 SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16

@@ -9,9 +9,11 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.rewrite import everywhere, make_literal, new_equation, resolved, with_renamed
+from weft.ir.context import EVALUATION, active
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.interpreter import run_equation, storage_of
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.nans import unwatched
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.ops.cond import cond
@@ -91,7 +93,7 @@ class Folding:
                 return False
         card = equation.primitive
         known = isinstance(card, FAMILIES) or card is threefry2x32
-        if not given or not known or isinstance(card, LEFT_ALONE) or equation.effects:
+        if not given or not known or isinstance(card, LEFT_ALONE) or equation.effects or not is_exact(equation):
             return False
         if not is_number(equation.outvars[0]):
             return False
@@ -146,10 +148,24 @@ def is_small(atom: Atom) -> bool:
     return all(type(d) is int for d in shape) and math.prod(shape) <= LARGEST
 
 
+def is_exact(equation: Equation) -> bool:
+    """Whether NumPy gives an operation's bits, or the code for one elementwise operation, which any program may run: an
+    order of sums belongs to a kernel."""
+    if isinstance(equation.primitive, Elementwise):
+        return True
+    return equation.primitive.exact([a.aval for a in equation.invars], equation.params)
+
+
 def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
-    """The values of an equation by its primitive's meaning, in memory of their own."""
-    with np.errstate(all="ignore"):
-        values = [np.array(result) for result in run_equation(equation, operands)]
+    """The values of an equation with the bits that compiled code gives, in memory of their own."""
+    card, params = equation.primitive, equation.params
+    if card.exact([a.aval for a in equation.invars], params):
+        with np.errstate(all="ignore"):
+            values = [np.array(result) for result in run_equation(equation, operands)]
+    else:
+        with active(EVALUATION), unwatched():
+            arrays = [EVALUATION.lift(np.asarray(a)) for a in operands]
+            values = [np.array(storage_of(result)) for result in EVALUATION.process(card, arrays, params)]
     for value in values:
         value.flags.writeable = False
     return values

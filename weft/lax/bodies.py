@@ -1,0 +1,107 @@
+"""The bodies of loops and branches as programs. Outside of all traces a function is traced once for its types, as by
+`jit`: a second call with the same function object finds the program, and with it the compiled code.
+
+As with `jit`, what a body reads from the Python around it is looked at when it is traced, and not again.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.flat import name_of
+from weft.base import tree
+from weft.base.errors import InvalidInputTypeError
+from weft.base.settings import config
+from weft.base.source import user_line
+from weft.ir.context import EVALUATION, context
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ir.types import is_value
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+
+Staged = tuple[Jaxpr, list[Any], Any, Any]
+
+# What was traced outside of all traces, by function; then by the structure and types of arguments.
+_staged: weakref.WeakKeyDictionary[Any, dict[Any, Staged]] = weakref.WeakKeyDictionary()
+_adapted: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+MOST_FUNCTIONS, MOST_SIGNATURES = 1024, 32
+
+
+def _table(tables: weakref.WeakKeyDictionary[Any, dict[Any, Any]], function: Any) -> dict[Any, Any] | None:
+    """What is remembered of a function; None if it may be another one next time: only plain functions are what they
+    were."""
+    if type(function) is not types.FunctionType:
+        return None
+    found = tables.get(function)
+    if found is None:
+        if len(tables) >= MOST_FUNCTIONS:  # what is remembered may refer to the function itself
+            tables.clear()
+        found = tables[function] = {}
+    return found
+
+
+def staged(
+    function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool = False
+) -> Staged:
+    """The program of a function with its constants as leading arguments, those constants, its result tree and
+    result."""
+    outside = context.trace is EVALUATION and not context.axes and not context.stack and not config.check_tracer_leaks
+    table = _table(_staged, function) if outside else None
+    key = (in_tree, tuple(avals), config.key(), repeats)
+    found = None if table is None else table.get(key)
+    if found is None:
+        found = _trace(function, in_tree, avals, what, repeats)
+        if table is not None and not any(isinstance(c, Tracer) for c in found[1]):
+            if len(table) >= MOST_SIGNATURES:
+                table.clear()
+            table[key] = found
+    return found
+
+
+def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool) -> Staged:
+    name = name_of(function)
+    kept: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = function(*tree.unflatten(in_tree, leaves))
+        results, out_tree = tree.flatten(result)
+        for leaf in results:
+            if not is_value(leaf):
+                path = next(p for p, v in tree.leaves_with_path(result) if v is leaf)
+                raise InvalidInputTypeError(
+                    f"{what} {name} returned a value that is not an array at result{tree.keystr(path)}.",
+                    received=f"{leaf!r} of type {type(leaf).__name__}",
+                    fix="return arrays, numbers, or trees of them",
+                    at=user_line(),
+                )
+        kept.append(out_tree)
+        return results
+
+    program, constants = stage(flat, avals, where=f"{what} {name}, at {user_line()}", name=name, repeats=repeats)
+    return constants_to_arguments(program), constants, kept[0], name
+
+
+def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..., Any]], Any]) -> Any:
+    """`adapt(f)`, a function that calls `f` in the form that a loop wants: the same object for the same function and
+    key. It must not outlive the call that it is made for."""
+    table = _table(_adapted, function)
+    if table is None:
+        return adapt(function)
+    found = table.get(key)
+    if found is None:
+        reference = weakref.ref(function)
+
+        def called(*args: Any) -> Any:
+            return reference()(*args)  # type: ignore[misc]
+
+        found = table[key] = adapt(called)
+    return found
+
+
+def arrays_of(value: Any) -> Any:
+    """A tree of arrays and numbers as arrays of Weft: what a body gets when it is not traced. Nobody else can write to
+    them, and their types are those that a traced body sees."""
+    return tree.map(lambda leaf: leaf if hasattr(leaf, "aval") or not is_value(leaf) else EVALUATION.lift(leaf), value)
