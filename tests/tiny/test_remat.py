@@ -134,3 +134,64 @@ def test_print_saved_residuals(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("f32[3,4] output of cos from test_remat.py:") for line in lines)
     print_saved_residuals(weft.checkpoint(network, policy=POLICIES["only hidden"]), X, W)
     assert "f32[3,4] named 'hidden' from test_remat.py:" in capsys.readouterr().out
+
+
+def layer(x, w):
+    return wnp.sin(x @ w)
+
+
+V = wnp.array(np.random.RandomState(0).randn(5, 5).astype("f")) * 0.4
+START = wnp.ones(5)
+
+INSIDE = {
+    "scan": lambda w: lax.scan(lambda x, _: (layer(x, w), None), START, None, length=2)[0].sum(),
+    "named in a scan": lambda w: lax.scan(
+        lambda x, _: (wnp.sin(checkpoint_name(x @ w, "hidden")) * 2, checkpoint_name(x.sum(), "other")),
+        START,
+        None,
+        length=2,
+    )[0].sum(),
+    "cond": lambda w: lax.cond(
+        w[0, 0] > -9, lambda x: layer(layer(x, w), w), lambda x: wnp.tanh(x @ w) + wnp.cos(x @ w @ w), START
+    ).sum(),
+    "jit in a scan": lambda w: lax.scan(lambda x, _: (weft.jit(layer)(x, w), None), START, None, length=2)[0].sum(),
+    "scan in a scan": lambda w: lax.scan(
+        lambda x, _: (lax.scan(lambda x, _: (layer(x, w), None), x, None, length=2)[0], None), START, None, length=2
+    )[0].sum(),
+    "while": lambda w: lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, layer(s[1], w)), (0, START))[1].sum(),
+    "lanes of a cond": lambda w: weft.vmap(
+        lambda y: lax.cond(y[0] > 0, lambda x: layer(x, w), lambda x: wnp.cos(x @ w), y)
+    )(w).sum(),
+    "lanes of a while": lambda w: weft.vmap(
+        lambda n: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, layer(s[1], w)), (0, START))[1].sum()
+    )(wnp.arange(4)).sum(),
+}
+# How many products and sines the backward pass has: all, without those that a policy keeps.
+COUNTS = {
+    "scan": ((3, 1), (2, 1), (2, 0), (3, 1)),
+    "named in a scan": ((3, 1), (2, 1), (2, 0), (2, 1)),
+    "cond": ((12, 2), (7, 2), (7, 0), (12, 2)),
+    "jit in a scan": ((3, 1), (2, 1), (2, 0), (3, 1)),
+    "scan in a scan": ((3, 1), (2, 1), (2, 0), (3, 1)),
+    "while": ((3, 1), (2, 1), (2, 0), (3, 1)),
+    "lanes of a cond": None,
+    "lanes of a while": ((3, 1), (2, 1), (2, 0), (3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", list(INSIDE))
+def test_policies_hold_inside_of_what_carries_programs(name):
+    f, expected = INSIDE[name], weft.grad(INSIDE[name])(V)
+    chosen = (None, policies.dots_saveable, policies.everything_saveable, policies.save_only_these_names("hidden"))
+    counts = []
+    for policy in chosen:
+        remat = weft.checkpoint(f, policy=policy)
+        value, pull = weft.vjp(remat, V)
+        np.testing.assert_allclose(pull(value / value)[0], expected, rtol=1e-4, atol=1e-5)
+        text = str(weft.make_jaxpr(pull)(value))
+        counts.append((text.count(" dot_general"), text.count(" sin ")))
+    if COUNTS[name] is None:
+        assert counts[1][0] < counts[0][0] and counts[2][1] == 0
+    else:
+        assert tuple(counts) == COUNTS[name]
+    np.testing.assert_allclose(weft.jit(weft.grad(remat))(V), expected, rtol=1e-4, atol=1e-5)

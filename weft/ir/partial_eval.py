@@ -29,11 +29,12 @@ def partial_eval(
     *,
     instantiate: bool | Sequence[bool] = False,
     saveable: Callable[[Equation], bool] | None = None,
+    inside: bool = False,
 ) -> PartialProgram:
     """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side
     needs
     becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
-    side."""
+    side. With `inside`, an equation that carries programs is asked what may be saved in them."""
     force = [instantiate] * len(jaxpr.outvars) if isinstance(instantiate, bool) else list(instantiate)
     unknown: set[Atom] = {v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u}
     known_equations: list[Equation] = []
@@ -55,17 +56,28 @@ def partial_eval(
 
     recomputed: list[Equation] = []
     residuals: list[Var] = []
-    for equation in reversed(known_equations):
+    for number in reversed(range(len(known_equations))):
+        equation = known_equations[number]
         hit = [v for v in equation.outvars if v in needed]
         if not hit:
             continue
         for v in hit:
             del needed[v]
-        if saveable is None or equation.effects or saveable(equation):
+        if saveable is None or equation.effects:
             residuals.extend(hit)
+            continue
+        both = stored_inside(equation, hit, saveable) if inside and equation.primitive.higher_order else None
+        if both is not None:
+            known_equations[number], again, stored = both
+            residuals.extend(stored)
+        elif saveable(equation):
+            residuals.extend(hit)
+            continue
         else:
-            recomputed.append(equation)
-            needed.update((v, None) for v in equation.invars if type(v) is Var and v not in residuals)
+            again = equation
+        if again is not None:
+            recomputed.append(again)
+            needed.update((v, None) for v in again.invars if type(v) is Var and v not in residuals)
     constants = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     residuals = [v for v in needed if v not in constants] + residuals[::-1]
 
@@ -86,6 +98,71 @@ def partial_eval(
     )
     rest, _ = drop_dead(rest, [True] * len(rest.outvars))
     return PartialProgram(known, rest, unknown_out, tuple(v.aval for v in residuals))
+
+
+def stored_inside(
+    equation: Equation, hit: Sequence[Var], saveable: Callable[[Equation], bool]
+) -> tuple[Equation, Equation | None, list[Var]] | None:
+    """An equation whose results `hit` are needed again, as one that also returns what may be stored of what it computes
+    inside, one that computes those results from that (None: they are all stored), and what is stored. None if nothing
+    is."""
+    kept = equation.primitive.keep([v.aval for v in equation.invars], equation.params, saveable)
+    if kept is None:
+        return None
+    card, params = kept.first
+    further = [Var(t) for t in kept.first_types[len(equation.outvars) :]]
+    results = [*equation.outvars, *further]
+    effects = card.effects([v.aval for v in equation.invars], params)
+    first = equation.replace(outvars=results, primitive=card, params=params, effects=effects)
+    whole = [equation.outvars[k] for k in kept.whole if equation.outvars[k] in hit]
+    missing = [v in hit and v not in whole for v in equation.outvars]
+    if not any(missing):
+        return first, None, whole
+    card, params = kept.second
+    operands = [equation.invars[i] if i >= 0 else results[kept.stored[~i]] for i in kept.second_in]
+    made = [v if m else Var(v.aval) for v, m in zip(equation.outvars, missing, strict=True)]
+    effects = card.effects([v.aval for v in operands], params)
+    second = equation.replace(invars=operands, outvars=made, primitive=card, params=params, effects=effects)
+    smaller = card.live_operands(missing, params)
+    if smaller is not None:
+        used, params, live = smaller
+        second = second.replace(
+            invars=[v for v, u in zip(operands, used, strict=True) if u],
+            outvars=[v for v, m in zip(made, live, strict=True) if m],
+            params=params,
+        )
+    stored = [results[k] for k in kept.stored if results[k] in second.invars]
+    return first, second, list(dict.fromkeys([*whole, *stored]))
+
+
+def keeping(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tuple[Jaxpr, Jaxpr, list[Var]] | None:
+    """A program, for its computing twice: the program with what `saveable` allows to be stored as further results, the
+    program with that as further arguments, and the variables that are stored. None if there are none."""
+    first: list[Equation] = []
+    second: list[Equation] = []
+    stored: list[Var] = []
+    for equation in jaxpr.eqns:
+        kept = None
+        if equation.primitive.higher_order and not equation.effects:
+            kept = stored_inside(equation, [v for v in equation.outvars if type(v) is Var], saveable)
+        if kept is not None:
+            first.append(kept[0])
+            stored.extend(kept[2])
+            if kept[1] is not None:
+                second.append(kept[1])
+        elif equation.effects or (not equation.primitive.higher_order and saveable(equation)):
+            first.append(equation)
+            stored.extend(equation.outvars)
+        else:
+            first.append(equation)
+            second.append(equation)
+    again = jaxpr.replace(invars=[*jaxpr.invars, *stored], eqns=second)
+    keep = [*[True] * len(jaxpr.invars), *[False] * len(stored)]
+    again, used = drop_dead(again, [True] * len(jaxpr.outvars), keep)
+    stored = [v for v, u in zip(stored, used[len(jaxpr.invars) :], strict=True) if u]
+    if not stored:
+        return None
+    return jaxpr.replace(outvars=[*jaxpr.outvars, *stored], eqns=first), again, stored
 
 
 def _split(

@@ -84,6 +84,23 @@ class Split:
     residual_types: tuple[Type, ...] = ()
 
 
+@dataclass(frozen=True)
+class Kept:
+    """An equation that rematerialisation computes twice, without what is stored of the first time.
+
+    `first` (primitive, params) takes the operands and returns the results and further ones. Stored are its results
+    numbered `stored`. `second` takes what `second_in` lists, a number >= 0 being an operand of the equation and `~k`
+    stored value k, and returns the results. `whole` numbers results of the equation that are themselves stored.
+    """
+
+    first: tuple[Any, Params]
+    first_types: tuple[Type, ...]
+    stored: tuple[int, ...]
+    second: tuple[Any, Params]
+    second_in: tuple[int, ...]
+    whole: tuple[int, ...] = ()
+
+
 class Primitive:
     """One operation. Subclass a family, give it a name and rules, and register it with `@primitive`."""
 
@@ -165,6 +182,11 @@ class Primitive:
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""
+        return None
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Callable[[Any], bool]) -> Kept | None:
+        """How to compute the operation twice, storing what `saveable` allows of what it computes inside; None where
+        there is no such thing."""
         return None
 
     def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Sequence[Any]:

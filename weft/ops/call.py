@@ -8,8 +8,8 @@ from typing import Any
 
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.partial_eval import PartialProgram, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, primitive
+from weft.ir.partial_eval import PartialProgram, keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.ops.shape import move_axis
@@ -55,6 +55,22 @@ class Call(HigherOrder):
         rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
         return split_call(
             (self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        found = keeping(params["jaxpr"], saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        count, results = len(types), len(params["jaxpr"].outvars)
+        return Kept(
+            first=(self, {**rest, "jaxpr": first}),
+            first_types=tuple(first.out_avals),
+            stored=tuple(range(results, results + len(stored))),
+            second=(self, {**rest, "jaxpr": second}),
+            second_in=(*range(count), *(~k for k in range(len(stored)))),
+            whole=tuple(k for k, v in enumerate(params["jaxpr"].outvars) if v in stored),
         )
 
     def transpose_through(

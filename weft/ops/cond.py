@@ -11,8 +11,8 @@ from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
-from weft.ir.partial_eval import PartialProgram, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, primitive
+from weft.ir.partial_eval import PartialProgram, keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import fronted
@@ -86,8 +86,11 @@ class cond(HigherOrder):
         branches, rest = params["branches"], tuple(unknown[1:])
         union = joined([partial_eval(b, rest).unknown_out for b in branches])
         parts = [partial_eval(b, rest, instantiate=union) for b in branches]
-        slots, places = shared_slots(parts)
-        known = tuple(with_slots(p, slots, place) for p, place in zip(parts, places, strict=True))
+        slots, places = shared_slots([p.residual_types for p in parts])
+        counts = [len(p.known.outvars) - len(p.residual_types) for p in parts]
+        known = tuple(
+            filling_slots(p.known, count, slots, place) for p, count, place in zip(parts, counts, places, strict=True)
+        )
         waiting = tuple(from_slots(p, slots, place) for p, place in zip(parts, places, strict=True))
         return Split(
             known=(cond, {"branches": known}),
@@ -96,6 +99,27 @@ class cond(HigherOrder):
             unknown_in=(0, *(~k for k in range(len(slots))), *(i + 1 for i, u in enumerate(rest) if u)),
             unknown_out=union,
             residual_types=tuple(slots),
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        """Values that branches store share places, since only one of them runs."""
+        branches: tuple[Jaxpr, ...] = params["branches"]
+        found = [keeping(b, saveable) for b in branches]
+        if not any(found):
+            return None
+        kept = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
+        slots, places = shared_slots([[v.aval for v in stored] for _, _, stored in kept])
+        count = len(branches[0].outvars)
+        first = tuple(
+            filling_slots(made, count, slots, place) for (made, _, _), place in zip(kept, places, strict=True)
+        )
+        second = tuple(reading_slots(again, slots, place) for (_, again, _), place in zip(kept, places, strict=True))
+        return Kept(
+            first=(cond, {"branches": first}),
+            first_types=tuple(first[0].out_avals),
+            stored=tuple(range(count, count + len(slots))),
+            second=(cond, {"branches": second}),
+            second_in=(*range(len(types)), *(~k for k in range(len(slots)))),
         )
 
     def transpose_through(
@@ -177,14 +201,14 @@ def refuse_ordered(effects: frozenset[Any]) -> None:
             )
 
 
-def shared_slots(parts: Sequence[PartialProgram]) -> tuple[list[Type], list[list[int]]]:
+def shared_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[list[int]]]:
     """Places for the residuals of all branches: those of one type share, since only one branch runs."""
     slots: list[Type] = []
     places: list[list[int]] = []
-    for part in parts:
+    for types in residuals:
         free = list(range(len(slots)))
         place = []
-        for aval in part.residual_types:
+        for aval in types:
             found = next((s for s in free if slots[s] == aval), None)
             if found is None:
                 slots.append(aval)
@@ -196,16 +220,25 @@ def shared_slots(parts: Sequence[PartialProgram]) -> tuple[list[Type], list[list
     return slots, places
 
 
-def with_slots(part: PartialProgram, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
-    """The known program of a branch with its residuals in their places and zeros in the others."""
-    count = len(part.known.outvars) - len(place)
+def filling_slots(branch: Jaxpr, count: int, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
+    """A branch whose results after the first `count` are put in their places, with zeros in the others."""
 
     def function(*args: Any) -> list[Any]:
-        results = replay(part.known, *args)
+        results = replay(branch, *args)
         filled = dict(zip(place, results[count:], strict=True))
         return [*results[:count], *(filled[s] if s in filled else zeros(t) for s, t in enumerate(slots))]
 
-    return stage_closed(function, part.known.in_avals, name=part.known.name)
+    return stage_closed(function, branch.in_avals, name=branch.name)
+
+
+def reading_slots(branch: Jaxpr, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
+    """A branch whose last arguments are read from their places, which are its last arguments now."""
+    own = branch.in_avals[: len(branch.invars) - len(place)]
+
+    def function(*args: Any) -> list[Any]:
+        return replay(branch, *args[: len(own)], *(args[len(own) + s] for s in place))
+
+    return stage_closed(function, [*own, *slots], name=branch.name)
 
 
 def from_slots(part: PartialProgram, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:

@@ -19,8 +19,8 @@ from weft.base import dtypes
 from weft.ir.context import EVALUATION, context, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
-from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, Params, Split, batched_program, primitive
+from weft.ir.partial_eval import keeping, partial_eval
+from weft.ir.primitive import Axis, Kept, Params, Split, batched_program, primitive
 from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.call import Call, forwarded, fronted
@@ -147,6 +147,25 @@ class lanes(Call):
             unknown_in=(0, *places, *(i for i, u in enumerate(unknown) if u)),
             unknown_out=out,
             residual_types=tuple(residuals),
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        lane: Lane = params["lane"]
+        with lane.named():
+            found = keeping(lane.program, saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        free = (False,) * len(lane.axes)
+        stores = Lane(first, lane.axes, lane.batched, (*lane.forced, *[free] * len(stored)))
+        first_params, results = self.params_of(stores, params["name"]), len(lane.forced)
+        batched = (*lane.batched, *stores.over_all()[1][results:])
+        return Kept(
+            first=(self, first_params),
+            first_types=tuple(first_params["jaxpr"].out_avals),
+            stored=tuple(range(results, results + len(stored))),
+            second=(self, self.params_of(Lane(second, lane.axes, batched, lane.forced), params["name"])),
+            second_in=(*range(len(types)), *(~k for k in range(len(stored)))),
         )
 
     def transpose_through(

@@ -34,7 +34,7 @@ class checkpoint(Call):
 
         known, parts, residuals = jaxpr.cached(
             ("remat", tuple(unknown), policy),
-            lambda: forwarded(partial_eval(jaxpr, unknown, saveable=saveable), unknown),
+            lambda: forwarded(partial_eval(jaxpr, unknown, saveable=saveable, inside=True), unknown),
         )
         waiting = {**params, "jaxpr": parts.unknown, "differentiated": True}
         return split_call(

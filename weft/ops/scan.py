@@ -10,8 +10,8 @@ import numpy as np
 from weft.base import dtypes
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
-from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
+from weft.ir.partial_eval import keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.ops.loop_programs import fixpoint, merged, others, pick, rearranged
@@ -153,7 +153,8 @@ class scan(HigherOrder):
     def split(
         self, unknown: Sequence[bool], params: Params, saveable: Callable[[Equation], bool] | None = None
     ) -> Split:
-        """The loop as two. What `saveable` refuses is computed in both, and not stacked by the first."""
+        """The loop as two: what the second needs of each iteration of the first is stacked. What `saveable` refuses is
+        computed in both instead."""
         jaxpr: Jaxpr = params["jaxpr"]
         num_consts, num_carry = params["num_consts"], params["num_carry"]
         rest = {n: params[n] for n in ("length", "reverse", "unroll")}
@@ -197,6 +198,28 @@ class scan(HigherOrder):
             ),
             unknown_out=split.unknown_out,
             residual_types=tuple(stacked(split.residual_types[k], params["length"]) for k in saved),
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        """What is stored of each iteration is stacked, and read again by the second loop like an x."""
+        jaxpr, length, num_carry = params["jaxpr"], params["length"], params["num_carry"]
+        found = keeping(jaxpr, saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        ys = {v: num_carry + k for k, v in enumerate(jaxpr.outvars[num_carry:])}
+        further = [v for v in stored if v not in ys]  # others are stacked already
+        count = len(jaxpr.outvars)
+        places = {**ys, **{v: count + k for k, v in enumerate(further)}}
+        outs = [*first.outvars[:count], *further]
+        out_types = [v.aval for v in outs]
+        return Kept(
+            first=(scan, {**params, "jaxpr": first.replace(outvars=outs)}),
+            first_types=(*out_types[:num_carry], *(stacked(t, length) for t in out_types[num_carry:])),
+            stored=tuple(places[v] for v in stored),
+            second=(scan, {**params, "jaxpr": second}),
+            second_in=(*range(len(types)), *(~k for k in range(len(stored)))),
+            whole=tuple(ys[v] for v in stored if v in ys),
         )
 
     def transpose_through(

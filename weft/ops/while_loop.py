@@ -15,8 +15,8 @@ import numpy as np
 
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, check_operands, instantiate, primitive
+from weft.ir.partial_eval import keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, array_type
 from weft.ir.zeros import Zero
 from weft.ops.arithmetic import add
@@ -206,6 +206,57 @@ class while_(HigherOrder):
             ),
             unknown_out=carry_mask,
             residual_types=(COUNT, *(TapeType(tape_types[k]) for k in taped)),
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        """What is stored of each iteration is written on tapes; the second loop counts again, to read them."""
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
+        found = keeping(body_jaxpr, saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        carry_types = body_jaxpr.out_avals
+        size, tapes = len(carry_types), [TapeType(v.aval) for v in stored]
+
+        def writing(*values: Any) -> list[Any]:
+            inputs, written, count = values[: body_nconsts + size], values[body_nconsts + size : -1], values[-1]
+            results = replay(first, *inputs)
+            made = [tape_write(t, count, r) for t, r in zip(written, results[size:], strict=True)]
+            return [*results[:size], *made, add(count, ONE)]
+
+        def loop(*values: Any) -> list[Any]:
+            return while_(
+                *values, *(tape_new(element=t.element) for t in tapes), ZERO,
+                cond_jaxpr=with_extra_arguments(cond_jaxpr, [*tapes, COUNT]), cond_nconsts=cond_nconsts,
+                body_jaxpr=stage_closed(writing, [*body_jaxpr.in_avals, *tapes, COUNT], name=body_jaxpr.name),
+                body_nconsts=body_nconsts,
+            )  # fmt: skip
+
+        def reading(*values: Any) -> list[Any]:
+            consts, state, count = values[:body_nconsts], values[body_nconsts + len(tapes) : -1], values[-1]
+            entries = [tape_read(t, count) for t in values[body_nconsts : body_nconsts + len(tapes)]]
+            return [*replay(second, *consts, *state, *entries), add(count, ONE)]
+
+        def again(*values: Any) -> list[Any]:
+            return while_(
+                *values, ZERO,
+                cond_jaxpr=with_extra_arguments(cond_jaxpr, [COUNT]), cond_nconsts=cond_nconsts,
+                body_jaxpr=stage_closed(
+                    reading, [*body_jaxpr.in_avals[:body_nconsts], *tapes, *carry_types, COUNT], name=body_jaxpr.name
+                ),
+                body_nconsts=body_nconsts + len(tapes),
+            )[:size]  # fmt: skip
+
+        before = cond_nconsts + body_nconsts
+        operands = [*types[:before], *tapes, *types[before:]]
+        name = {"name": "while_stored"}
+        return Kept(
+            first=(jit_primitive, {**name, "jaxpr": stage_closed(loop, types, name="while_stored")}),
+            first_types=(*carry_types, *tapes, COUNT),
+            stored=tuple(range(size, size + len(tapes))),
+            second=(jit_primitive, {**name, "jaxpr": stage_closed(again, operands, name="while_stored")}),
+            second_in=(*range(before), *(~k for k in range(len(tapes))), *range(before, len(types))),
         )
 
     def samples(self) -> Any:
