@@ -28,8 +28,14 @@ KNOWN_DIFFERENCES = {
     "lib.grad(lambda v: scipy_linalg.cholesky(v).sum())(spd)": "only one triangle is read, so only it has a gradient",
     # More exact, or as NumPy has it.
     "np.around(h, 1)": "rounding of bfloat16 is done in float32",
-    "np.spacing(-abs(g))": "the sign of the argument, as in NumPy and in JAX's float32",
+    "np.r_['0,3,1', m, m]": "the old axes begin at 1, as in NumPy",
+    "np.frexp(np.float32(1e-45))": "the exponent of the least number is -148, as in NumPy",
+    "np.maximum(onp.complex64(onp.nan), onp.complex64(1))": "nan wins",
+    "lib.grad(linalg.det)(np.diag(onp.float32([0, 1, 2, 3])))": "the cofactor of the zero is 6",
+    "lax.is_finite(1.0)": "no boolean is weakly typed: there is nothing that it could give way to",
     # Accepted where JAX refuses.
+    "np.multiply(2**100, 3.0)": "an integer takes the float dtype that it meets, which holds it",
+    "np.arange(4.0)[:, None] * 2**40": "an integer takes the float dtype that it meets, which holds it",
     "np.round(i, -1)": "integers may be rounded to tens",
     "np.fromiter([1, 2, 3], dtype=onp.int32)": "JAX refuses",
     # The same values in the documented container.

@@ -361,5 +361,8 @@ def test_random_keys_are_indexed_like_numbers() -> None:
     np.testing.assert_array_equal(data(weft.jit(lambda k, i: At(k)[i].set(getitem(k, 4)))(keys, 1)), changed)
     with pytest.raises(TypeError, match="keys of the same kind"):
         At(keys)[0].set(1.0)
-    with pytest.raises(TypeError, match="fill"):
-        At(keys)[9].get(mode="fill")
+    nothing = np.full_like(words[0], 2**32 - 1)
+    np.testing.assert_array_equal(data(At(keys)[9].get(mode="fill")), nothing)
+    np.testing.assert_array_equal(data(At(keys)[9].get(mode="fill", fill_value=7)), np.full_like(nothing, 7))
+    filled = weft.jit(lambda k, i: At(k)[i].get(mode="fill", fill_value=getitem(k, 4)))
+    np.testing.assert_array_equal(data(filled(keys, np.array([1, 9]))), words[[1, 4]])

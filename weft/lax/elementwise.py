@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
-from weft.base.errors import ArgumentError
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import type_of
 from weft.ops import arithmetic, bitwise, compare, convert, exponential, rounding, special, special_gamma, trigonometric
 from weft.ops import complex as complex_numbers
@@ -88,9 +88,18 @@ def sub(x: Any, y: Any) -> Any:
     return arithmetic.sub(*_pair(x, y))
 
 
-def mul(x: Any, y: Any) -> Any:
-    """x * y."""
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
+    """x * y; with `out_dtype` of factors converted to it first, so that a product of short numbers is exact."""
+    if out_dtype is not None:
+        x, y = (_as_factor(factor, out_dtype) for factor in (x, y))
     return arithmetic.mul(*_pair(x, y))
+
+
+def _as_factor(x: Any, dtype: Any) -> Any:
+    held: Any = type_of(x)
+    if dtypes.kind(held.dtype) not in "iufc":
+        raise ArgumentTypeError(f"mul does not accept dtype {dtypes.name(held.dtype)}.")
+    return convert.convert_element_type(x, new_dtype=dtypes.requested_dtype(dtype, "mul"), weak_type=held.weak_type)
 
 
 def div(x: Any, y: Any) -> Any:

@@ -32,7 +32,9 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
             x = convert_element_type(x, new_dtype=dtypes.to_inexact_dtype(x.dtype), weak_type=False)
     elif dtypes.kind(x.dtype) != "c":
         x = convert_element_type(x, new_dtype=dtypes.to_complex_dtype(x.dtype), weak_type=False)
-    lengths = (fft_lengths,) if isinstance(fft_lengths, int) else fft_lengths
+    lengths = (fft_lengths,) if isinstance(fft_lengths, int) else tuple(fft_lengths)
+    if not lengths:  # a transform over no dimensions
+        return x
     return _fft.fft(x, fft_type=kind, fft_lengths=tuple(index(n) for n in lengths))
 
 

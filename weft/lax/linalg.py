@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
+from weft.lax.tridiagonal import perturbed_tridiagonal_solve
 from weft.ops import linalg_cholesky as _cholesky
 from weft.ops import linalg_eigen, linalg_reduce, linalg_svd
 from weft.ops import linalg_lu as _lu
@@ -144,13 +145,13 @@ def triangular_solve(
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
     """The x with T x = b; T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
 
-    A singular T gives NaN, also with `perturb_singular`, which lets other libraries change T a little.
+    A singular T gives NaN. With `perturb_singular` a pivot of exactly zero is replaced by a small number, the precision
+    of the dtype times the largest element, so that the result is finite.
     """
     dl, d, du, b = _array(dl), _array(d), _array(du), _array(b)
-    if b.ndim == d.ndim:
-        column = reshape(b, new_sizes=(*b.shape, 1), dimensions=None)
-        return reshape(_triangular.tridiagonal_solve(dl, d, du, column), new_sizes=b.shape, dimensions=None)
-    return _triangular.tridiagonal_solve(dl, d, du, b)
+    columns = b if b.ndim != d.ndim else reshape(b, new_sizes=(*b.shape, 1), dimensions=None)
+    solve = perturbed_tridiagonal_solve if perturb_singular else _triangular.tridiagonal_solve
+    return reshape(solve(dl, d, du, columns), new_sizes=b.shape, dimensions=None)
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:

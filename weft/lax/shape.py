@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from weft.ops import iota as _iota
 from weft.ops import pad as _pad
 from weft.ops import shape as _shape
 from weft.ops.convert import convert_element_type as _convert_element_type
+from weft.ops.random import KeyDtype, key_of_words
 from weft.runtime.array import wrap
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
@@ -46,9 +48,19 @@ def canonical_shape(shape: Any) -> Shape:
     return tuple(sizes)
 
 
+def as_index(number: Any) -> int:
+    """An axis, a size or a width as a Python integer."""
+    try:
+        return index(number)
+    except TypeError:
+        if isinstance(number, Array):
+            raise  # a tracer says more about itself
+        raise ArgumentTypeError(f"An integer is needed here, got {number!r}.") from None
+
+
 def canonical_axis(axis: Any, rank: int) -> int:
     """An axis counted from either end, as one in range(rank)."""
-    number = axis.__index__()
+    number = as_index(axis)
     if not -rank <= number < rank:
         raise AxisOutOfBoundsError(
             f"Axis {number} is out of bounds for an array of rank {rank}.",
@@ -60,7 +72,8 @@ def canonical_axis(axis: Any, rank: int) -> int:
 
 def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
     """Distinct axes counted from either end, as ones in range(rank), in the order given."""
-    made = tuple(canonical_axis(a, rank) for a in ((axes,) if hasattr(axes, "__index__") else axes))
+    single = hasattr(axes, "__index__") and not np.ndim(axes)
+    made = tuple(canonical_axis(a, rank) for a in ((axes,) if single else axes))
     if len(set(made)) != len(made):
         raise ArgumentError(f"Axes must be distinct, got {tuple(axes)} for an array of rank {rank}.")
     return made
@@ -83,6 +96,8 @@ def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         if aval.dtype == dtype and aval.weak_type == weak_type:
             return value
         return _convert_element_type(value, new_dtype=dtype, weak_type=weak_type)
+    if isinstance(dtype, KeyDtype):
+        return key_of_words(value, dtype)
     made = dtypes.coerce_value(value, dtype)
     return wrap(made, array_type(made.shape, dtype, True)) if weak_type else made
 
@@ -175,6 +190,13 @@ def broadcast_in_dim(
     sizes, dims = canonical_shape(shape), tuple(int(d) for d in broadcast_dimensions)
     if isinstance(operand, Array) and operand.shape == sizes and dims == tuple(range(len(sizes))):
         return operand
+    order = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+    if (
+        order != tuple(range(len(dims)))
+        and len(dims) == _type(operand).ndim
+        and 0 <= min(dims) < max(dims) < len(sizes)
+    ):
+        operand, dims = transpose(operand, order), tuple(sorted(dims))
     return _shape.broadcast_in_dim(operand, shape=sizes, broadcast_dimensions=dims)
 
 
@@ -282,5 +304,5 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     """The operand with (low, high, interior) padding in each dimension; negative low or high crops."""
     if not isinstance(padding_value, Array):
         padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)
-    config = tuple(tuple(d if isinstance(d, Expression) else d.__index__() for d in entry) for entry in padding_config)
+    config = tuple(tuple(d if isinstance(d, Expression) else as_index(d) for d in entry) for entry in padding_config)
     return _pad.pad(operand, padding_value, padding_config=config)

@@ -14,7 +14,7 @@ from weft.indexing.expression import Expression
 from weft.ir.primitive import lookup
 from weft.ir.types import type_of
 from weft.lax.control_flow import while_loop
-from weft.lax.shape import canonical_axis, canonical_shape, expand_dims, full, squeeze
+from weft.lax.shape import as_index, canonical_axis, canonical_shape, expand_dims, full, squeeze
 from weft.ops import gather as _gather
 from weft.ops import scatter as _scatter
 from weft.ops import slicing as _slicing
@@ -22,6 +22,7 @@ from weft.ops.arithmetic import add
 from weft.ops.check import asked, check_index
 from weft.ops.compare import gt, lt
 from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode
+from weft.ops.random import KeyDtype
 from weft.ops.reduce_extrema import reduce_max
 from weft.ops.scatter import ScatterDimensionNumbers, window_sizes
 from weft.ops.select import select_n
@@ -33,8 +34,12 @@ def _shape_of(x: Any) -> Any:
     return type_of(x).shape  # type: ignore[attr-defined]
 
 
+def _dtype_of(x: Any) -> Any:
+    return type_of(x).dtype  # type: ignore[attr-defined]
+
+
 def _bound(value: Any) -> Any:
-    return value if isinstance(value, Expression) else value.__index__()
+    return value if isinstance(value, Expression) else as_index(value)
 
 
 # ------------------------------------------------------------------------------------------------------- static slices
@@ -237,21 +242,40 @@ def gather(
     parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         parsed, fill_value = GatherScatterMode.FILL_OR_DROP, 0  # a one-hot row out of bounds is all zeros
+    dtype = _dtype_of(operand)
+    if isinstance(dtype, KeyDtype) and parsed is GatherScatterMode.FILL_OR_DROP:
+        return _gathered_keys(
+            operand, start_indices, dimension_numbers, slice_sizes, unique_indices, indices_are_sorted, fill_value
+        )
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
     numbers = GatherDimensionNumbers(*(tuple(map(int, dims)) for dims in dimension_numbers))
-    if mode is None:
-        _check_places(start_indices, numbers.start_index_map, _shape_of(operand), canonical_shape(slice_sizes))
-    return _gather.gather(
+    sizes = canonical_shape(slice_sizes)
+    read = _gather.gather(
         operand,
         start_indices,
         dimension_numbers=numbers,
-        slice_sizes=canonical_shape(slice_sizes),
+        slice_sizes=sizes,
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         mode=parsed,
         fill_value=fill_value,
     )
+    if mode is None:  # after the type rule, which says what is wrong with the numbers
+        _check_places(start_indices, numbers.start_index_map, _shape_of(operand), sizes)
+    return read
+
+
+def _gathered_keys(
+    keys: Any, indices: Any, numbers: Any, sizes: Any, unique: bool, is_sorted: bool, fill_value: Any
+) -> Array:
+    """A gather of random keys that fills in for those out of bounds: a key, or one whose words all are a number."""
+    hints = {"unique_indices": unique, "indices_are_sorted": is_sorted}
+    read = gather(keys, indices, numbers, sizes, mode="clip", **hints)
+    there = full(_shape_of(keys), True, np.dtype(np.bool_))
+    inside = gather(there, indices, numbers, sizes, mode="fill", fill_value=False, **hints)
+    word = np.iinfo(np.uint32).max if fill_value is None else fill_value
+    return select_n(inside, full(read.shape, word, _dtype_of(keys)), read)
 
 
 def _bind_scatter(
@@ -261,11 +285,7 @@ def _bind_scatter(
     if parsed is GatherScatterMode.ONE_HOT:
         parsed = GatherScatterMode.FILL_OR_DROP  # a one-hot row out of bounds writes nothing
     dimension_numbers = ScatterDimensionNumbers(*(tuple(map(int, dims)) for dims in numbers))
-    if mode is None:
-        shape = _shape_of(operand)
-        sizes = window_sizes(len(shape), _shape_of(updates), dimension_numbers)
-        _check_places(indices, dimension_numbers.scatter_dims_to_operand_dims, shape, sizes)
-    return card(
+    written = card(
         operand,
         indices,
         updates,
@@ -274,6 +294,11 @@ def _bind_scatter(
         unique_indices=bool(unique),
         mode=parsed,
     )
+    if mode is None:  # after the type rule, which says what is wrong with the numbers
+        shape = _shape_of(operand)
+        sizes = window_sizes(len(shape), _shape_of(updates), dimension_numbers)
+        _check_places(indices, dimension_numbers.scatter_dims_to_operand_dims, shape, sizes)
+    return written
 
 
 def scatter(

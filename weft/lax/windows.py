@@ -57,10 +57,11 @@ def reduce_window_shape_tuple(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """The shape of a fold over windows."""
+    """The shape of a reduction over windows; a size that is negative, or made so by padding, has no windows."""
     shape = _sizes(operand_shape)
     params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
-    return _window.counts(_window.check_windows("reduce_window", shape, params))  # type: ignore[return-value]
+    windows = _window.geometry(shape, **params)
+    return tuple(0 if isinstance(w.padded, int) and w.padded < 0 else w.count for w in windows)  # type: ignore[misc]
 
 
 def padtype_to_pads(
@@ -89,7 +90,7 @@ def _parameters(shape: Any, window: Any, strides: Any, padding: Any, base_dilati
         "base_dilation": base_dilation,
         "window_dilation": window_dilation,
     }
-    _window.check_windows("reduce_window", shape, params)
+    _window.check_parameters("reduce_window", shape, params)
     if isinstance(padding, str):
         extents = [dilated_size(w, d) for w, d in zip(window, window_dilation, strict=True)]
         padding = _padtype_to_pads(shape, extents, strides, padding)

@@ -35,7 +35,7 @@ def dot_product_attention(
     Shapes (B is optional): query (B, T, N, H), key and value (B, S, K, H), where the N query heads are a multiple of
     the K others (each of which then serves N / K of them); bias and mask broadcast to (B, N, T, S), a false mask
     meaning that the pair is left out. A window (left, right) limits how far a query looks to either side. With
-    `return_residual` the logsumexp of the logits, of shape (B, T, N), comes too.
+    `return_residual` the logsumexp of the logits, of shape (B, T, N) and in the dtype of the keys, comes too.
     """
     if implementation not in (None, "xla"):
         raise ArgumentError(
@@ -72,7 +72,7 @@ def dot_product_attention(
     if not return_residual:
         return made
     residual = lax.stop_gradient(wnp.transpose(logsumexp(logits, axis=-1), (0, 3, 1, 2)))
-    return made, wnp.reshape(residual, shape[:-1])
+    return made, wnp.reshape(residual, shape[:-1]).astype(keys.dtype)
 
 
 def _with_batch(x: Array) -> Array:
@@ -110,8 +110,7 @@ def _by_group(name: str, x: Any, logits_shape: tuple[Any, ...], heads: int) -> A
     check_arraylike("dot_product_attention", x)
     x = ensure_array(x)
     batch, others, groups, queries, keys = logits_shape
-    if x.ndim == 3:
-        x = x[None]
+    x = wnp.reshape(x, (1,) * (4 - x.ndim) + x.shape)
     if x.ndim != 4 or any(s not in (1, full) for s, full in zip(x.shape, (batch, heads, queries, keys), strict=True)):
         raise ArgumentError(
             f"dot_product_attention needs a {name} that broadcasts to (batch, heads, queries, keys) = "

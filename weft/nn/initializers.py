@@ -95,12 +95,14 @@ def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
 
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
     """How many inputs each output has and how many outputs each input; axes besides are a receptive field."""
-    if len(shape) <= 1:
+    if len(shape) <= 1 and isinstance(in_axis, int) and isinstance(out_axis, int) and in_axis != out_axis:
         raise ArgumentError(
-            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} ."
+            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} "
         )
     inputs, outputs, batches = (_axes(axis, len(shape)) for axis in (in_axis, out_axis, batch_axis))
     fan_in, fan_out, batch = (math.prod(shape[a] for a in axes) for axes in (inputs, outputs, batches))
+    if not math.prod(shape):
+        return fan_in, fan_out
     field = math.prod(shape) / fan_in / fan_out / batch
     return fan_in * field, fan_out * field
 
@@ -228,7 +230,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         if len(sizes) < 2:
             raise ArgumentError(f"orthogonal needs a shape of two or more dimensions, got {sizes}.")
         columns = sizes[column_axis]
-        rows = math.prod(sizes) // columns
+        rows = math.prod(size for axis, size in enumerate(sizes) if axis != column_axis % len(sizes))
         matrix = random.orthogonal(key, rows, (), found, m=columns)
         kept = (*(s for i, s in enumerate(sizes) if i != column_axis % len(sizes)), columns)
         return wnp.moveaxis(wnp.reshape(matrix, kept), -1, column_axis) * np.array(scale, found)

@@ -135,10 +135,9 @@ def standardize(
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
     """Vectors along a new axis that are 1 at the index x and 0 elsewhere; all 0 for an index out of range."""
-    check_arraylike("one_hot", x)
+    x = wnp.asarray(x)
     (size,) = as_shape(num_classes, "num_classes")
     found = dtypes.requested_dtype(float if dtype is None else dtype, "one_hot")
-    x = ensure_array(x)
     place = canonicalize_axis(axis, x.ndim + 1, "one_hot")
     return _one_hot(x, size, place, found)
 

@@ -122,14 +122,12 @@ from weft.numpy.elementwise import (
     fmax,
     fmin,
     fmod,
-    frexp,
     gcd,
     heaviside,
     hypot,
     i0,
     imag,
     lcm,
-    ldexp,
     log,
     log1p,
     log2,
@@ -137,7 +135,6 @@ from weft.numpy.elementwise import (
     mod,
     modf,
     nan_to_num,
-    nextafter,
     positive,
     pow,
     power,
@@ -153,7 +150,6 @@ from weft.numpy.elementwise import (
     sin,
     sinc,
     sinh,
-    spacing,
     sqrt,
     square,
     tan,
@@ -163,6 +159,7 @@ from weft.numpy.elementwise import (
     unwrap,
 )
 from weft.numpy.files import array_repr, array_str, load, save, savez
+from weft.numpy.float_parts import frexp, ldexp, nextafter, spacing
 from weft.numpy.grids import c_, index_exp, mgrid, ogrid, r_, s_
 from weft.numpy.logic import (
     allclose,

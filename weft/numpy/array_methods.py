@@ -251,13 +251,14 @@ def _byteswap(self: Array) -> Array:
     return _from_bits(lax.bitcast_convert_type(swapped, _bits(self.dtype)), self.dtype)
 
 
-_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_UNSIGNED = {bits: dtypes.as_dtype(f"uint{bits}") for bits in (2, 4, 8, 16, 32, 64)}
 
 
 def _bits(dtype: Any) -> Any:
-    if dtypes.kind(dtype) == "c" or dtype.itemsize not in _UNSIGNED:
-        raise ArgumentTypeError(f"Elements of {dtype} cannot be taken apart into bytes.")
-    return _UNSIGNED[dtype.itemsize]
+    width = dtypes.itemsize_bits(dtype)
+    if dtypes.kind(dtype) == "c" or width not in _UNSIGNED:
+        raise ArgumentTypeError(f"Elements of {dtypes.name(dtype)} cannot be taken apart into bits.")
+    return _UNSIGNED[width]
 
 
 def _as_bits(x: Array) -> Array:
@@ -285,7 +286,7 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
         return self
     x = _complex_parts(self)
     target = np.dtype(dtypes.to_real_dtype(wanted))
-    old, new = x.dtype.itemsize, target.itemsize
+    old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(target)
     if old != new and not x.ndim:
         raise ArgumentError("view: the last axis must exist to change the width of elements.")
     bits = _as_bits(x)

@@ -135,18 +135,26 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral along an axis by the trapezoidal rule, over positions `x` or steps of `dx`."""
     check_arraylike("trapezoid", y)
     check_arraylike_or_none("trapezoid", x)
-    if x is None:
-        values, width = promote_dtypes_inexact(y, dx)
-        values = moveaxis(ensure_array(values), axis, -1)
-    else:
-        values, positions = (ensure_array(v) for v in promote_dtypes_inexact(y, x))
-        values = moveaxis(values, axis, -1)
-        if positions.ndim == 1:
-            width = positions[1:] - positions[:-1]
-        else:
-            positions = moveaxis(positions, axis, -1)
-            width = positions[..., 1:] - positions[..., :-1]
-    return reduce_sum(multiply(width, values[..., 1:] + values[..., :-1]), -1) * cast(0.5, values.dtype)
+    values, other = (ensure_array(v) for v in promote_dtypes_inexact(y, dx if x is None else x))
+    place = canonicalize_axis(axis, values.ndim, "trapezoid")
+    width = other  # steps broadcast as they are against the intervals
+    if x is not None:
+        along = place if other.ndim != 1 else 0
+        width = lax.sub(_after(other, along), _before(other, along))
+        if other.ndim == 1:
+            width = lax.expand_dims(width, tuple(i for i in range(values.ndim) if i != place))
+    areas = multiply(width, lax.add(_after(values, place), _before(values, place)))
+    return multiply(reduce_sum(areas, place - values.ndim), cast(0.5, values.dtype))
+
+
+def _before(a: Array, axis: int) -> Array:
+    """All elements along an axis but the last."""
+    return lax.slice_in_dim(a, 0, max(a.shape[axis] - 1, 0), axis=axis)
+
+
+def _after(a: Array, axis: int) -> Array:
+    """All elements along an axis but the first."""
+    return lax.slice_in_dim(a, min(1, a.shape[axis]), None, axis=axis)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
@@ -210,7 +218,9 @@ def correlate(
 
 def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any) -> Array:
     check_arraylike(name, a, v)
-    x, kernel = (ensure_array(t) for t in promote_dtypes_inexact(a, v))
+    # Integers are convolved in floating point, unless a result of integers is asked for.
+    promoted = promote_dtypes_inexact if preferred is None else promote_dtypes
+    x, kernel = (ensure_array(t) for t in promoted(a, v))
     if x.ndim != 1 or kernel.ndim != 1:
         raise ArgumentError(f"{name}() only support 1-dimensional inputs, got {x.shape} and {kernel.shape}.")
     if not x.size or not kernel.size:

@@ -79,11 +79,12 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array from a number, an array or nested lists; an array of the right dtype is given back as it is."""
+    """An array from a number, an array or nested lists; an array of the right dtype is given back as it is.
+
+    Arrays do not change, so what can change is always copied, whatever `copy` says.
+    """
     _check_order(order)
     check_device(device)
-    if copy is False and not isinstance(a, Array):
-        raise ArgumentError(f"asarray cannot make an array of a {type(a).__name__} with copy=False.")
     if copy:
         return array(a, dtype, True)
     return _array(a, dtype, "asarray")
@@ -253,9 +254,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -> Array:
-    """An array of `shape` with `value` everywhere, in a canonical dtype."""
+    """An array of `shape` with `value` everywhere, in a canonical dtype; of keys, a number is that of all words."""
     if not isinstance(dtype, np.dtype):
-        raise ArgumentTypeError(f"An array of {dtype} cannot be filled with a number.")
+        return lax.full(shape, value, dtype)
     scalar = cast(value, dtype, weak)
     if is_eager() and is_concrete(scalar) and not any(isinstance(d, Expression) for d in shape):
         return full_of(np.asarray(scalar), array_type(shape, dtype, weak))

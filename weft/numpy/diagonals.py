@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
@@ -32,6 +32,7 @@ from weft.numpy.util import (
 )
 from weft.runtime.array import from_numpy
 from weft.trace.array import Array
+from weft.trace.tracer import Tracer
 
 
 def _known_offset(k: Any) -> int | None:
@@ -211,33 +212,59 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped."""
-    places, sizes = asarray(indices), as_shape(shape, "unravel_index")
+    places, sizes = asarray(indices), _sizes(shape)
     if kind_of(places) not in "iu":
         raise ArgumentTypeError(f"unravel_index takes integers, got {places.aval.short()}.")
+    dtype, weak = places.dtype, places.weak_type
+    if dtype.itemsize < 4:  # the number of elements may not fit
+        places = converted(places, dtypes.default_int_dtype())
     total = math.prod(sizes)
     places = where(places < 0, places + total, places)
-    places = clip(places, 0, max(total - 1, 0))
+    places = clip(places, 0, clip(total - 1, 0))
     made = []
     for size in reversed(sizes):
-        made.append(remainder(places, max(size, 1)))
-        places = places // max(size, 1)
-    return tuple(made[::-1])
+        size = clip(size, 1)
+        made.append(remainder(places, size))
+        places = places // size
+    return tuple(cast(part, dtype, weak) for part in made[::-1])
+
+
+def _sizes(shape: Any) -> tuple[Any, ...]:
+    """The sizes of a shape that is only computed with, so that they may be traced."""
+    if isinstance(shape, Tracer):
+        return tuple(shape) if shape.ndim else (shape,)
+    if isinstance(shape, (list, tuple)) and any(isinstance(size, Tracer) for size in shape):
+        return tuple(shape)
+    return as_shape(shape, "unravel_index")
+
+
+def _flat_dtype(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """The dtype of positions in a flattened array: that of the positions along its axes, if all fit into it."""
+    if not parts:
+        return dtypes.default_int_dtype()
+    found = dtypes.result_type(*parts)
+    return found if math.prod(sizes) - 1 <= dtypes.iinfo(found).max else dtypes.default_int_dtype()
 
 
 def ravel_multi_index(
     multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
-    """Positions along each axis as positions in the flattened array. `mode` is 'raise', 'wrap' or 'clip'."""
+    """Positions along each axis as positions in the flattened array.
+
+    `mode`, for all axes or one for each, says what to do about positions outside: 'raise', 'wrap', 'clip', or 'ignore'
+    to compute with them as they are.
+    """
     sizes = as_shape(dims, "ravel_multi_index")
     parts = [ensure_array(x) if not isinstance(x, (list, tuple)) else asarray(x) for x in multi_index]
     if len(parts) != len(sizes):
         raise ArgumentError(f"ravel_multi_index needs a position for each of {len(sizes)} axes, got {len(parts)}.")
     modes = [mode] * len(sizes) if isinstance(mode, str) else list(mode)
-    number = dtypes.default_int_dtype() if dtype is None else requested(dtype, "ravel_multi_index")
-    placed = []
-    for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
+    for part in parts:
         if kind_of(part) not in "iu":
             raise ArgumentTypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.")
+    number = _flat_dtype(parts, sizes) if dtype is None else requested(dtype, "ravel_multi_index")
+    placed = []
+    for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
         part = converted(part, number)
         if way == "wrap":
             part = remainder(part, size)
@@ -248,8 +275,8 @@ def ravel_multi_index(
                 raise ArgumentError(f"invalid entry in coordinates array: a position outside of {size}.")
             if not is_concrete(part):
                 raise ArgumentError("ravel_multi_index cannot raise for traced positions: use mode='wrap' or 'clip'.")
-        else:
-            raise ArgumentError(f"ravel_multi_index takes mode 'raise', 'wrap' or 'clip', got {way!r}.")
+        elif way != "ignore":
+            raise ArgumentError(f"ravel_multi_index takes mode 'raise', 'wrap', 'clip' or 'ignore', got {way!r}.")
         placed.append(part)
     if order not in ("C", "F"):
         raise ArgumentError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.")

@@ -75,7 +75,7 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ArgumentError(f"einsum got {text!r} with {len(terms)} terms for {len(ranks)} operands.")
-    used = {c for c in text if c.isalpha()}
+    used = set(text)
     spare = [c for c in _LETTERS if c not in used]
     widest = max(
         (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
@@ -99,8 +99,8 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
         counts = Counter(c for term in terms for c in term if c != ".")
         result = (dots if "..." in left else "") + "".join(sorted(c for c, n in counts.items() if n == 1))
     for term in (*labels, result):
-        if any(not c.isalpha() for c in term):
-            raise ArgumentError(f"einsum got {text!r}; it takes letters, commas, `...` and `->`.")
+        if any(c in ".->," for c in term):
+            raise ArgumentError(f"einsum got {text!r}; it takes labels, commas, `...` and `->`.")
     known = {c for term in labels for c in term}
     if len(set(result)) != len(result) or not set(result) <= known:
         raise ArgumentError(f"einsum got {text!r}: the result must name each label once, and only those of operands.")

@@ -173,7 +173,16 @@ def remainder(x1: Any, x2: Any, /) -> Array:
         return rest
     zero = number_like(x1, 0)
     adjust = lax.bitwise_and(lax.ne(lax.lt(rest, zero), lax.lt(x2, zero)), lax.ne(rest, zero))
-    return choose(adjust, lax.add(rest, x2), rest)
+    rest = choose(adjust, lax.add(rest, x2), rest)
+    return _with_sign_of_divisor(rest, x2) if kind_of(x1) == "f" else rest
+
+
+def _with_sign_of_divisor(rest: Any, divisor: Any) -> Array:
+    """A remainder whose zeros have the sign of the divisor, as NumPy has it."""
+    other = lax.ne(_signbit(rest), _signbit(divisor))
+    # A zero changes its sign, but keeps its derivative: what is subtracted is zero, twice whose derivative is added.
+    turned = lax.sub(lax.neg(rest), lax.mul(number_like(rest, 2), lax.sub(lax.stop_gradient(rest), rest)))
+    return choose(lax.bitwise_and(other, lax.eq(rest, number_like(rest, 0))), turned, rest)
 
 
 mod = remainder
@@ -206,9 +215,11 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
     quotient = lax.div(lax.sub(x1, rest), x2)
     adjust = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.sign(x2), lax.sign(rest)))
     rest = choose(adjust, lax.add(rest, x2), rest)
-    quotient = choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
+    quotient = lax.round(choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient))
+    exact = lax.div(x1, x2)
+    quotient = choose(lax.eq(quotient, zero), lax.mul(lax.sign(exact), zero), quotient)
     # Nothing remains defined of a division by zero, but the quotient is infinite.
-    return choose(lax.eq(x2, zero), lax.div(x1, x2), lax.round(quotient)), rest
+    return choose(lax.eq(x2, zero), exact, quotient), _with_sign_of_divisor(rest, x2)
 
 
 def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
@@ -265,11 +276,11 @@ def signbit(x: Any, /) -> Array:
 
 
 def _signbit(x: Any) -> Array:
-    integer = _SAME_WIDTH[x.dtype.itemsize]
+    integer = SAME_WIDTH[x.dtype.itemsize]
     return lax.lt(lax.bitcast_convert_type(x, integer), np.zeros((), integer))
 
 
-_SAME_WIDTH: dict[int, np.dtype[Any]] = {
+SAME_WIDTH: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.int8),
     2: np.dtype(np.int16),
     4: np.dtype(np.int32),
@@ -381,8 +392,17 @@ def logaddexp(x1: Any, x2: Any, /) -> Array:
     if kind_of(x1) == "c":
         first = lax.ge(lax.real(x1), lax.real(x2))
         large, small = choose(first, x1, x2), choose(first, x2, x1)
-        return lax.add(large, lax.log1p(lax.exp(lax.sub(small, large))))
+        return _principal(lax.add(large, lax.log1p(lax.exp(lax.sub(small, large)))))
     return _log_add_exp(x1, x2)
+
+
+def _principal(x: Array) -> Array:
+    """A complex logarithm with its angle brought between -pi and pi."""
+    angle = lax.imag(x)
+    half = number_like(angle, math.pi)
+    outside = lax.gt(lax.abs(angle), half)
+    around = subtract(remainder(lax.add(angle, half), number_like(angle, 2 * math.pi)), half)
+    return lax.complex(lax.real(x), choose(outside, around, angle))
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
@@ -615,13 +635,21 @@ def minimum(x: Any, y: Any, /) -> Array:
 def fmax(x1: Any, x2: Any) -> Array:
     """The larger of two; a number wins over not-a-number."""
     x1, x2 = broadcast_numbers("fmax", x1, x2)
-    return choose(lax.bitwise_or(lax.gt(x1, x2), lax.ne(x2, x2)), x1, x2)
+    return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
     """The smaller of two; a number wins over not-a-number."""
     x1, x2 = broadcast_numbers("fmin", x1, x2)
-    return choose(lax.bitwise_or(lax.lt(x1, x2), lax.ne(x2, x2)), x1, x2)
+    return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
+
+
+def _exceeds(x: Any, y: Any) -> Any:
+    """Whether x is larger than y; complex numbers by their real parts and, where these are equal, the imaginary."""
+    if kind_of(x) != "c":
+        return lax.gt(x, y)
+    real, other = lax.real(x), lax.real(y)
+    return choose(lax.eq(real, other), lax.gt(lax.imag(x), lax.imag(y)), lax.gt(real, other))
 
 
 def broadcast_numbers(name: str, *args: Any) -> list[Any]:
@@ -644,68 +672,6 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
     if max is not None:
         made = minimum(max, made)
     return ensure_array(made)
-
-
-# ------------------------------------------------------------------------------------------------ parts of floats
-
-
-def nextafter(x: Any, y: Any, /) -> Array:
-    """The next representable number after `x` in the direction of `y`."""
-    return lax.nextafter(*(ensure_array(v) for v in broadcast_full("nextafter", x, y)))
-
-
-def spacing(x: Any, /) -> Array:
-    """The distance from each element to the next representable number away from zero."""
-    (x,) = promote_args_inexact("spacing", x)
-    outward = lax.nextafter(x, copysign(lax.full_like(x, math.inf), x))
-    return lax.sub(outward, x)
-
-
-def ldexp(x1: Any, x2: Any, /) -> Array:
-    """`x1` times 2 to the power of the integer `x2`."""
-    check_arraylike("ldexp", x1, x2)
-    if kind_of(x1) == "c" or kind_of(x2) not in "biu":
-        raise ArgumentError(f"ldexp takes real numbers and integer exponents, got {x1!r} and {x2!r}.")
-    (x1,) = promote_dtypes_inexact(x1)
-    exponent = cast(x2, dtypes.int32)
-    x1, exponent = broadcast_operands("ldexp", [x1, exponent])
-    # In two halves, since 2**x2 alone may overflow where the product does not.
-    half = lax.shift_right_arithmetic(exponent, np.int32(1))
-    rest = lax.sub(exponent, half)
-    first, second = (lax.exp2(lax.convert_element_type(e, x1.dtype)) for e in (half, rest))
-    return lax.mul(lax.mul(x1, first), second)
-
-
-def frexp(x: Any, /) -> tuple[Array, Array]:
-    """Mantissas between a half and one, and the powers of two they are multiplied with."""
-    check_arraylike("frexp", x)
-    (x,) = promote_dtypes_inexact(x)
-    x = ensure_array(x)
-    if kind_of(x) == "c":
-        raise ArgumentTypeError("frexp does not support complex-valued inputs.")
-    wide = cast(x, dtypes.accumulation_dtype(x.dtype), x.weak_type)
-    bits, bias = (52, 1022) if wide.dtype == np.float64 else (23, 126)
-    integer = _SAME_WIDTH[wide.dtype.itemsize]
-    plain = lax.bitwise_and(lax.is_finite(wide), lax.ne(wide, number_like(wide, 0)))
-    # Denormal numbers are scaled up first, so that their exponent field counts.
-    tiny = lax.bitwise_and(lax.lt(lax.abs(wide), number_like(wide, dtypes.finfo(wide.dtype).tiny)), plain)
-    scaled = choose(tiny, lax.mul(wide, number_like(wide, 2.0**bits)), wide)
-    pattern = lax.bitcast_convert_type(scaled, integer)
-    mask = (1 << (8 if bits == 23 else 11)) - 1
-    field = lax.bitwise_and(lax.shift_right_logical(pattern, integer.type(bits)), integer.type(mask))
-    # Multiplying is exact and, unlike a change of bits, has a derivative. One power of two could leave the range of
-    # normal numbers, its two halves cannot.
-    shift = lax.sub(field, integer.type(bias))
-    half = lax.shift_right_arithmetic(shift, integer.type(1))
-
-    def downscaled(value: Array, power: Array) -> Array:
-        biased = lax.shift_left(lax.sub(integer.type(bias + 1), power), integer.type(bits))
-        return lax.mul(value, lax.bitcast_convert_type(biased, wide.dtype))
-
-    mantissa = choose(plain, downscaled(downscaled(scaled, half), lax.sub(shift, half)), wide)
-    exponent = choose(tiny, lax.sub(shift, integer.type(bits)), shift)
-    exponent = choose(plain, exponent, number_like(exponent, 0))
-    return cast(mantissa, x.dtype, x.weak_type), lax.convert_element_type(exponent, dtypes.int32)
 
 
 # ---------------------------------------------------------------------------------------------- integer functions

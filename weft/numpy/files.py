@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.numpy.creation import asarray
 from weft.trace.array import Array
 
@@ -13,7 +14,11 @@ from weft.trace.array import Array
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     """What `save` or `savez` wrote: an array, or NumPy's archive of several."""
     made = np.load(file, *args, **kwargs)
-    return asarray(made) if isinstance(made, np.ndarray) else made
+    if not isinstance(made, np.ndarray):
+        return made
+    if made.dtype == np.dtype("V2"):  # the file names no type that NumPy does not know; of two bytes there is one
+        made = made.view(dtypes.bfloat16)
+    return asarray(made)
 
 
 def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:

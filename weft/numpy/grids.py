@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.numpy.creation import arange, asarray, linspace, meshgrid
-from weft.numpy.manipulation import concatenate, moveaxis, stack
+from weft.numpy.creation import arange, asarray, filled, linspace, meshgrid
+from weft.numpy.manipulation import concatenate, stack
 from weft.numpy.util import ensure_array, promote_dtypes
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
@@ -18,12 +19,12 @@ def _line(part: slice) -> Array:
     """The numbers that a slice stands for; an imaginary step is a number of points, the last included."""
     if any(isinstance(x, Tracer) for x in (part.start, part.stop, part.step)):
         raise ArgumentTypeError(f"Grids need slices of known numbers, got {part}.")
-    if part.stop is None:
-        raise ArgumentError(f"Grids need slices with an end, got {part}.")
-    start, step = part.start or 0, 1 if part.step is None else part.step
+    start, stop, step = part.start or 0, part.stop, 1 if part.step is None else part.step
+    if stop is None:  # as for `arange`, where one number is the end
+        start, stop = 0, start
     if isinstance(step, complex) or np.iscomplexobj(step):
-        return linspace(start, part.stop, int(abs(step)))
-    return arange(start, part.stop, step)
+        return linspace(start, stop, int(abs(step)))
+    return arange(start, stop, step)
 
 
 class MeshGrid:
@@ -36,6 +37,8 @@ class MeshGrid:
     def __getitem__(self, key: slice | tuple[slice, ...]) -> Any:
         if isinstance(key, slice):
             return _line(key)
+        if not key:
+            return [] if self.sparse else filled((0,), 0, dtypes.default_int_dtype())
         lines = [ensure_array(x) for x in promote_dtypes(*(_line(part) for part in key))]
         grids = meshgrid(*lines, indexing="ij", sparse=self.sparse)
         return grids if self.sparse else stack(grids)
@@ -57,13 +60,16 @@ class Join:
         if items and isinstance(items[0], str):
             directive = items.pop(0)
             if directive in ("r", "c"):
-                axis, rank, place, matrix = -1, 2, 0 if directive == "r" else -1, directive
+                matrix = directive
             else:
                 axis, rank, place = self._directive(directive)
-        parts = [self._expanded(item, rank, place, matrix) for item in items]
+        parts = [self._expanded(item, rank, place) for item in items]
         if not parts:
             raise ArgumentError(f"{self.name} needs something to join.")
-        return concatenate(parts, axis)
+        made = concatenate(parts, axis)
+        if matrix and made.ndim == 1:  # one row, or one column
+            made = made.reshape((1, -1) if matrix == "r" else (-1, 1))
+        return made
 
     def _directive(self, text: str) -> tuple[int, int, int]:
         try:
@@ -75,23 +81,18 @@ class Join:
         rank = numbers[1] if len(numbers) > 1 else self.rank
         return numbers[0], rank, numbers[2] if len(numbers) > 2 else self.place
 
-    def _expanded(self, item: Any, rank: int, place: int, matrix: str) -> Array:
+    def _expanded(self, item: Any, rank: int, place: int) -> Array:
         x = _line(item) if isinstance(item, slice) else asarray(item)
         if x.ndim == 0:
             x = x.reshape((1,))
         missing = rank - x.ndim
         if missing <= 0:
             return x
-        old = x.ndim
-        x = x.reshape((1,) * missing + x.shape)
-        if matrix == "c" or (not matrix and place != -1):
-            # New axes stand before the old ones; `place` says where the old ones begin.
-            begin = place if place >= 0 else rank + place + 1 - old
-            order = list(range(missing))
-            for number in range(old):
-                order.insert(begin + number if matrix != "c" else 0 + number, missing + number)
-            x = moveaxis(x, order, list(range(rank))) if order != list(range(rank)) else x
-        return x
+        # New axes come before and after the old ones; `place` says where these begin or, if negative, end.
+        before = place if place >= 0 else missing + place + 1
+        if not 0 <= before <= missing:
+            raise ArgumentError(f"{self.name} cannot put {x.ndim} axes at {place} of {rank}.")
+        return x.reshape((*(1,) * before, *x.shape, *(1,) * (missing - before)))
 
     def __repr__(self) -> str:
         return f"<weft.numpy.{self.name}>"

@@ -176,7 +176,7 @@ def read_part(part: Any) -> Any:
     if isinstance(part, (list, tuple)):
         made: Any
         if _has_tracer(part):
-            made = lax_shape.concatenate([lax_shape.expand_dims(ensure_array(p), (0,)) for p in part], 0)
+            made = stacked_index(part)
         else:
             made = np.asarray(part)
         part = made.astype(INT32) if isinstance(made, np.ndarray) and not made.size else made
@@ -205,6 +205,13 @@ def read_part(part: Any) -> Any:
     if isinstance(part, np.ndarray) and not part.ndim and kind != "b":
         return int(part)
     return part
+
+
+def stacked_index(part: Any) -> Array:
+    """Nested lists of indices, some of them traced, as one array."""
+    if not isinstance(part, (list, tuple)):
+        return ensure_array(part)
+    return lax_shape.concatenate([lax_shape.expand_dims(stacked_index(p), (0,)) for p in part], 0)
 
 
 def _has_tracer(part: Any) -> bool:
@@ -347,8 +354,9 @@ def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
     mask = concrete(part)
     shape = part.shape if not isinstance(part, bool) else ()
     expected = aval.shape[axis : axis + len(shape)]
-    if tuple(shape) != tuple(expected):
-        raise InvalidIndexError(
+    # An empty mask selects nothing, whatever it is applied to.
+    if tuple(shape) != tuple(expected) and 0 not in shape:
+        raise IndexError(
             f"A boolean index has the shape of the axes that it selects from: it has shape {tuple(shape)}, the array "
             f"has {tuple(expected)} there (axes {axis} to {axis + len(shape) - 1} of {aval.short()},."
         )

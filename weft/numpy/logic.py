@@ -244,6 +244,8 @@ def iscomplexobj(x: Any) -> bool:
     """Whether the dtype is complex."""
     if x is None:
         return False
+    if isinstance(x, (list, tuple)):
+        return any(iscomplexobj(element) for element in x)
     try:
         return kind_of(x) == "c"
     except TypeError:
@@ -277,6 +279,8 @@ def iterable(y: Any) -> bool:
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether two differ by at most `atol + rtol * abs(b)`."""
     a, b = promote_args("isclose", a, b)
+    if kind_of(a) == "k":
+        return lax.eq(a, b)
     if kind_of(a) in "biu":
         a, b = promote_dtypes_inexact(a, b)
     real = dtypes.to_real_dtype(a.dtype)

@@ -39,22 +39,23 @@ from weft.trace.array import Array
 
 
 def shape(a: Any) -> tuple[Any, ...]:
-    """The shape of an array or number."""
-    check_arraylike("shape", a)
-    return ensure_array(a).shape
+    """The shape of an array, of anything that has a `shape`, or of nested lists; () for what has none."""
+    if hasattr(a, "shape"):
+        return tuple(a.shape)
+    if isinstance(a, (list, tuple)) or hasattr(type(a), "__jax_array__"):
+        return asarray(a).shape
+    return np.shape(a)
 
 
 def ndim(a: Any) -> int:
-    """The number of axes of an array; 0 for a number."""
-    check_arraylike("ndim", a)
-    return len(np.shape(a) if not isinstance(a, Array) else a.shape)
+    """The number of axes of an array, see `shape`; 0 for a number."""
+    return len(shape(a))
 
 
 def size(a: Any, axis: Any = None) -> Any:
     """The number of elements, in the whole array or along axes."""
-    check_arraylike("size", a)
-    a = ensure_array(a)
-    return math.prod(a.shape[i] for i in canonicalize_axes(axis, a.ndim, "size"))
+    sizes = shape(a)
+    return math.prod(sizes[i] for i in canonicalize_axes(axis, len(sizes), "size"))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
@@ -176,7 +177,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     """New axes of size 1, at places counted in the result."""
     check_arraylike("expand_dims", a)
     a = ensure_array(a)
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
     return lax.expand_dims(a, canonicalize_axes(tuple(axes), a.ndim + len(axes), "expand_dims"))
 
 
@@ -527,8 +528,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     a = ensure_array(a)
     if axis is None:
         return lax.reshape(roll(ravel(a), shift, 0), a.shape)
-    axes = [canonicalize_axis(x, a.ndim, "roll") for x in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    shifts = list(shift) if isinstance(shift, (tuple, list)) or np.ndim(shift) else [shift]
+    axes = [canonicalize_axis(x, a.ndim, "roll") for x in (axis if isinstance(axis, (tuple, list, range)) else (axis,))]
+    shifts = list(shift) if isinstance(shift, (tuple, list, range)) or np.ndim(shift) else [shift]
     if len(shifts) != len(axes):
         if 1 not in (len(shifts), len(axes)):
             raise ArgumentError(f"roll got {len(shifts)} shifts for {len(axes)} axes.")

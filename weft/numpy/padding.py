@@ -12,7 +12,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.numpy.creation import converted, filled, linspace
-from weft.numpy.elementwise import round, subtract
+from weft.numpy.elementwise import number_like, round, subtract
 from weft.numpy.manipulation import concatenate, flip, moveaxis
 from weft.numpy.reductions import max, mean, min
 from weft.numpy.statistics import median
@@ -92,7 +92,9 @@ def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> l
 
 
 def _pad_constant(a: Array, widths: list[tuple[int, int]], values: Any) -> Array:
-    pairs = _pairs(values, a.ndim, "constant_values", lambda v: cast(ensure_array(v), a.dtype))
+    if not a.ndim:
+        return a
+    pairs = _pairs(values, a.ndim, "constant_values", lambda v: number_like(a, ensure_array(v)))
     if all(low is high for low, high in pairs) and all(p[0] is pairs[0][0] for p in pairs) and pairs:
         return lax.pad(a, pairs[0][0], [(low, high, 0) for low, high in widths])
     for axis, ((low, high), (before, after)) in enumerate(zip(widths, pairs, strict=True)):
@@ -174,9 +176,9 @@ def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) ->
 def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bool) -> Array:
     edge = lax.squeeze(lax.slice_in_dim(a, position, position + 1, axis=axis), (axis,))
     compute = edge.dtype if kind_of(edge) in "fc" else dtypes.default_float_dtype()
-    made = linspace(converted(end, compute), converted(edge, compute), count, endpoint=False)
-    made = flip(moveaxis(made, 0, axis), axis) if at_end else moveaxis(made, 0, axis)
-    return converted(made, a.dtype)
+    end, edge = expand_to(converted(end, compute), edge.shape), converted(edge, compute)
+    made = linspace(end, edge, count, endpoint=False, dtype=a.dtype)
+    return flip(moveaxis(made, 0, axis), axis) if at_end else moveaxis(made, 0, axis)
 
 
 def _statistic(part: Array, mode: str, count: int, axis: int) -> Array:

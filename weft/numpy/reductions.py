@@ -25,7 +25,7 @@ from weft.numpy.elementwise import (
     subtract,
     true_divide,
 )
-from weft.numpy.logic import isnan, truth
+from weft.numpy.logic import isnan, logical_and, truth
 from weft.numpy.selection import where as select_where
 from weft.numpy.util import (
     broadcast_shape,
@@ -67,8 +67,7 @@ def _fold(
     """Reduce with a primitive; what `where` leaves out becomes neutral, and `initial` is combined at the end."""
     axes = canonicalize_axes(axis, a.ndim, name)
     if where is not None:
-        check_arraylike(name, where)
-        where = ensure_array(where)
+        where = _mask(name, where)
         # The mask may be larger than the array: then the reduction counts repeated elements.
         shape = broadcast_shape(name, a.shape, where.shape)
         if len(shape) != a.ndim:
@@ -78,8 +77,22 @@ def _fold(
     made = operation(_strong(a), axes)
     if initial is not None:
         check_arraylike(name, initial)
-        made = combine(cast(ensure_array(initial), a.dtype), made)
+        initial = ensure_array(initial)
+        if initial.ndim:
+            raise ArgumentError(f"{name} takes a scalar as initial, got {initial.aval.short()}.")
+        made = combine(cast(initial, a.dtype), made)
     return keep_axes(made, axes, keepdims)
+
+
+def _mask(name: str, where: Any) -> Array:
+    """A `where=` argument as an array of booleans."""
+    check_arraylike(name, where)
+    where = ensure_array(where)
+    if where.dtype != np.bool_:
+        raise ArgumentError(
+            f"{name} takes booleans as where, got {where.aval.short()}.  Compare it, as in where=x != 0."
+        )
+    return where
 
 
 def promoted_integer(dtype: Any) -> Any:
@@ -257,7 +270,7 @@ def _count(a: Array, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:
     """How many elements a mean is over."""
     if where is None:
         return cast(count_elements(a.shape, canonicalize_axes(axis, a.ndim, "mean")), dtype)
-    mask = ensure_array(where)
+    mask = _mask("mean", where)
     mask = expand_to(mask, broadcast_shape("mean", a.shape, mask.shape))
     return sum(mask, axis, dtype=dtype, keepdims=keepdims)
 
@@ -318,7 +331,10 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
         center = mean(a, axis, keepdims=True, where=where)
     centered = subtract(a, center)
     squares = real(multiply(centered, conjugate(centered))) if kind_of(centered) == "c" else lax.square(centered)
-    count = subtract(_count(a, axis, keepdims, where, dtypes.to_real_dtype(compute)), ddof)
+    count = _count(a, axis, keepdims, where, dtypes.to_real_dtype(compute))
+    count = subtract(count, cast(ensure_array(ddof), count.dtype))
+    # Too few elements have no variance: neither infinity nor the negative number that a division would give.
+    count = choose(lax.gt(count, cast(0, count.dtype)), count, cast(math.nan, count.dtype))
     made = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
     return cast(_strong(made), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
 
@@ -462,7 +478,7 @@ def nanmean(
 
 def _present(missing: Array, where: Any) -> Any:
     present = lax.bitwise_not(missing)
-    return present if where is None else multiply(present, ensure_array(where))
+    return present if where is None else logical_and(present, _mask("nanmean", where))
 
 
 def nanvar(
@@ -476,14 +492,9 @@ def nanvar(
     mean: Any = None,
 ) -> Array:
     """The variance over axes of what is a number; not-a-number where too few are left."""
-    check_no_out("nanvar", out)
     plain, missing = _without_nan("nanvar", a, 0)
-    if missing is None:
-        return var(plain, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
-    present = _present(missing, where)
-    made = var(plain, axis, dtype, None, ddof, keepdims, where=present, mean=mean)
-    enough = lax.gt(subtract(sum(present, axis, keepdims=keepdims), ddof), np.zeros((), dtypes.default_int_dtype()))
-    return select_where(enough, made, number_like(made, math.nan))
+    present = where if missing is None else _present(missing, where)
+    return var(plain, axis, dtype, out, ddof, keepdims, where=present, mean=mean)
 
 
 def nanstd(
@@ -536,7 +547,15 @@ def _running(
         a = converted(a, requested(dtype, name))
     elif a.dtype == np.bool_:
         a = converted(a, dtypes.default_int_dtype())
-    return operation(_strong(a), place)
+    return _accumulated(operation, _strong(a), place)
+
+
+def _accumulated(operation: Callable[..., Any], a: Array, axis: int) -> Array:
+    """A running sum or product; of booleans it says whether any, or all, were true so far."""
+    if a.dtype != np.bool_:
+        return operation(a, axis)
+    extreme = lax.cummax if operation is lax.cumsum else lax.cummin
+    return converted(extreme(converted(a, np.dtype(np.uint8)), axis), a.dtype)
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
@@ -580,7 +599,7 @@ def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, includ
         axis = 0
     place = canonicalize_axis(axis, x.ndim, name)
     wanted = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
-    made = operation(converted(x, wanted), place)
+    made = _accumulated(operation, _strong(converted(x, wanted)), place)
     if not include_initial:
         return made
     shape = tuple(1 if i == place else n for i, n in enumerate(made.shape))

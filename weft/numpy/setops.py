@@ -112,6 +112,10 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
     number = dtypes.default_int_dtype()
     count, width = rows.shape
     if not count:
+        if size and fill_value is None:
+            raise ArgumentError(
+                f"unique of an empty array with size={size} has no element to fill the result with: give fill_value."
+            )
         fill = cast(ensure_array(0 if fill_value is None else fill_value), ar.dtype)
         nothing = filled((size,), 0, number)
         values = expand_to(lax.reshape(ensure_array(fill), (1,) * (1 + len(tail))), (size, *tail))
@@ -120,7 +124,9 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
     columns = [rows[:, i] for i in range(width)]
     *keys, order = lax.sort((*columns, positions), dimension=0, is_stable=True, num_keys=max(width, 1))
     first = _differs(keys, equal_nan, count)
-    starts = flat_positions(first, size)
+    # One more than asked for: the last element that fits ends where the first one that does not begins.
+    bounds = flat_positions(first, size + 1)
+    starts, ends = bounds[:-1], bounds[1:]
     present = lax.lt(starts, cast(count, number))
     inside = clip(starts, 0, count - 1)
     index = taken(order, inside, 0)
@@ -128,9 +134,7 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
     fill = values[:1] if fill_value is None else cast(ensure_array(fill_value), ar.dtype)
     values = where(present[:, None], values, fill)
     index = lax.select(present, index, expand_to(order[0], index.shape))
-    ends = lax.concatenate([starts[1:], filled((1,), count, number)], 0)
-    ends = lax.min(ends, cast(count, number))
-    counts = lax.select(present, lax.sub(ends, lax.min(starts, cast(count, number))), filled((size,), 0, number))
+    counts = lax.sub(ends, starts)
     numbers = lax.sub(lax.cumsum(lax.convert_element_type(first, number), 0), cast(1, number))
     inverse = filled((count,), 0, number).at[order].set(numbers)
     if axis is None:
@@ -229,7 +233,8 @@ def setdiff1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
     """The distinct elements of the first array that are not in the second."""
-    first, second = _flat_pair("setdiff1d", ar1, ar2)
+    check_arraylike("setdiff1d", ar1, ar2)
+    first, second = ravel(ar1), ravel(ar2)
     if not first.size:
         return first if size is None else filled((known_size(size, "setdiff1d"),), fill_value or 0, first.dtype)
     if not assume_unique:

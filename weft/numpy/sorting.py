@@ -217,7 +217,7 @@ def bincount(
         known = concrete_or_error(
             x, "bincount cannot be traced without `length`: the size of its result depends on values.", "length=n"
         )
-        length = max(int(minlength), int(known.max(initial=-1)) + 1)
+        length = max(int(minlength), max(int(known.max()), 0) + 1 if known.size else 0)
     else:
         length = int(concrete_or_error(length, "bincount needs a known length.", "static_argnames='length'"))
     if weights is None:

@@ -8,6 +8,7 @@ from typing import Any
 from weft import lax
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
+from weft.base.source import user_line
 from weft.indexing.expression import Expression
 from weft.numpy.elementwise import clip, remainder
 from weft.numpy.indexing import getitem
@@ -59,13 +60,15 @@ def take(
     else:
         place = canonicalize_axis(axis, a.ndim, "take")
     length = a.shape[place]
+    if length == 0 and places.size:
+        raise IndexError(f"take cannot read from the empty axis {place} of {a.aval.short()}.  at {user_line()}")
     if mode is None and fill_value is None:
         _check_places(places, place, a.shape, True)
     if mode == "raise":
         raise ArgumentError("take cannot raise for positions outside: use mode 'fill', 'clip' or 'wrap'.")
-    if mode == "wrap" and length:
+    if mode == "wrap":
         places, mode = remainder(places, length), "promise_in_bounds"
-    elif mode == "clip" and length:  # as NumPy has it, negative positions become 0
+    elif mode == "clip":  # as NumPy has it, negative positions become 0
         places, mode = clip(places, 0, length - 1), "promise_in_bounds"
     index = (slice(None),) * place + (places,)
     return getitem(a, index, mode or "fill", fill_value, indices_are_sorted, unique_indices)

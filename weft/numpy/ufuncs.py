@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.vectorize import vmap
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError, NotSupportedError
 from weft.base.source import user_line
@@ -21,8 +22,8 @@ from weft.numpy.util import (
     canonicalize_axis,
     check_arraylike,
     check_no_out,
-    concrete_or_error,
     ensure_array,
+    is_concrete,
     requested,
 )
 from weft.numpy.vectorize import vectorize
@@ -201,14 +202,54 @@ class ufunc:
         if self._reduceat is not None:
             return self._reduceat(a, indices, axis=axis, dtype=dtype)
         place = canonicalize_axis(axis, a.ndim, f"{self.__name__}.reduceat")
-        known = concrete_or_error(indices, f"{self.__name__}.reduceat needs known indices.", "NumPy indices")
-        stops = [*known[1:].tolist(), a.shape[place]]
+        indices = ensure_array(indices)
+        if indices.ndim != 1 or dtypes.kind(indices.dtype) not in "iu":
+            raise ArgumentTypeError(
+                f"{self.__name__}.reduceat takes a vector of integer indices, got {indices.aval.short()}."
+            )
+        if not indices.shape[0]:
+            empty = lax.slice_in_dim(a, 0, 0, axis=place)
+            return empty if dtype is None else converted(empty, requested(dtype, self.__name__))
+        if not is_concrete(indices):
+            return self._reduceat_masked(a, indices, place, dtype)
+        known, length = np.asarray(indices), a.shape[place]
+        if known.min() < 0 or known.max() >= length:
+            raise IndexError(
+                f"{self.__name__}.reduceat got indices from {known.min()} to {known.max()} for axis {place} of size "
+                f"{length}.  at {user_line()}"
+            )
         parts = []
-        for start, stop in zip(known.tolist(), stops, strict=True):
-            end = stop if stop > start else start + 1
-            part = lax.slice_in_dim(a, start, end, axis=place)
+        for start, stop in zip(known.tolist(), [*known[1:].tolist(), length], strict=True):
+            part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=place)
             parts.append(self.reduce(part, axis=place, dtype=dtype, keepdims=True))
         return lax.concatenate(parts, place)
+
+    def _reduceat_masked(self, a: Array, indices: Array, axis: int, dtype: Any) -> Array:
+        """`reduceat` for indices that are not known: each part reduces the whole axis but skips what is outside."""
+        after = lax.concatenate([indices[1:], filled((1,), a.shape[axis], indices.dtype)], 0)
+        ends = lax.max(after, lax.add(indices, np.ones((), indices.dtype)))
+        if self._reduce is not None and self.identity is not None:
+            position = lax.broadcasted_iota(indices.dtype, a.shape, axis)
+
+            def part(start: Any, end: Any) -> Array:
+                inside = lax.bitwise_and(lax.ge(position, start), lax.lt(position, end))
+                return self.reduce(a, axis=axis, dtype=dtype, where=inside)
+
+            return vmap(part, out_axes=axis)(indices, ends)
+        a = a if dtype is None else converted(a, requested(dtype, self.__name__))
+        rows = lax.transpose(a, (axis, *(i for i in range(a.ndim) if i != axis)))
+
+        def scanned(start: Any, end: Any) -> Array:
+            def step(carry: Any, row: Any) -> tuple[Any, None]:
+                position, value = row
+                combined = converted(self(carry, value), carry.dtype)
+                combined = lax.select(lax.eq(position, start), value, combined)
+                inside = lax.bitwise_and(lax.ge(position, start), lax.lt(position, end))
+                return lax.select(inside, combined, carry), None
+
+            return lax.scan(step, rows[0], (lax.iota(indices.dtype, rows.shape[0]), rows))[0]
+
+        return vmap(scanned, out_axes=axis)(indices, ends)
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:

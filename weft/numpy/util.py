@@ -134,7 +134,8 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
             return x
         if aval.dtype == dtype and (not weak or aval.weak_type):
             return x
-        if type(x) is ConcreteArray and not aval.shape and isinstance(dtype, np.dtype):
+        plain = isinstance(dtype, np.dtype) and isinstance(aval.dtype, np.dtype)
+        if type(x) is ConcreteArray and not aval.shape and plain:
             return ConcreteArray(converted_value(x._value, dtype), array_type((), dtype, weak))
         return convert_element_type(x, new_dtype=dtype, weak_type=weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
@@ -314,7 +315,7 @@ def is_dimension(x: Any) -> bool:
 
 def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
     """A shape argument, an integer or a sequence of them, as a tuple of sizes."""
-    if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, Array) and not shape.ndim):
+    if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, (Array, np.ndarray)) and not shape.ndim):
         shape = (shape,)
     try:
         sizes = tuple(d if isinstance(d, (int, Expression)) and type(d) is not bool else _size(d) for d in shape)
@@ -437,7 +438,7 @@ def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tupl
     """Axes as distinct numbers counted from the front; None means all of them."""
     if axis is None:
         return tuple(range(rank))
-    if isinstance(axis, (tuple, list)) or (isinstance(axis, np.ndarray) and axis.ndim):
+    if isinstance(axis, (tuple, list, range)) or (isinstance(axis, np.ndarray) and axis.ndim):
         axes = tuple(canonicalize_axis(a, rank, name) for a in axis)
         if len(set(axes)) != len(axes):
             raise ArgumentError(f"duplicate value in 'axis': {name} got {tuple(axis)}.")

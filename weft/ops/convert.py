@@ -142,7 +142,7 @@ class bitcast_convert_type(Primitive):
             shape = x.shape if old == new else ((*x.shape, old // new) if old > new else x.shape[:-1])
             return np.zeros(shape, new_dtype)
         contiguous = np.ascontiguousarray(x).reshape(*x.shape, 1)
-        if x.dtype.kind == "V" and old < 8:  # one element a byte, in its low bits
+        if old < 8 and dtypes.kind(x.dtype) != "f":  # one element a byte, in its low bits
             contiguous = contiguous.astype(np.int8)
         bits = np.unpackbits(contiguous.view(np.uint8), axis=-1, bitorder="little")[..., :old]
         if new > old:
@@ -151,7 +151,8 @@ class bitcast_convert_type(Primitive):
             bits = bits.reshape(*x.shape, old // new, new)
         packed = np.packbits(bits, axis=-1, bitorder="little")
         if new < 8:
-            return packed[..., 0].astype(np.int8).astype(new_dtype)
+            small = packed[..., 0]
+            return small.view(new_dtype) if dtypes.kind(new_dtype) == "f" else small.astype(np.int8).astype(new_dtype)
         return packed.view(new_dtype)[..., 0]
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, new_dtype: Any) -> tuple[Any, int]:

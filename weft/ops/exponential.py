@@ -72,7 +72,16 @@ class exp2(FloatFunction):
 class expm1(FloatFunction):
     """exp(x) - 1, accurate near 0."""
 
-    eval = rounded(np.expm1)
+    @rounded
+    def eval(x: Any) -> Any:
+        if x.dtype.kind != "c":
+            return np.expm1(x)
+        # NumPy multiplies infinity with the sine of zero, which its power does not.
+        less, power = np.expm1(x), np.exp(x)
+        made = np.empty_like(x)
+        made.real = np.where(np.isfinite(x.real), less.real, power.real - 1)
+        made.imag = power.imag
+        return made
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, add(out, constant_like(x, 1)))

@@ -313,6 +313,11 @@ class random_wrap(KeyOperation):
         yield Sample(words[0, 1], impl=FRY, differentiable=False)
 
 
+def key_of_words(word: Any, impl: KeyDtype) -> Any:
+    """The key all of whose words are one number."""
+    return random_wrap(np.full(impl.key_shape, dtypes.coerce_value(word, dtypes.uint32)), impl=impl)
+
+
 @primitive
 class random_unwrap(KeyOperation):
     """The words of keys along a new last axis."""

@@ -190,9 +190,11 @@ class Scatter(Primitive):
 
     def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
         """What `values` (in the operand's shape) holds at the place of each update; zero where an update is dropped."""
+        shape = type_of(values).shape  # type: ignore[attr-defined]
+        if 0 in shape or 0 in updates.shape:  # no window fits into an empty operand
+            return zeros(updates.shape, values.dtype)
         sizes = window_sizes(values.ndim, updates.shape, dimension_numbers)
         batching = dimension_numbers.operand_batching_dims
-        shape = type_of(values).shape  # type: ignore[attr-defined]
         sizes = [0 if d in batching and shape[d] == 0 else size for d, size in enumerate(sizes)]
         mode = params["mode"]
         fill = 0 if mode is GatherScatterMode.FILL_OR_DROP else None

@@ -56,8 +56,8 @@ def geometry(
     ]
 
 
-def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
-    """The windows over an operand, after a look at the parameters."""
+def check_parameters(name: str, shape: Shape, params: Params) -> list[Window]:
+    """The windows over an operand, after a look at their sizes, strides and dilations."""
     for key in WINDOW_PARAMETERS:
         given = params.get(key)
         if given is None:
@@ -66,7 +66,12 @@ def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
             raise fail(f"{name} got {key} {given} for an operand of shape {shape}.", fix="give one for each dimension")
         if key != "padding" and any(value < 1 for value in given):
             raise fail(f"{name} needs {key} of at least 1, got {given}.")
-    windows = geometry(shape, **params)
+    return geometry(shape, **params)
+
+
+def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
+    """The windows over an operand, after a look at all parameters."""
+    windows = check_parameters(name, shape, params)
     if any(isinstance(w.padded, int) and w.padded < 0 for w in windows):
         raise fail(f"{name} cannot crop {params['padding']} from an operand of shape {shape}.")
     return windows

@@ -47,6 +47,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     check_arraylike("randint", minval, maxval)
     sizes = draw_shape("randint", as_shape(shape), shape_of(minval), shape_of(maxval))
     limits = dtypes.iinfo(found)
+    for bound in (minval, maxval):
+        _check_bound(bound, found)
     if found.itemsize < 4:
         # Bounds of narrow types are held in 32 bits, so that the one after the greatest integer can be named.
         low, high = (_bound(b, dtypes.int32, limits.min, limits.max + past) for past, b in enumerate((minval, maxval)))
@@ -54,6 +56,14 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
         return lax.convert_element_type(made, found)
     low, high = (_bound(b, found, limits.min, limits.max) for b in (minval, maxval))
     return _randint(typed, low, high, _beyond(maxval, limits.max), shape=sizes, dtype=found)
+
+
+def _check_bound(bound: Any, dtype: np.dtype[Any]) -> None:
+    """A bound must fit into the dtype or the default one; one more than the greatest integer names all of them."""
+    if isinstance(bound, (int, np.integer)) and not isinstance(bound, bool):
+        wide = max(dtype, dtypes.default_int_dtype(), key=lambda d: int(dtypes.iinfo(d).max))
+        if int(bound) != int(dtypes.iinfo(wide).max) + 1:
+            dtypes.coerce_value(int(bound), dtypes.default_int_dtype() if bound < 0 else wide)
 
 
 def _bound(bound: Any, dtype: np.dtype[Any], least: int, greatest: int) -> Any:

@@ -148,10 +148,11 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 
 
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
-    """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low'."""
+    """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low', and
+    'highest' both tails; in other dtypes than float32 that is the same as 'high'."""
     typed, _ = one_key("gumbel", key)
-    if mode not in (None, "low", "high"):
-        raise ArgumentError(f"gumbel got mode={mode!r}; 'high' or 'low' is expected.")
+    if mode not in (None, "low", "high", "highest"):
+        raise ArgumentError(f"gumbel got mode={mode!r}; 'highest', 'high' or 'low' is expected.")
     return _gumbel(typed, shape=as_shape(shape), dtype=real_dtype("gumbel", dtype), mode=mode or "low")
 
 
@@ -160,12 +161,40 @@ def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: s
     limits = dtypes.finfo(dtype)
     if mode == "low":
         return -lax.log(-lax.log(draw_uniform(key, shape, dtype, minval=limits.tiny)))
+    if mode == "highest" and dtype == np.float32:
+        return _finest_gumbel(key, shape)
     pair = draw_uniform(key, (2, *shape), dtype)
     high, low = (lax.index_in_dim(pair, number, keepdims=False) for number in range(2))
     refined = high + np.array(limits.eps, dtype) * low + np.array(limits.tiny, dtype)
     # Below one half the spacing of floats is finer than the step of `high`: `low` fills it in.
     x = wnp.where(high >= np.array(0.5, dtype), high, refined)
     return -lax.log(-lax.log1p(-x))
+
+
+def _finest_gumbel(key: Array, shape: tuple[Any, ...]) -> Array:
+    """Gumbel numbers from a fraction u of 64 bits; of one above a half its distance from 1 is converted."""
+    pair = draw_bits(key, (2, *shape), dtypes.uint32)
+    high, low = (lax.index_in_dim(pair, number, keepdims=False) for number in range(2))
+    one, half = np.uint32(1), np.uint32(2**31)
+    small = high < half
+    borrowed = lax.convert_element_type(low == np.uint32(0), dtypes.uint32)
+    high = wnp.where(small, high, lax.add(lax.bitwise_not(high), borrowed))
+    low = wnp.where(small, low, lax.add(lax.bitwise_not(low), one))
+    x = _fraction(high, low)
+    return wnp.where(small, -lax.log(-lax.log1p(-x)), -lax.log(-lax.log(x)))
+
+
+def _fraction(high: Array, low: Array) -> Array:
+    """The fraction (high * 2**32 + low) / 2**64 as a float32, rounded towards zero; at least 2**-65."""
+    zeros, more = lax.clz(high), lax.clz(low)
+    empty = high == np.uint32(0)
+    follow = lax.shift_right_logical(low, lax.sub(np.uint32(32), zeros))
+    top = lax.bitwise_or(lax.shift_left(high, zeros), follow)
+    top = wnp.where(empty, lax.shift_left(low, more), top)
+    exponent = lax.sub(np.uint32(126), wnp.where(empty, lax.add(zeros, more), zeros))
+    digits = lax.bitwise_and(lax.shift_right_logical(top, np.uint32(8)), np.uint32(2**23 - 1))
+    bits = lax.bitwise_or(lax.shift_left(exponent, np.uint32(23)), digits)
+    return lax.bitcast_convert_type(bits, dtypes.float32)
 
 
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:

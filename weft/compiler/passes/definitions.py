@@ -81,7 +81,8 @@ def enciphered_counts(keys: Any, shape: Sizes) -> tuple[Any, Any]:
     if size > 1 << 32:
         counts = iota(dtype=UINT64, shape=(size,), dimension=0)
         low = converted(counts, UINT32)
-        high = trailing(converted(shift_right_logical(counts, np.array(32, UINT64)), UINT32), shape, full)
+        # A literal of 64 bits would be narrowed.
+        high = trailing(converted(shift_right_logical(counts, converted(word(32), UINT64)), UINT32), shape, full)
     elif shape:
         low = iota(dtype=UINT32, shape=(size,), dimension=0)
     first, second = (leading(a, full) for a in words_of(keys))
@@ -129,7 +130,7 @@ def random_bits(keys: Any, *, bit_width: int, shape: Sizes) -> Any:
 
 def joined(high: Any, low: Any) -> Any:
     """64-bit integers from two words."""
-    return or_(shift_left(converted(high, UINT64), np.array(32, UINT64)), converted(low, UINT64))
+    return or_(shift_left(converted(high, UINT64), converted(word(32), UINT64)), converted(low, UINT64))
 
 
 def older_bits(keys: Any, bit_width: int, size: int, full: Shape) -> Any:

@@ -13,8 +13,11 @@ from weft.lax import linalg as lax_linalg
 from weft.numpy.linalg.inputs import square_matrix
 from weft.ops.linalg_lu import solve
 from weft.ops.matrix import (
+    adjoint,
     as_dtype,
+    as_rows,
     diagonal,
+    flip,
     identity_like,
     is_complex,
     matmul,
@@ -113,28 +116,105 @@ def _det(x: Any) -> Any:
 
 @_det.defjvp
 def _det_jvp(primals: Any, tangents: Any) -> Any:
-    """The derivative is tr(adj(x) dx). The adjugate is made without dividing by the last pivot, which is the one that
-    is zero when a matrix lacks one dimension: there the derivative is finite though the inverse is not."""
+    """The derivative is tr(adj(x) dx), which exists everywhere: the adjugate is a polynomial in the elements."""
     (x,), (change,) = primals, tangents
-    size = x.shape[-1]
+    rank = len(x.shape)
+    return _det(x), lax.reduce_sum(lax.mul(flip(_adjugate(x)), change), (rank - 2, rank - 1))
+
+
+@custom_jvp
+def _adjugate(x: Any) -> Any:
+    """The matrix that times `x` is det(x) times the identity, for sizes of at least 2."""
     factors, pivots, permutation = lax_linalg.lu(x)
+    plain = _adjugate_of_factors(factors, pivots, permutation)
+    # Only the last pivot may be zero. If an earlier one is, a reflection Q of the columns makes it the last, unless x
+    # lacks two dimensions. adj(x) = adj(Q)⁻¹ adj(x Q), where adj(Q) = -Q.
+    deficient = _has_zero_before_last(factors)
+
+    def reflected(x: Any, plain: Any) -> Any:
+        factors, pivots, permutation = lax_linalg.lu(_reflect(x))
+        mixed = lax.neg(flip(_reflect(flip(_adjugate_of_factors(factors, pivots, permutation)))))
+        mixed = lax.select_n(_spread(_has_zero_before_last(factors), x.shape), mixed, zeros_like(x))
+        return lax.select_n(_spread(deficient, x.shape), plain, mixed)
+
+    any_deficient = lax.reduce_or(deficient, tuple(range(len(deficient.shape))))
+    return lax.cond(any_deficient, reflected, lambda x, plain: plain, x, plain)
+
+
+def _has_zero_before_last(factors: Any) -> Any:
+    values = part(diagonal(factors), (0, factors.shape[-1] - 1), -1)
+    return lax.reduce_or(lax.eq(values, scalar(0, values)), (len(values.shape) - 1,))
+
+
+def _reflect(x: Any) -> Any:
+    """`x` times a fixed reflection I - 2 v vᵀ, whose v has nothing in common with what people compute with."""
+    size = x.shape[-1]
+    v = np.sin(1 + np.sqrt(2) * np.arange(size, dtype=np.float64) ** 2)
+    v = (v / np.sqrt(np.sum(v * v))).astype(x.dtype)
+    column = lax.broadcast_in_dim(v, (*x.shape[:-2], size, 1), (len(x.shape) - 2,))
+    row = lax.broadcast_in_dim(v, (*x.shape[:-2], 1, size), (len(x.shape) - 1,))
+    return lax.sub(x, lax.mul(scalar(2, x), matmul(matmul(x, column), row)))
+
+
+def _adjugate_of_factors(factors: Any, pivots: Any, permutation: Any) -> Any:
+    """The adjugate of L U, made without dividing by the last pivot, which is zero if a matrix lacks one dimension."""
+    shape, size = factors.shape, factors.shape[-1]
     values = diagonal(factors)
     axis = len(values.shape) - 1
     before_last = lax.reduce_prod(part(values, (0, size - 1), -1), (axis,))
+    identity = identity_like(factors)
     y = lax_linalg.triangular_solve(
-        factors, take_rows(change, permutation), left_side=True, lower=True, unit_diagonal=True
+        factors, take_rows(identity, permutation), left_side=True, lower=True, unit_diagonal=True
     )
     # With U = [[A, c], [0, u]]: adj(U) y = det(A) [A⁻¹ (u y₁ − c y₂), y₂], all in one triangular system.
-    shape = x.shape
     _, columns = rows_and_columns(shape)
     is_last = lax.eq(columns, np.asarray(size - 1, np.int32))
-    system = lax.select_n(is_last, factors, identity_like(factors))
+    system = lax.select_n(is_last, factors, identity)
     column = part(factors, (size - 1, size), -1)
-    unit = part(identity_like(factors), (size - 1, size), -1)
+    unit = part(identity, (size - 1, size), -1)
     pivot = lax.reduce_sum(part(values, (size - 1, size), -1), (axis,))
     right = lax.add(lax.mul(_spread(pivot, shape), y), matmul(lax.sub(unit, column), part(y, (size - 1, size), -2)))
     solved = lax_linalg.triangular_solve(system, lax.mul(_spread(before_last, shape), right), left_side=True)
-    return _det(x), lax.mul(_parity(pivots, x), _trace(solved))
+    return lax.mul(_spread(_parity(pivots, factors), shape), solved)
+
+
+@_adjugate.defjvp
+def _adjugate_jvp(primals: Any, tangents: Any) -> Any:
+    """In the basis of the singular vectors, where x is diagonal, only products of all but two singular values occur."""
+    (x,), (change,) = primals, tangents
+    u, s, vh = lax_linalg.svd(x, full_matrices=False)
+    changed = matmul(matmul(adjoint(u), change), adjoint(vh))
+    rest = as_dtype(_products_without_two(s), x.dtype)
+    identity = identity_like(x)
+    # adj(S + E) is to first order -Eᵢⱼ times all values but two, and on the diagonal the sum of that of the other Eₖₖ.
+    total = lax.reduce_sum(lax.mul(rest, as_rows(diagonal(changed), x.shape)), (len(x.shape) - 1,))
+    inner = lax.sub(lax.mul(identity, as_rows(total, x.shape)), lax.mul(changed, rest))
+    turned = _spread(_det(matmul(u, vh)), x.shape)
+    return _adjugate(x), lax.mul(turned, matmul(matmul(adjoint(vh), inner), adjoint(u)))
+
+
+def _products_without_two(s: Any) -> Any:
+    """For each pair of different positions in the last axis the product of the elements at all others, else 0."""
+    rank, size = len(s.shape), s.shape[-1]
+    shape = (*s.shape, size)
+    rows, columns = rows_and_columns(shape)
+    upper = lax.lt(rows, columns)
+    values = lax.broadcast_in_dim(s, shape, (*range(rank - 1), rank))
+    one = lax.full_like(values, 1)
+    between = _exclusive(lax.cumprod(lax.select_n(upper, one, values), rank), rank, False)
+    before = _exclusive(lax.cumprod(s, rank - 1), rank - 1, False)
+    after = _exclusive(lax.cumprod(s, rank - 1, reverse=True), rank - 1, True)
+    product = lax.mul(between, lax.broadcast_in_dim(before, shape, tuple(range(rank))))
+    product = lax.mul(product, lax.broadcast_in_dim(after, shape, (*range(rank - 1), rank)))
+    product = lax.select_n(upper, zeros_like(product), product)
+    return lax.add(product, flip(product))
+
+
+def _exclusive(products: Any, axis: int, reverse: bool) -> Any:
+    """Running products without the element itself: moved by one position, with 1 at the open end."""
+    padding = [(0, 0, 0)] * len(products.shape)
+    padding[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
+    return lax.pad(products, scalar(1, products), padding)
 
 
 def _spread(x: Any, shape: Any) -> Any:

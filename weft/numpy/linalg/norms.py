@@ -94,7 +94,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         if ord is None:
             return _length(x, axes, keepdims)
     else:
-        given = axis if isinstance(axis, (tuple, list)) else (axis,)
+        given = axis if isinstance(axis, (tuple, list, range)) else (axis,)
         axes = tuple(canonicalize_axis(a, x.ndim, "norm") for a in given)
     if len(axes) == 1:
         return _vector(x, ord, axes, keepdims)

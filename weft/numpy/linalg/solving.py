@@ -17,7 +17,7 @@ from weft.numpy.contraction import matmul as matmul_broadcast
 from weft.numpy.elementwise import absolute, multiply
 from weft.numpy.linalg.decompositions import eigvalsh, svdvals
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
-from weft.numpy.logic import greater, greater_equal, not_equal
+from weft.numpy.logic import greater, greater_equal, logical_and, not_equal
 from weft.numpy.reductions import any as any_
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import sum as sum_
@@ -89,14 +89,22 @@ def _pseudo_inverse_jvp(primals: Any, tangents: Any) -> Any:
     (x, tolerance), (change, _) = primals, tangents
     p, s = _pseudo_inverse(x, tolerance)
     adjoint_change, adjoint_p = adjoint(change), adjoint(p)
-    dp = lax.neg(matmul(matmul(p, change), p))
-    outside = lax.sub(adjoint_change, matmul(matmul(adjoint_change, x), p))
-    dp = lax.add(dp, matmul(matmul(p, adjoint_p), outside))
-    inner = lax.sub(adjoint_change, matmul(p, matmul(x, adjoint_change)))
-    dp = lax.add(dp, matmul(inner, matmul(adjoint_p, p)))
+    dp = lax.neg(_product(p, change, p))
+    outside = lax.sub(adjoint_change, _product(adjoint_change, x, p))
+    dp = lax.add(dp, _product(p, adjoint_p, outside))
+    inner = lax.sub(adjoint_change, _product(p, x, adjoint_change))
+    dp = lax.add(dp, _product(inner, adjoint_p, p))
     u, _, v = lax_linalg.svd(x, full_matrices=False)
     ds = diagonal(real_part(matmul(matmul(adjoint(u), change), adjoint(v))))
     return (p, s), (dp, ds)
+
+
+def _product(x: Any, y: Any, z: Any) -> Any:
+    """x y z in the order of less work: where one side of a matrix is long, its square may not fit into memory."""
+    rows, left, right, columns = x.shape[-2], y.shape[-2], y.shape[-1], z.shape[-1]
+    if rows * right * (left + columns) <= left * columns * (right + rows):
+        return matmul(matmul(x, y), z)
+    return matmul(x, matmul(y, z))
 
 
 def _tolerance(x: Array, given: Any, default: float) -> Array:
@@ -149,7 +157,9 @@ def lstsq(
         )
         tolerance = _tolerance(a, limit, eps)
         inverse, s = _pseudo_inverse(a, tolerance)
-        rank = sum_(greater_equal(s, multiply(tolerance, lax.index_in_dim(s, 0, 0, keepdims=False))), dtype=integer)
+        limits = multiply(tolerance, lax.index_in_dim(s, 0, 0, keepdims=False))
+        counted = logical_and(greater_equal(s, limits), greater(s, scalar(0, s)))
+        rank = sum_(counted, dtype=integer)
         x = matmul(inverse, right)
     if numpy_resid and (rows <= columns or _known_rank(rank) < columns):
         residuals = lax.full((0,), 0, real)

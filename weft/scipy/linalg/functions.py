@@ -166,7 +166,14 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     t, z = schur(A, output="complex")
     roots = lax.sqrt(diagonal(t))
     sums = lax.add(as_columns(roots, t.shape), as_rows(roots, t.shape))
-    root = _by_superdiagonals(t, roots, lambda t, s: lax.div(lax.sub(t, matmul(s, s)), sums))
+
+    def element(t: Any, strict: Any) -> Any:
+        rest = lax.sub(t, matmul(strict, strict))
+        # Between two eigenvalues of zero any element would do if nothing is left over: zero is the least one.
+        free = lax.bitwise_and(lax.eq(sums, scalar(0, sums)), lax.eq(rest, scalar(0, rest)))
+        return lax.div(rest, lax.select_n(free, sums, lax.full_like(sums, 1)))
+
+    root = _by_superdiagonals(t, roots, element)
     return matmul(matmul(z, root), adjoint(z))
 
 

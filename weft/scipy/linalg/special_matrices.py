@@ -11,11 +11,10 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.numpy.diagonals import diag
 from weft.numpy.elementwise import absolute, conjugate, negative, subtract, true_divide
 from weft.numpy.manipulation import concatenate, expand_dims, flip
-from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes, requested
-from weft.ops.matrix import part
+from weft.numpy.util import broadcast_shape, ensure_array, ensure_arrays, expand_to, promote_dtypes, requested
+from weft.ops.matrix import as_columns, on_diagonal, part
 from weft.trace.array import Array
 
 
@@ -25,6 +24,8 @@ def _as_vectors(x: Array) -> Array:
 
 def _take(x: Array, numbers: np.ndarray) -> Array:
     """Elements of the last axis at numbers known now, in any shape."""
+    if not numbers.size:
+        return lax.full((*x.shape[:-1], *numbers.shape), 0, x.dtype)
     flat = lax.gather(
         x,
         numbers.reshape(-1, 1).astype(np.int32),
@@ -40,24 +41,31 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     if r is None:
         (c,) = ensure_arrays("toeplitz", c)
         r = conjugate(c)
-    c, r = (_as_vectors(ensure_array(x)) for x in promote_dtypes(*ensure_arrays("toeplitz", c, r)))
-    lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
+    c, r = _vector_pair("toeplitz", c, r)
     rows, columns = c.shape[-1], r.shape[-1]
-    c, r = (
-        lax.broadcast_in_dim(x, (*lead, x.shape[-1]), tuple(range(len(lead) + 1 - x.ndim, len(lead) + 1)))
-        for x in (c, r)
-    )
-    joined = concatenate([flip(c, -1), part(r, (1, columns), -1)], axis=-1)
+    joined = concatenate([flip(c, -1), _after_first(r)], axis=-1)
     return _take(joined, np.arange(rows)[::-1, None] + np.arange(columns))
 
 
 def hankel(c: Any, r: Any = None) -> Array:
     """The matrix with constant antidiagonals whose first column is c and whose last row is r (by default zeros)."""
-    (c,) = (_as_vectors(x) for x in ensure_arrays("hankel", c))
-    r = lax.full_like(c, 0) if r is None else _as_vectors(ensure_array(r))
-    c, r = (ensure_array(x) for x in promote_dtypes(c, r))
-    joined = concatenate([c, part(r, (1, r.shape[-1]), -1)], axis=-1)
+    if r is None:
+        (c,) = ensure_arrays("hankel", c)
+        r = lax.full_like(c, 0)
+    c, r = _vector_pair("hankel", c, r)
+    joined = concatenate([c, _after_first(r)], axis=-1)
     return _take(joined, np.arange(c.shape[-1])[:, None] + np.arange(r.shape[-1]))
+
+
+def _vector_pair(name: str, *args: Any) -> tuple[Array, Array]:
+    """Two arguments as vectors of one dtype, their leading dimensions broadcast against each other."""
+    first, second = (_as_vectors(ensure_array(x)) for x in promote_dtypes(*ensure_arrays(name, *args)))
+    lead = broadcast_shape(name, first.shape[:-1], second.shape[:-1])
+    return expand_to(first, (*lead, first.shape[-1])), expand_to(second, (*lead, second.shape[-1]))
+
+
+def _after_first(x: Array) -> Array:
+    return part(x, (min(1, x.shape[-1]), x.shape[-1]), -1)
 
 
 def circulant(c: Any) -> Array:
@@ -88,12 +96,12 @@ def block_diag(*arrs: Any) -> Array:
 def companion(a: Any) -> Array:
     """The matrix whose eigenvalues are the roots of the polynomial with the coefficients a, highest power first."""
     (a,) = ensure_arrays("companion", a)
-    if a.ndim != 1 or a.shape[0] < 2:
+    if a.ndim < 1 or a.shape[-1] < 2:
         raise ArgumentError(f"companion takes a vector of two or more coefficients, got shape {a.shape}.")
-    row = true_divide(negative(part(a, (1, a.shape[0]), -1)), lax.squeeze(part(a, (0, 1), -1), (0,)))
-    size = a.shape[0] - 1
-    below = ensure_array(np.eye(size - 1, size, dtype=row.dtype))
-    return concatenate([expand_dims(row, 0), below], axis=0)
+    size, lead = a.shape[-1] - 1, a.shape[:-1]
+    row = true_divide(negative(part(a, (1, size + 1), -1)), part(a, (0, 1), -1))
+    below = lax.broadcast(ensure_array(np.eye(size - 1, size, dtype=row.dtype)), lead)
+    return concatenate([expand_dims(row, -2), below], axis=-2)
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
@@ -119,11 +127,13 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
 
 def leslie(f: Any, s: Any) -> Array:
     """The matrix of a population by age: birth rates f in the first row, survival rates s below the diagonal."""
-    f, s = (ensure_array(x) for x in promote_dtypes(*ensure_arrays("leslie", f, s)))
-    if f.ndim != 1 or s.shape != (f.shape[0] - 1,):
+    f, s = _vector_pair("leslie", f, s)
+    size = f.shape[-1]
+    if s.shape[-1] != size - 1:
         raise ArgumentError(f"leslie takes vectors of size n and n-1, got shapes {f.shape} and {s.shape}.")
-    survival = lax.pad(diag(s), np.zeros((), s.dtype), [(0, 0, 0), (0, 1, 0)])
-    return concatenate([expand_dims(f, 0), survival], axis=0)
+    below = (*f.shape[:-1], size - 1, size)
+    survival = lax.select_n(on_diagonal(below), lax.full(below, 0, s.dtype), as_columns(s, below))
+    return concatenate([expand_dims(f, -2), survival], axis=-2)
 
 
 def fiedler(a: Any) -> Array:
@@ -135,12 +145,12 @@ def fiedler(a: Any) -> Array:
 def fiedler_companion(a: Any) -> Array:
     """The pentadiagonal matrix whose eigenvalues are the roots of the polynomial with the coefficients a."""
     (a,) = ensure_arrays("fiedler_companion", a)
-    size = a.shape[0] - 1
-    scaled = true_divide(a, lax.squeeze(part(a, (0, 1), -1), (0,)))
+    size, lead = a.shape[-1] - 1, a.shape[:-1]
+    scaled = true_divide(a, part(a, (0, 1), -1))
     if size < 1:
-        return lax.full((0, 0), 0, scaled.dtype)
+        return lax.full((*lead, 0, 0), 0, scaled.dtype)
     if size == 1:
-        return lax.reshape(negative(part(scaled, (1, 2), -1)), (1, 1))
+        return expand_dims(negative(part(scaled, (1, 2), -1)), -1)
     # Where each coefficient and each one stands: positions known now, values from the coefficients.
     coefficient, ones = np.zeros((size, size), np.int32), np.zeros((size, size), bool)
     coefficient[0, 0] = 1
@@ -154,9 +164,9 @@ def fiedler_companion(a: Any) -> Array:
     for i in range(3, size, 2):
         ones[i, i - 2] = True
     values = negative(_take(scaled, coefficient))
-    fixed = np.where(ones, 1.0, 0.0).astype(scaled.dtype)
-    chosen = lax.broadcast_in_dim(np.asarray(coefficient > 0), (size, size), (0, 1))
-    return lax.select_n(chosen, ensure_array(fixed), values)
+    chosen = lax.broadcast(ensure_array(coefficient > 0), lead)
+    fixed = lax.broadcast(ensure_array(ones.astype(scaled.dtype)), lead)
+    return lax.select_n(chosen, fixed, values)
 
 
 def hilbert(n: int) -> Array:

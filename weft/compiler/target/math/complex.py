@@ -127,7 +127,10 @@ def expm1(a: Complex) -> Complex:
     less = exponential.expm1(a.re)
     re = less * c - 2 * half * half
     im = exponential.exp(a.re) * s
-    return chosen(a.im.equals(0.0), Complex(less, a.im), Complex(re, im))
+    made = chosen(a.im.equals(0.0), Complex(less, a.im), Complex(re, im))
+    unknown = a.im.is_nan() | _is_infinite(a.im)
+    made = chosen(unknown & a.re.equals(-math.inf), of_parts(-1.0, 0.0, less), made)
+    return chosen(unknown & a.re.equals(math.inf), of_parts(math.inf, math.nan, less), made)
 
 
 def _log_of_size(a: Complex) -> Term:
