@@ -14,10 +14,12 @@ from tests.compiler.fuse_programs import PROGRAMS, mlp_gradient, program, random
 from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler import pipeline
+from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.cost import Limits, equation_cost, parts_cost, program_cost
 from weft.compiler.fuse.driver import DEFAULT_LIMITS, fuse, refusals
 from weft.compiler.fuse.fusion import fusion, fusions
 from weft.compiler.fuse.verify import verify_fused
+from weft.compiler.kernel.printer import to_text as kernel_text
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.parser import equal, parse
@@ -279,3 +281,17 @@ def test_the_pass_is_quick_and_linear() -> None:
     print(f"{few * 1e6:.1f} us an equation for 12 layers, {many * 1e6:.1f} for 48")
     assert few <= 50e-6
     assert many <= 2.5 * few
+
+
+def test_a_gradient_of_an_associative_scan_is_not_one_kernel() -> None:
+    """Its pads and slices meet again and again; in one fusion each of them would be computed at many indices."""
+
+    def loss(a: Any, b: Any) -> Any:
+        combine = lambda left, right: (left[0] * right[0], right[0] * left[1] + right[1])
+        return weft.lax.associative_scan(combine, (a, b), axis=1)[1].sum()
+
+    x = np.ones((2, 64, 16), np.float32)
+    program = fuse(pipeline.run(weft.make_jaxpr(weft.grad(loss, (0, 1)))(x, x)))
+    made = [f.params for f in fusions(program) if f.params["kind"] != "alias"]
+    emissions = [emit(params["kind"], params["jaxpr"], params["hero"], 64) for params in made]
+    assert max(len(kernel_text(launch.kernel).splitlines()) for e in emissions for launch in e.launches) < 200

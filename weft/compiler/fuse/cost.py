@@ -76,6 +76,7 @@ class Limits:
     operands: int = 32  # values read
     results: int = 16  # values written
     sites: int = 8  # indices at which one fusion computes a value: where slices meet again, they double
+    repeated: int = 8  # code that one fusion has for values at further indices, in statements about
     copies: int = 8  # fusions in which a cheap equation is computed again
     row_bytes: int = 256 * 1024  # one row of a row-wise fusion, which must stay in cache over its passes
     single_row_bytes: int = 64 * 1024  # the same when there is one row only, which one thread works on

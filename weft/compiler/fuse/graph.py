@@ -28,6 +28,7 @@ from weft.compiler.fuse.cost import CHEAP_FLOPS, CHEAP_WEIGHT, Limits, Reason, b
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.types import ArrayType
 from weft.ops.contract import dot_general
+from weft.ops.pad import pad
 
 REDUCTIONS = frozenset({"row", "column", "all"})
 IN_PLACE_KINDS = frozenset({"dynamic_update_slice", "scatter"})
@@ -94,7 +95,8 @@ class Group:
     `out` is the space of its results, `full` the space a reduction folds (or `out`); `folded` says which dimensions of
     `full` go. `evaluations` counts how often each member is computed, in elements; `direct` says that a member is
     computed at the very index of the loops, so that its value there may also be a result; `sites` are the different
-    indices at which a member's value is asked for, each of which is code of its own.
+    indices at which a member's value is asked for, each of which is code of its own; `repeated` is how much of such
+    code there is, of members at further indices than one.
     """
 
     __slots__ = (
@@ -112,6 +114,7 @@ class Group:
         "position",
         "predecessors",
         "reasons",
+        "repeated",
         "sites",
         "successors",
     )
@@ -126,6 +129,7 @@ class Group:
         self.evaluations: dict[int, float] = {}
         self.direct: dict[int, bool] = {}
         self.sites: dict[int, frozenset[int]] = {}
+        self.repeated = 0
         self.reasons: list[Reason] = []
         self.position = -1
         self.predecessors: set[Group] = set()
@@ -148,6 +152,7 @@ class Group:
         self.evaluations[node.index] = evaluations
         self.direct[node.index] = direct
         self.sites[node.index] = sites_of(self, node)
+        self.repeated += code_at_further_sites(node, len(self.sites[node.index]))
         operands = self.operands
         for v in node.equation.outvars:
             operands.pop(v, None)
@@ -292,6 +297,15 @@ def sites_of(group: Group, node: Node) -> frozenset[int]:
     return frozenset(found) or HERE
 
 
+# Statements for an element of a value that is somewhere else: of a pad, its conditions.
+PAD_STATEMENTS = 6
+
+
+def code_at_further_sites(node: Node, sites: int) -> int:
+    """About how many statements a fusion has for a value at all indices but the first at which it is asked for."""
+    return (sites - 1) * (PAD_STATEMENTS if node.equation.primitive is pad else 1)
+
+
 # ------------------------------------------------------------------------------------------------------------ the order
 
 
@@ -378,6 +392,7 @@ class Order:
             first.evaluations[index] = last.evaluations[index] + (first.evaluations[index] if shared else 0)
             first.sites[index] = last.sites[index] | (first.sites[index] if shared else frozenset())
         first.members.update(last.members)
+        first.repeated = sum(code_at_further_sites(n, len(first.sites[i])) for i, n in first.members.items())
         first.last = max(first.last, last.last)
         made = {v for n in first.members.values() for v in n.equation.outvars}
         first.operands = {v: None for v in (*first.operands, *last.operands) if v not in made}

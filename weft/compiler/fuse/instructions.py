@@ -17,6 +17,7 @@ from weft.compiler.fuse.graph import (
     Graph,
     Group,
     Node,
+    code_at_further_sites,
     set_hero,
     sites_of,
     usage,
@@ -172,6 +173,9 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
     sites = len(sites_of(group, node))
     if sites > limits.sites * (4 if node.role in (EXPAND, MOVE) else 1):
         return (("sites", sites), ("limit", limits.sites))
+    repeated = code_at_further_sites(node, sites)
+    if repeated and node.role != EXPAND and group.repeated + repeated > limits.repeated:
+        return (("repeated code", group.repeated + repeated), ("limit", limits.repeated))
     evaluations, direct = usage(group, node)
     if node.role == HERO:
         return _hero_obstacle(group, node, direct)
