@@ -14,6 +14,7 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Compute, Index, Kernel, Kind, Load, Loop, Statement
+from weft.compiler.target.cpu import lower
 from weft.compiler.target.cpu.link import Tier
 
 RNG = np.random.default_rng(0)
@@ -37,6 +38,30 @@ def test_map(machine: Any, dtype: str) -> None:
         kernel = kernels.fused_map(size, dtype, width)
         y = assert_compiles(kernel, [a, b, np.zeros(size, dtype)], machine, parts=3)[2]
         np.testing.assert_array_equal(y, (a * b + a) * a)
+
+
+def test_tails(machine: Any) -> None:
+    """Eight vectors and a few elements more or less: there the tail comes to have a body of its own."""
+    for size in (63, 127, 128, 129, 143, 144, 145):
+        a, b = numeric("float32", size), numeric("float32", size)
+        for kernel, results in (
+            (kernels.fused_map(size), size),
+            (kernels.reversed_copy(size), size),
+            (kernels.padded(size, 3, 5), size + 8),
+            (kernels.row_reduction(1, size), 1),
+        ):
+            arrays = [a, b][: len(kernel.buffers) - 1]
+            assert_compiles(kernel, [*arrays, np.zeros(results, np.float32)], machine, tier=Tier.QUICK)
+
+
+def test_a_tail_with_a_body_of_its_own_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes and their order do not depend on where masks are."""
+    x = RNG.normal(size=(3, 200)).astype(np.float32)
+    made = []
+    for weight in (lower.SPLIT_WEIGHT, -1):
+        monkeypatch.setattr(lower, "SPLIT_WEIGHT", weight)
+        made.append(compiled(kernels.softmax(3, 200), [x, np.zeros_like(x)], MACHINES["host"]())[1])
+    assert made[0].tobytes() == made[1].tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -71,6 +71,22 @@ def test_a_size_that_fits_needs_no_masks() -> None:
     assert "masked" in lower(kernels.row_reduction(4, 65), AVX512)
 
 
+def test_only_the_tail_of_light_loops_is_masked() -> None:
+    """Whole vectors have a body without masks, and one masked vector follows; where that pays."""
+
+    def doubled(size: int, op: str = "add") -> Kernel:
+        return kernels.flat_map(op, (np.float32,) * (2 if op == "add" else 1), np.float32, size, 16)
+
+    for size in (129, 143, 1001):
+        text = lower(doubled(size), AVX512)
+        assert len(re.findall(r"call .*@llvm\.masked\.(load|store)", text)) == 3, "in the tail"
+        assert len(re.findall(r"(load|store) <16 x float>", text)) == 3, "in whole vectors"
+        assert "load <16 x float>" in lower(kernels.row_reduction(4, size), AVX512)
+    # Fewer than eight vectors, dear work, a loop in the body, a bound that only comes at run time: one body.
+    for kernel in (doubled(127), doubled(1001, "tanh"), kernels.column_reduction(4, 1001), kernels.fused_map(1001)):
+        assert "masked.load" in lower(kernel, AVX512) and "load <16 x float>" not in lower(kernel, AVX512)
+
+
 def test_accesses_are_what_the_index_says() -> None:
     text = lower(kernels.transposed(64, 64), AVX512)
     assert "masked.gather" in text and "masked.scatter" not in text and "store <16 x float>" in text

@@ -1,8 +1,8 @@
 """Kernel to LLVM: a function `void name(ptr buffers, i64 begin, i64 end)` that runs a part of the loop over threads.
 
 A value that does not differ between lanes stays a scalar until it meets one that does. The tail of a loop over lanes is
-masked: where the machine masks every type, in the one body there is; elsewhere the body without masks comes first and
-the tail after it.
+masked: where the machine masks every type and a second body would not pay, in the one body there is; elsewhere the body
+without masks comes first and the tail after it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from weft.base import dtypes
+from weft.compiler.fuse.cost import WEIGHTS
 from weft.compiler.kernel.ir import (
     Buffer,
     Carry,
@@ -46,6 +47,10 @@ from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 from weft.ir.primitive import lookup
 from weft.ops.elementwise import Elementwise
+
+# Whole vectors have a body of their own without masks if there are so many of them, and it is no more work (in
+# additions) than this: the exponential of a softmax is the most.
+SPLIT_VECTORS, SPLIT_WEIGHT = 8, 12
 
 
 def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
@@ -381,7 +386,7 @@ class _Lowering:
             self.values[carry.result] = lane
 
     def loop_over_lanes(self, loop: Loop) -> None:
-        """Whole vectors without masks and then a tail, or one masked loop where that costs nothing."""
+        """Whole vectors without masks and then a tail; or one masked loop, where a second body would cost more."""
         if loop.limit is not None and not loop.limit.terms:
             loop = replace(loop, stop=min(loop.stop, loop.limit.constant), limit=None)
         before = self.variable, self.step, self.width, self.mask
@@ -393,9 +398,9 @@ class _Lowering:
             carried = self.vectors(loop, start, stop, carried, masked=False)
         elif not whole and loop.limit is None and not rest & (rest - 1) and (rest > 1 or not carried):
             carried = self.short_vector(loop, rest, start, carried)
-        elif self.features.masks and (whole or loop.limit is not None):
+        elif self.features.masks and (whole or loop.limit is not None) and not self.splits(loop):
             carried = self.vectors(loop, start, stop, carried, masked=True)
-        elif self.features.masks and not carried:
+        elif self.features.masks and not carried and not whole:
             self.vector(loop, start, self.lanes_below(loop, start, stop), carried)
         else:
             edge = constant(loop.start + whole * loop.width * loop.step, i64)
@@ -406,6 +411,12 @@ class _Lowering:
             carried = self.tail(loop, edge, stop, carried)
         self.variable, self.step, self.width, self.mask = before
         self.leave(loop, carried)
+
+    def splits(self, loop: Loop) -> bool:
+        """Whether whole vectors have a body of their own without masks. It costs next to nothing where work is light
+        and the bound is known, since the second body is no loop then; it would where that has loops, as in products."""
+        plain = loop.limit is None and not any(isinstance(statement, Loop) for statement in loop.body)
+        return plain and loop.count // loop.width >= SPLIT_VECTORS and _weight(loop.body) <= SPLIT_WEIGHT
 
     def edge(self, loop: Loop, stop: llvm.Value) -> llvm.Value:
         """Where the first vector starts that is not whole, if the bound is known only now."""
@@ -458,16 +469,35 @@ class _Lowering:
         return self.f.icmp("slt", steps, self.f.splat(self.f.trunc(left, i32), loop.width))
 
     def tail(self, loop: Loop, edge: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """What is left after whole vectors: masked if it carries lanes, else one element at a time."""
-        if not carried:
+        """What is left after whole vectors: masked where that costs nothing or lanes are carried, else one element at a
+        time."""
+        if not carried and not self.features.masks:
             self.width = 1
             with self.f.loop(edge, stop, loop.step) as index:
                 self.vector(loop, index, None, [])
             return []
+        if loop.limit is None:
+            return self.vector(loop, edge, self.lanes_below(loop, edge, stop), carried)
         with self.f.when(self.f.icmp("slt", edge, stop), *_flat(carried)) as region, self.scope():
             mask = self.lanes_below(loop, edge, stop)
             region.give(*_flat(self.vector(loop, edge, mask, carried)))
         return _unflat(carried, region.results)
+
+
+def _weight(body: Iterable[Statement]) -> float:
+    """The work of statements, in additions."""
+    total = 0.0
+    for statement in body:
+        match statement:
+            case Compute(result=result, op=op):
+                kind, size = dtypes.kind(result.dtype), result.dtype.itemsize
+                # Complex numbers are two, and short floats are rounded each time.
+                total += WEIGHTS.get(op, 1) * (4 if kind == "c" or (kind == "f" and size < 4) else 1)
+            case Load() | Store():
+                total += 1
+            case If(body=inner):
+                total += _weight(inner)
+    return total
 
 
 def _flat(lanes: Sequence[Lane]) -> list[llvm.Value]:
