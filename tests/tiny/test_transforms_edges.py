@@ -180,3 +180,23 @@ def test_parameters_may_have_programs_among_other_things():
     changed = with_carried_params(mixed, lambda p: p.replace(name="changed"))
     assert isinstance(changed.params["extra"][0], Jaxpr) and changed.params["extra"][0].name == "changed"
     assert changed.params["extra"][1] is mixed.params["extra"][1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: wnp.ones((2**40, 2**40)),
+        lambda: weft.jit(lambda: wnp.zeros((2**33, 2**33)).sum())(),
+        lambda: wnp.broadcast_to(1.0, (2**70,)),
+        lambda: wnp.zeros((0, 2**64)),
+        lambda: weft.vmap(lambda x: wnp.full(2**59, x))(wnp.ones(8)),
+    ],
+)
+def test_sizes_beyond_addresses_are_refused(call):
+    with pytest.raises(ValueError, match=r"shape \(.*more than can be addressed") as caught:
+        call()
+    assert "test_transforms_edges.py" in str(caught.value)
+
+
+def test_large_sizes_that_are_never_computed_are_fine():
+    assert weft.jit(lambda x: (wnp.ones((2**20, 2**20))[:3, :3] * x).sum())(2.0) == 18.0

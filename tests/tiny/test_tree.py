@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+import weft
 from weft import tree as public_tree
 from weft import tree_util
 from weft.base import tree
@@ -537,3 +538,20 @@ def test_public_names():
             callable(getattr(module, name)) for name in module.__all__ if name[:3] != "Key" and "reg" not in name
         )
     assert tree_util.tree_map is public_tree.map
+
+
+@pytest.mark.parametrize("depth", [600, 4000])
+def test_trees_deeper_than_the_stack(depth: int) -> None:
+    deep = 1.0
+    for level in range(depth):
+        deep = (deep,) if level % 2 else {"a": [deep, None]}
+    leaves, structure = weft.tree.flatten(deep)
+    assert leaves == [1.0] and weft.tree.unflatten(structure, [2.0]) is not None
+    assert structure == weft.tree.structure(deep, is_leaf=lambda x: False) and str(structure).count("*") == 1
+    assert structure.compose(weft.tree.structure((1, 2))).num_leaves == 2
+    assert len(weft.tree_util.tree_flatten_with_path(deep)[0][0][0]) == sum(2 - level % 2 for level in range(depth))
+    assert weft.tree.leaves(weft.tree.map(lambda x, y: x + y, deep, deep)) == [2.0]
+    double = weft.jit(lambda t: weft.tree.map(lambda x: x * 2, t))
+    for _ in range(4):
+        assert weft.tree.leaves(double(deep)) == [2.0]
+    assert weft.tree.leaves(weft.grad(lambda t: weft.tree.leaves(t)[0] * 3)(deep)) == [3.0]

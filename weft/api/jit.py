@@ -50,6 +50,8 @@ LIMIT = 4096  # signatures remembered per function
 # A signature that is called so often gets code of its own, of which a function has no more than a few.
 CALLS_BEFORE_DISPATCH = 2
 MOST_DISPATCHERS = 8
+# Python reads expressions nested to a limited depth only, and so it is for trees in the code of a dispatcher.
+DEEPEST_DISPATCH = 50
 
 
 class Program:
@@ -174,6 +176,8 @@ class JitFunction:
 
     def _specialise(self, program: Program, in_tree: tree.PyTreeDef, types: tuple[Any, ...]) -> None:
         """Write a dispatcher for the signature; the latest few are kept."""
+        if max(in_tree.depth, program.out_tree.depth) > DEEPEST_DISPATCH:
+            return
         from weft.api.dispatch import dispatcher  # with it comes the compiler, which programs that never jit do without
 
         executable = executable_of(program.jaxpr, program.donated)

@@ -3,12 +3,14 @@
 Flattening stands on the path of every call of a compiled function. One walk collects the leaves and writes the
 structure as a flat list of tokens, its signature; structures are interned by signature, so that the same structure is
 (nearly always) the same object: its hash is computed once, and comparing it is comparing identities.
+
+The two walks on that path call themselves, which is quickest; trees deeper than Python's stack take the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 from weakref import ref
 
@@ -43,13 +45,14 @@ class PyTreeDef:
     (for a dict: its keys) and equal children.
     """
 
-    __slots__ = ("__weakref__", "_children", "_data", "_flat", "_hash", "_kind", "num_leaves", "num_nodes")
+    __slots__ = ("__weakref__", "_children", "_data", "_flat", "_hash", "_kind", "depth", "num_leaves", "num_nodes")
 
     _kind: NodeKind | None
     _data: Any
     _children: tuple[PyTreeDef, ...]
     _flat: bool
-    _hash: int | None
+    _hash: int
+    depth: int
     num_leaves: int
     num_nodes: int
 
@@ -63,21 +66,24 @@ class PyTreeDef:
         raise AttributeError(f"a PyTreeDef is immutable; cannot delete {name}")
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            _set(self, "_hash", hash((self._kind, _lenient_hash(self._data), self._children)))
-        return self._hash  # type: ignore[return-value]
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if not isinstance(other, PyTreeDef):
             return NotImplemented
-        return (
-            self._kind is other._kind
-            and self.num_leaves == other.num_leaves
-            and same_data(self._data, other._data)
-            and self._children == other._children
-        )
+        pairs = [(self, other)]
+        while pairs:
+            a, b = pairs.pop()
+            if a is b:
+                continue
+            if a._kind is not b._kind or a._hash != b._hash or len(a._children) != len(b._children):
+                return False
+            if not same_data(a._data, b._data):
+                return False
+            pairs.extend(zip(a._children, b._children, strict=True))
+        return True
 
     def __repr__(self) -> str:
         return f"PyTreeDef({_text(self)})"
@@ -113,9 +119,7 @@ class PyTreeDef:
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
         """This structure with `inner` in the place of each leaf."""
-        if self._kind is None:
-            return inner
-        return make_treedef(self._kind, self._data, tuple([child.compose(inner) for child in self._children]))
+        return _bottom_up(self, lambda: inner, lambda node, parts: make_treedef(node._kind, node._data, tuple(parts)))
 
     @staticmethod
     def from_node_data_and_children(
@@ -131,21 +135,31 @@ class PyTreeDef:
 _set = object.__setattr__
 
 
+def _lenient_hash(data: Any) -> int:
+    """The hash of static data; data without a hash still has `==`, so it only makes for more comparisons."""
+    try:
+        return hash(data)
+    except TypeError:
+        return 0
+
+
 def make_treedef(kind: NodeKind | None, data: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
     """A new structure with a node at its root; the parts are trusted."""
     treedef = object.__new__(PyTreeDef)
-    count, nodes, flat = 0, 1, kind is not None
+    count, nodes, flat, depth = 0, 1, kind is not None, 0
     for child in children:
         count += child.num_leaves
         nodes += child.num_nodes
+        depth = max(depth, child.depth)
         flat = flat and child._kind is None
     _set(treedef, "_kind", kind)
     _set(treedef, "_data", data)
     _set(treedef, "_children", children)
     _set(treedef, "_flat", flat)  # all children are leaves
-    _set(treedef, "_hash", None)
+    _set(treedef, "_hash", hash((kind, _lenient_hash(data), children)))
     _set(treedef, "num_leaves", 1 if kind is None else count)
     _set(treedef, "num_nodes", nodes)
+    _set(treedef, "depth", depth + 1)
     return treedef
 
 
@@ -164,21 +178,38 @@ def _restore(node_type: type | None, data: Any, children: tuple[PyTreeDef, ...])
     return make_treedef(kind, data, children)
 
 
-def _lenient_hash(data: Any) -> int:
-    """The hash of static data; data without a hash still has `==`, so it only makes for more comparisons."""
-    try:
-        return hash(data)
-    except TypeError:
-        return 0
+def _bottom_up(treedef: PyTreeDef, leaf: Callable[[], Any], combine: Callable[[PyTreeDef, list[Any]], Any]) -> Any:
+    """What `combine` makes of the root and what it made of its children; `leaf` is asked for each leaf, in order."""
+    results: list[Any] = []
+    around: list[tuple[PyTreeDef, Iterator[PyTreeDef], list[Any]]] = []
+    node, parts = treedef, results
+    while True:
+        if node._kind is None:
+            parts.append(leaf())
+        else:
+            around.append((node, iter(node._children), parts))
+            parts = []
+        while around:
+            outer, children, before = around[-1]
+            child = next(children, None)
+            if child is not None:
+                node = child
+                break
+            around.pop()
+            before.append(combine(outer, parts))
+            parts = before
+        else:
+            return results[0]
 
 
 def _text(treedef: PyTreeDef) -> str:
-    kind = treedef._kind
-    if kind is None:
-        return "*"
+    return _bottom_up(treedef, lambda: "*", _node_text)
+
+
+def _node_text(treedef: PyTreeDef, parts: list[str]) -> str:
+    kind: Any = treedef._kind
     if kind.code == NONE:
         return "None"
-    parts = [_text(child) for child in treedef._children]
     if kind is TUPLE_KIND:
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
     if kind is DICT_KIND:
@@ -272,33 +303,43 @@ def _read(tokens: list[Any], datas: list[Any]) -> PyTreeDef:
     position = 0
     remaining_datas = iter(datas)
 
-    def node() -> PyTreeDef:
-        nonlocal position
+    around: list[tuple[NodeKind, Any, int, list[PyTreeDef]]] = []  # nodes with children that are not read yet
+    while True:
         token = tokens[position]
         position += 1
-        if type(token) is _LeafToken:
-            return LEAF
-        flat = type(token) is FlatKind
-        kind: NodeKind = token.kind if flat else token
         data: Any = None
         count = 0
-        if kind.code == DICT:
-            start = position
-            while position < len(tokens) and type(tokens[position]) not in _STRUCTURE:
+        if type(token) is _LeafToken:
+            made = LEAF
+        else:
+            flat = type(token) is FlatKind
+            kind: NodeKind = token.kind if flat else token
+            if kind.code == DICT:
+                start = position
+                while position < len(tokens) and type(tokens[position]) not in _STRUCTURE:
+                    position += 1
+                data = tuple(tokens[start:position])
+                count = len(data)
+            elif kind.code == SEQUENCE:
+                count = tokens[position]
                 position += 1
-            data = tuple(tokens[start:position])
-            count = len(data)
-        elif kind.code == SEQUENCE:
-            count = tokens[position]
-            position += 1
-        elif kind.code == CUSTOM:
-            data = next(remaining_datas)
-            count = tokens[position]
-            position += 2
-        children = (LEAF,) * count if flat else tuple([node() for _ in range(count)])
-        return make_treedef(kind, data, children)
-
-    return node()
+            elif kind.code == CUSTOM:
+                data = next(remaining_datas)
+                count = tokens[position]
+                position += 2
+            if not flat and count:
+                around.append((kind, data, count, []))
+                continue
+            made = make_treedef(kind, data, (LEAF,) * count)
+        while around:
+            kind, data, count, children = around[-1]
+            children.append(made)
+            if len(children) < count:
+                break
+            around.pop()
+            made = make_treedef(kind, data, tuple(children))
+        else:
+            return made
 
 
 _STRUCTURE = (NodeKind, FlatKind, _LeafToken)
@@ -316,7 +357,11 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
         kind = kind_of(tree)
         if kind is None:
             return [tree], LEAF
-        _walk(tree, kind, leaves, signature, datas)
+        try:
+            _walk(tree, kind, leaves, signature, datas)
+        except RecursionError:
+            leaves, signature, datas = [], [], []
+            _walk_until(tree, None, leaves, signature, datas, None)
     else:
         _walk_until(tree, None, leaves, signature, datas, lambda path, node: is_leaf(node))
         if signature[0] is _LEAF_TOKEN:
@@ -386,30 +431,39 @@ def _walk_until(
     is_leaf: Callable[[Any, Any], bool] | None,
 ) -> None:
     """As `_walk`, asking `is_leaf(path, node)` at each node; with a path, leaves are pairs (path, leaf)."""
-    kind = None if is_leaf is not None and is_leaf(path, node) else kind_of(node)
-    if kind is None:
-        leaves.append(node if path is None else (path, node))
-        signature.append(_LEAF_TOKEN)
-        return
-    children, data = kind.flatten(node)
-    count = len(children)
-    start = len(signature)
-    signature.append(kind)
-    if kind.code == DICT:
-        signature += data
-    elif kind.code == SEQUENCE:
-        signature.append(count)
-    elif kind.code == CUSTOM:
-        signature += (count, _token(data))
-        datas.append(data)
-    first = len(signature)
-    if path is None:
-        for child in children:
-            _walk_until(child, None, leaves, signature, datas, is_leaf)
-    else:
-        for entry, child in zip(kind.entries(node, data, count), children, strict=True):
-            _walk_until(child, (*path, entry), leaves, signature, datas, is_leaf)
-    _shorten(signature, kind, start, first)
+    # Nodes around the one at hand: children still to come with their paths, and the node's place in the signature.
+    around: list[tuple[Iterator[tuple[Any, Any]], NodeKind, int, int]] = []
+    while True:
+        kind = None if is_leaf is not None and is_leaf(path, node) else kind_of(node)
+        if kind is None:
+            leaves.append(node if path is None else (path, node))
+            signature.append(_LEAF_TOKEN)
+        else:
+            children, data = kind.flatten(node)
+            count = len(children)
+            start = len(signature)
+            signature.append(kind)
+            if kind.code == DICT:
+                signature += data
+            elif kind.code == SEQUENCE:
+                signature.append(count)
+            elif kind.code == CUSTOM:
+                signature += (count, _token(data))
+                datas.append(data)
+            paths: Iterable[Any] = repeat(None)
+            if path is not None:
+                paths = [(*path, entry) for entry in kind.entries(node, data, count)]
+            around.append((iter(list(zip(paths, children))), kind, start, len(signature)))  # noqa: B905
+        while around:
+            following, kind, start, first = around[-1]
+            child = next(following, None)
+            if child is not None:
+                path, node = child
+                break
+            around.pop()
+            _shorten(signature, kind, start, first)
+        else:
+            return
 
 
 def flatten_with_path(
@@ -447,34 +501,36 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
 
 
 def _walk_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
-    kind: Any = treedef._kind
-    if type(node) is not kind.type:
-        raise _NoPrefix
-    children: Sequence[Any]
-    if kind.code == DICT:
-        # Keys that are equal as sets are equal in order, without sorting again.
-        if len(node) != len(treedef._data):
+    pairs = [(treedef, node)]
+    while pairs:
+        treedef, node = pairs.pop()
+        kind: Any = treedef._kind
+        if kind is None:
+            subtrees.append(node)
+            continue
+        if type(node) is not kind.type:
             raise _NoPrefix
-        try:
-            children = [node[key] for key in treedef._data]
-        except KeyError:
-            raise _NoPrefix from None
-    elif kind.code == SEQUENCE:
-        children = node
-    else:
-        children, data = kind.flatten(node)
-        if not same_data(treedef._data, data):
-            raise _NoPrefix
-    if len(children) != len(treedef._children):
-        raise _NoPrefix
-    if treedef._flat:
-        subtrees += children
-        return
-    for child, subtree in zip(treedef._children, children, strict=True):
-        if child._kind is None:
-            subtrees.append(subtree)
+        children: Sequence[Any]
+        if kind.code == DICT:
+            # Keys that are equal as sets are equal in order, without sorting again.
+            if len(node) != len(treedef._data):
+                raise _NoPrefix
+            try:
+                children = [node[key] for key in treedef._data]
+            except KeyError:
+                raise _NoPrefix from None
+        elif kind.code == SEQUENCE:
+            children = node
         else:
-            _walk_up_to(child, subtree, subtrees)
+            children, data = kind.flatten(node)
+            if not same_data(treedef._data, data):
+                raise _NoPrefix
+        if len(children) != len(treedef._children):
+            raise _NoPrefix
+        if treedef._flat:
+            subtrees += children
+        else:  # the first is looked at next
+            pairs.extend(zip(reversed(treedef._children), reversed(list(children)), strict=True))
 
 
 # Putting together
@@ -486,7 +542,12 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
         leaves = list(leaves)
     if len(leaves) != treedef.num_leaves:
         raise ArgumentError(f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}")
-    return leaves[0] if treedef._kind is None else _assemble(treedef, iter(leaves))
+    if treedef._kind is None:
+        return leaves[0]
+    try:
+        return _assemble(treedef, iter(leaves))
+    except RecursionError:
+        return _bottom_up(treedef, iter(leaves).__next__, _node_of)
 
 
 def _assemble(treedef: PyTreeDef, leaves: Iterator[Any]) -> Any:
@@ -500,6 +561,12 @@ def _assemble(treedef: PyTreeDef, leaves: Iterator[Any]) -> Any:
         parts = list(islice(leaves, len(children)))
     else:
         parts = [next(leaves) if child is LEAF else _assemble(child, leaves) for child in children]
-        if kind.code == DICT:
-            return dict(zip(treedef._data, parts))  # noqa: B905
+    return _node_of(treedef, parts)
+
+
+def _node_of(treedef: PyTreeDef, parts: list[Any]) -> Any:
+    """A node with the structure's root, of its children."""
+    kind: Any = treedef._kind
+    if kind.code == DICT:
+        return dict(zip(treedef._data, parts))  # noqa: B905
     return parts if kind is LIST_KIND else kind.unflatten(treedef._data, parts)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 
 Dimension = int | Expression
@@ -159,10 +160,28 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
     if known is not None:
         return known
     exact = tuple(d if isinstance(d, Expression) else index(d) for d in shape)
+    check_size(exact, dtype)
     made = ArrayType(exact, dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype), bool(weak_type))
     if len(_interned) > 100_000:  # identity is only the fast path of equality, so forgetting is safe
         _interned.clear()
     return _interned.setdefault((exact, made.dtype, made.weak_type), made)
+
+
+MOST_BYTES = 2**63 - 1  # what a signed 64-bit integer counts
+
+
+def check_size(shape: Shape, dtype: Any) -> None:
+    """Refuse a shape whose bytes no address can count."""
+    if any(isinstance(d, Expression) for d in shape):
+        return
+    # An empty array of absurd dimensions has strides that do not fit either.
+    size = math.prod([max(d, 1) for d in shape]) * max(dtypes.storage(dtype).itemsize, 1)
+    if size > MOST_BYTES:
+        raise ArgumentError(
+            f"An array of shape {shape} would have {size:.3g} bytes, more than can be addressed.",
+            received=f"shape {shape} of {dtypes.name(dtype)}",
+            fix="check the dimensions: a product of sizes may have been meant as a size",
+        )
 
 
 class TapeType(Type):
