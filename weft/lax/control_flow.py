@@ -131,12 +131,9 @@ def branch(
 ) -> Any:
     leaves, in_tree = leaves_of(tuple(operands), caller, "operands")
     types = [type_of(leaf) for leaf in leaves]
-    programs, constants, trees = [], [], []
-    for function in functions:
-        program, consts, out_tree, _ = staged(function, in_tree, types, f"a branch of {caller},")
-        programs.append(program)
-        constants.append(consts)
-        trees.append(out_tree)
+    order = range(len(functions)) if caller != "lax.cond" else (1, 0)  # in the order of the arguments
+    made = {i: staged(functions[i], in_tree, types, f"a branch of {caller},") for i in order}
+    programs, constants, trees, _ = ([*parts] for parts in zip(*(made[i] for i in range(len(functions))), strict=True))
     programs = agreed(programs, trees, caller, words)
     joint = programs[0].cached(("branches", *programs[1:]), lambda: with_all_constants(programs, constants))
     flat_constants = [c for consts in constants for c in consts]

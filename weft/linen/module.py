@@ -715,6 +715,6 @@ def merge_param(name: str, a: Any, b: Any) -> Any:
     if (a is None) == (b is None):
         given = "in both" if a is not None else "in neither"
         raise ArgumentError(
-            f"Parameter {name!r} must be given to the constructor or to the call; it was given {given} ."
+            f"Parameter {name!r} must be given to the constructor or to the call; it was given {given}."
         )
     return b if a is None else a

@@ -118,7 +118,7 @@ def with_logical_constraint(
     for leaf in weft.tree.leaves(x):
         if leaf.ndim < len(names):
             raise ArgumentError(
-                f"with_logical_constraint got {len(names)} names {names} for an array of shape {leaf.shape} ."
+                f"with_logical_constraint got {len(names)} names {names} for an array of shape {leaf.shape}."
             )
     _mesh_axes(names, rules, fallback)
     return x

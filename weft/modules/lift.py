@@ -14,7 +14,7 @@ from typing import Any
 import weft
 from weft.errors import ScopeLeakError, user_line
 from weft.modules.filters import Filter, group, intersect, matches
-from weft.modules.scope import Call, Path, Scope, copied, stable_hash
+from weft.modules.scope import Call, Path, Scope, copied
 
 # For each collection, the part below each root of the lift.
 Group = dict[str, tuple[Any, ...]]
@@ -45,6 +45,7 @@ class Lift:
         parts = {name: self._parts(tree) for name, tree in self.call.collections.items()}
         self.variables: tuple[Group, ...] = group({name: part for name, part in parts.items() if any(part)}, variables)
         self.rngs: tuple[dict[str, Any], ...] = group(self.call.rngs, rngs)
+        self.origins = self.call.origins
 
     def _parts(self, tree: Any) -> tuple[Any, ...]:
         return tuple(copied(below(tree, root)) for root in self.roots)
@@ -53,14 +54,14 @@ class Lift:
         return any(path[: len(root)] == root for root in self.roots)
 
     def split(self, rngs: Mapping[str, Any], count: int) -> dict[str, Any]:
-        """`count` keys of each stream, that depend on the place of the lift and how often it was entered before."""
-        made = {}
-        for stream, key in rngs.items():
-            place = (*self.roots[0], f"split by {self.transformation}")
-            entered = self.call.counters.get((place, stream), 0)
-            self.call.counters[place, stream] = entered + 1
-            made[stream] = weft.random.split(weft.random.fold_in(key, stable_hash(*place, str(entered))), count)
-        return made
+        """`count` keys of each stream. The path and counter of each draw inside are folded into them as elsewhere."""
+        return {stream: weft.random.split(key, count) for stream, key in rngs.items()}
+
+    def fork_keys(self) -> None:
+        """Draw the keys of all streams from the first scope; paths inside begin at the scopes that are lifted."""
+        made = {stream: self.scopes[0].make_rng(stream) for stream in self.call.rngs}
+        self.rngs = tuple({stream: made[stream] for stream in some} for some in self.rngs)
+        self.origins = tuple(self.roots)
 
     def inside(self, variables: Sequence[Group], rngs: Sequence[Mapping[str, Any]], mutable: Filter = True) -> Call:
         """A call over the groups, as the transformed function received them; it may write what both may."""
@@ -73,6 +74,7 @@ class Lift:
         keys = {stream: key for some in rngs for stream, key in some.items()}
         call = Call(collections, keys, intersect(self.call.mutable, mutable), self.call.flags, self.call.face)
         call.flags = self.call.flags  # shared: what a face notes inside belongs to the whole call
+        call.origins = self.origins
         call.counters = {where: count for where, count in self.call.counters.items() if self._covers(where[0])}
         return call
 

@@ -33,10 +33,13 @@ class Call:
     `collections` maps the name of a collection to a nested dict. Those that `mutable` means are ours to write; others
     belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream). `trace` is the
     traced function that the call began in: what is written inside of another one would not be valid there. `face` has
-    the words for errors.
+    the words for errors. `origins` are the paths that the keys of streams belong to: what is folded in is the path
+    below.
     """
 
-    __slots__ = ("collections", "counters", "face", "flags", "lifting", "memo", "mutable", "over", "rngs", "trace")
+    __slots__ = (
+        "collections", "counters", "face", "flags", "lifting", "memo", "mutable", "origins", "over", "rngs", "trace"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,11 +56,16 @@ class Call:
         }
         self.rngs = dict(rngs)
         self.counters: dict[tuple[Path, str], int] = {}
+        self.origins: tuple[Path, ...] = ((),)
         self.flags = dict(flags or {})
         self.memo: dict[Any, Any] = {}  # what a face remembers of this call alone; lifted functions have their own
         self.over = False  # its scopes are not to be used any more
         self.trace = weft.core.get_opaque_trace_state()
         self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
+
+    def below_origin(self, path: Path) -> Path:
+        """The part of a path below the module that the keys were made for."""
+        return next((path[len(start) :] for start in self.origins if path[: len(start)] == start), path)
 
     def written(self) -> dict[str, Any]:
         """The collections that may be written and are there, as plain dicts. Those that are empty are left out."""
@@ -336,9 +344,8 @@ class Scope:
                 received=now.describe(),
                 fix=[call.face.lifted, call.face.keys],
             )
-        count = call.counters.get((self.path, source), 0)
-        call.counters[self.path, source] = count + 1
-        return weft.random.fold_in(call.rngs[source], stable_hash(*self.path, str(count)))
+        count = call.counters[self.path, source] = call.counters.get((self.path, source), 0) + 1
+        return weft.random.fold_in(call.rngs[source], stable_hash(call.below_origin(self.path), count))
 
     # --------------------------------------------------------------------------------------------------------- flags
 
@@ -387,9 +394,10 @@ class Variable(Generic[Value]):
         return self.scope.is_mutable(self.collection)
 
 
-def stable_hash(*parts: str) -> int:
-    """32 bits that depend on the parts only, the same in every process."""
-    text = "\0".join(parts).encode()
+def stable_hash(path: Path, count: int) -> int:
+    """32 bits that depend on a path and the key drawn there, the first being 1, only. They are Flax's, so that a seed
+    gives the same weights there: paths as ("ab", "c") and ("a", "bc") therefore share their keys."""
+    text = "".join(path).encode() + count.to_bytes((count.bit_length() + 7) // 8, "big")
     return int.from_bytes(hashlib.sha1(text, usedforsecurity=False).digest()[:4], "big")
 
 

@@ -97,7 +97,7 @@ def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) 
     """How many inputs each output has and how many outputs each input; axes besides are a receptive field."""
     if len(shape) <= 1 and isinstance(in_axis, int) and isinstance(out_axis, int) and in_axis != out_axis:
         raise ArgumentError(
-            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape} "
+            f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape}."
         )
     inputs, outputs, batches = (_axes(axis, len(shape)) for axis in (in_axis, out_axis, batch_axis))
     fan_in, fan_out, batch = (math.prod(shape[a] for a in axes) for axes in (inputs, outputs, batches))
@@ -161,7 +161,7 @@ def _drawn(distribution: str, key: Any, shape: tuple[int, ...], variance: np.nda
             return _uniform_disc(key, shape, dtype) * np.sqrt(variance)
         return random.uniform(key, shape, dtype, -1) * np.sqrt(np.array(3, dtype) * variance).astype(dtype)
     raise ArgumentError(
-        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected ."
+        f"variance_scaling got distribution={distribution!r}; 'truncated_normal', 'normal' or 'uniform' is expected."
     )
 
 
@@ -248,7 +248,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
             raise ArgumentError(f"delta_orthogonal needs a shape of 3, 4 or 5 dimensions, got {sizes}.")
         if sizes[-1] < sizes[-2]:
             raise ArgumentError(
-                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes} ."
+                f"delta_orthogonal needs at least as many outputs (the last size) as inputs, got shape {sizes}."
             )
         matrix = orthogonal(scale=scale, column_axis=column_axis, dtype=found)(key, sizes[-2:])
         centre = tuple((size - 1) // 2 for size in sizes[:-2])

@@ -29,14 +29,14 @@ def pool(
     batches = inputs.ndim - (len(window) + 1)
     if batches < 0:
         raise ArgumentError(
-            f"pool needs an input with {len(window)} spatial dimensions and one of features, got shape {inputs.shape} ."
+            f"pool needs an input with {len(window)} spatial dimensions and one of features, got shape {inputs.shape}."
         )
     pads: Any = padding
     if not isinstance(padding, str):
         pairs = tuple((pair, pair) if isinstance(pair, int) else tuple(pair) for pair in padding)
         if len(pairs) != len(window) or any(len(pair) != 2 for pair in pairs):
             raise ArgumentError(
-                f"pool needs 'SAME', 'VALID' or a pair (low, high) for each of {window}, got {padding!r} ."
+                f"pool needs 'SAME', 'VALID' or a pair (low, high) for each of {window}, got {padding!r}."
             )
         pads = ((0, 0),) * batches + pairs + ((0, 0),)
     outer = (1,) * batches

@@ -86,7 +86,7 @@ def scaled_dot_general(
     """
     if implementation is not None:
         raise ArgumentError(
-            f"scaled_dot_general got implementation={implementation!r}; there is only one, so leave it out ."
+            f"scaled_dot_general got implementation={implementation!r}; there is only one, so leave it out."
         )
     check_arraylike("scaled_dot_general", lhs, rhs)
     left, right = ensure_array(lhs), ensure_array(rhs)

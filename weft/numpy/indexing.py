@@ -130,7 +130,7 @@ def read_index(
     rank = aval.ndim
     if used > rank:
         raise InvalidIndexError(
-            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed ."
+            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed."
         )
     if not ellipses and used < rank:
         parts.append(Ellipsis)

@@ -241,7 +241,7 @@ def _choose_indices(
     (p,) = parameters("choice", dtypes.to_inexact_dtype(dtype_of(p)), p)
     if shape_of(p) != (population,):
         raise ArgumentError(
-            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)} ."
+            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)}."
         )
     if not replace:
         # The largest of log p plus Gumbel noise is a draw; the k largest are k draws without replacement.
@@ -275,7 +275,7 @@ def categorical(
     count = math.prod(leading)
     if count > logits.shape[axis]:
         raise ArgumentError(
-            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement ."
+            f"categorical cannot take {count} samples from {logits.shape[axis]} categories without replacement."
         )
     noisy = wnp.moveaxis(logits + gumbel(typed, logits.shape, logits.dtype, mode=mode), axis, -1)
     _, indices = lax.top_k(noisy, count)

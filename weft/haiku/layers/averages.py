@@ -30,7 +30,7 @@ class ExponentialMovingAverage(Module):
             )
         if warmup_length and zero_debias:
             raise ArgumentError(
-                f"ExponentialMovingAverage {self.module_name!r} takes zero_debias or a warmup_length, not both ."
+                f"ExponentialMovingAverage {self.module_name!r} takes zero_debias or a warmup_length, not both."
             )
         self.decay = decay
         self.zero_debias = zero_debias

@@ -42,7 +42,7 @@ class Reshape(Module):
             raise ArgumentError(f"Reshape {self.module_name!r} cannot have preserve_dims=0.")
         if sum(size == -1 for size in output_shape) > 1:
             raise ArgumentError(
-                f"Reshape {self.module_name!r} can have one -1 in output_shape, got {tuple(output_shape)} ."
+                f"Reshape {self.module_name!r} can have one -1 in output_shape, got {tuple(output_shape)}."
             )
         self.output_shape = tuple(output_shape)
         self.preserve_dims = preserve_dims

@@ -30,7 +30,7 @@ def _sizes(value: Sizes, rank: int, module: Module, what: str) -> tuple[int, ...
         sizes = sizes * rank
     if len(sizes) != rank:
         raise ArgumentError(
-            f"{type(module).__name__} {module.module_name!r} needs {what} as one int or {rank}, got {value!r} ."
+            f"{type(module).__name__} {module.module_name!r} needs {what} as one int or {rank}, got {value!r}."
         )
     return sizes
 

@@ -102,7 +102,7 @@ def _bias_shape(module: Bias, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise ArgumentError(f"Bias {module.module_name!r} cannot vary along the batch, axis 0.")
     if any(axis >= rank for axis in axes):
         raise ArgumentError(
-            f"Bias {module.module_name!r} got bias_dims {tuple(module.bias_dims)} for inputs of shape {shape} ."
+            f"Bias {module.module_name!r} got bias_dims {tuple(module.bias_dims)} for inputs of shape {shape}."
         )
     sizes = [shape[axis] if axis in axes else 1 for axis in range(rank)]
     return tuple(sizes[min(axes) :])

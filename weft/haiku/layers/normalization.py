@@ -46,7 +46,7 @@ class _Normalization(Module):
         for what, create, init in (("scale", create_scale, scale_init), ("offset", create_offset, offset_init)):
             if not create and init is not None:
                 raise ArgumentError(
-                    f"{type(self).__name__} {self.module_name!r} got {what}_init with create_{what}=False ."
+                    f"{type(self).__name__} {self.module_name!r} got {what}_init with create_{what}=False."
                 )
         self.create_scale = create_scale
         self.create_offset = create_offset
@@ -236,7 +236,7 @@ class BatchNorm(_Normalization):
         super().__init__(create_scale, create_offset, scale_init, offset_init, name)
         if cross_replica_axis is None and cross_replica_axis_index_groups is not None:
             raise ArgumentError(
-                f"BatchNorm {self.module_name!r} got cross_replica_axis_index_groups without cross_replica_axis ."
+                f"BatchNorm {self.module_name!r} got cross_replica_axis_index_groups without cross_replica_axis."
             )
         self.eps = eps
         self.axis = axis

@@ -234,14 +234,14 @@ class _DeepRNN(RNNCore):
             for layer in self.layers:
                 if not isinstance(layer, RNNCore):
                     raise ArgumentError(
-                        f"deep_rnn_with_skip_connections {self.module_name!r} takes cores only, got {layer!r} ."
+                        f"deep_rnn_with_skip_connections {self.module_name!r} takes cores only, got {layer!r}."
                     )
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         cores = sum(isinstance(layer, RNNCore) for layer in self.layers)
         if len(state) != cores:
             raise ArgumentError(
-                f"DeepRNN {self.module_name!r} needs a state for each of its {cores} cores, got {len(state)} ."
+                f"DeepRNN {self.module_name!r} needs a state for each of its {cores} cores, got {len(state)}."
             )
         states, outputs = [], []
         remaining = iter(state)

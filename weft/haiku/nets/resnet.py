@@ -115,7 +115,7 @@ class BlockGroup(Module):
 def _four(values: Sequence[Any], what: str, module: Module) -> None:
     if len(values) != 4:
         raise ArgumentError(
-            f"{type(module).__name__} {module.module_name!r} needs four {what}, one a group, got {values!r} ."
+            f"{type(module).__name__} {module.module_name!r} needs four {what}, one a group, got {values!r}."
         )
 
 

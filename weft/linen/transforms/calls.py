@@ -117,6 +117,7 @@ def jit(
 
 def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dict[Any, Any]) -> Any:
     lift = target.lift([variables], [rngs])
+    lift.fork_keys()
     key = _fingerprint(target, lift)
     with lift.running():
         if key is None or key not in cache:
@@ -323,13 +324,10 @@ def _run_map_variables(
     written: list[Any] = []
     if init and lift.call.flags.get("initializing"):
         call = lift.inside([stored, others], lift.rngs)
-        counters = dict(call.counters)
         with lift.running():
             target.call(call, target.args, target.kwargs)
         made, _ = group({**lift.collect(call, (True,))[0]}, [mapped, True])
         stored = through(trans_out, made)
-        for where in call.counters:
-            lift.call.counters[where] = counters.get(where, 0)
         written.append(stored)
     # The transformation belongs to the module outside: it may make parameters of its own.
     seen = through(trans_in, stored)
@@ -382,9 +380,9 @@ def fold_rngs(target: Any, variables: Filter = True, rngs: Filter = True) -> Any
 
 def _run_fold_rngs(target: Target, variables: Any, rngs: Any) -> Any:
     lift = target.lift([variables], [rngs])
-    keys = [{name: split[0] for name, split in lift.split(some, 1).items()} for some in lift.rngs]
+    lift.fork_keys()
     with lift.running():
-        result, written = plain(target, lift, variables)(lift.variables, keys, *target.args, **target.kwargs)
+        result, written = plain(target, lift, variables)(lift.variables, lift.rngs, *target.args, **target.kwargs)
     lift.put_back(written)
     target.finish()
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -127,16 +128,18 @@ def _run_scan(
 
     with lift.running():
         first_written: list[Any] = []
+        first = lambda tree: weft.tree.map(lambda x: x[0], tree)
         if lift.call.flags.get("initializing") and count and (shared is not False or variable_carry is not False):
-            # Variables that all rounds share, or hand on, are made by a round of their own before the loop.
-            first = lambda tree: weft.tree.map(lambda x: x[0], tree)
-            before = dict(lift.call.counters)
+            # Variables that all iterations share, or hand on, are made by a call of its own before the loop.
             everything = union(writable, shared)
             _, made = one_round(carry, carried, constant, first(moving), first(rows), first(keys), everything)
-            lift.call.counters.clear()
-            lift.call.counters.update(before)
             carried, constant = {**made[0], **carried}, {**constant, **made[1]}
             first_written = [constant]
+        elif count and any(lift.rngs):
+            # Flax traces the body twice, and keys drawn the first time count: so they do here.
+            traced = functools.partial(one_round, mutable=subtract(writable, shared))
+            state = (carry, carried, constant, first(moving), first(rows), first(keys))
+            weft.eval_shape(lambda *state: traced(*state)[0], *state)
 
         def body(state: Any, slices: Any) -> Any:
             carry, carried = state
@@ -276,16 +279,17 @@ def while_loop(
     kept = [wanted for wanted, yes in split_rngs.items() if not yes]
     lift = target.lift([carry_variables, broadcast_variables], [*split, *kept])
     carried, constant = lift.variables
-    bases = [lift.split(some, 1) for some in lift.rngs[: len(split)]]
 
     def streams(number: Any) -> tuple[Any, ...]:
-        fresh = [{name: weft.random.fold_in(keys[0], number) for name, keys in some.items()} for some in bases]
-        return (*fresh, *lift.rngs[len(split) :])
+        fresh = [{name: weft.random.fold_in(key, number) for name, key in some.items()} for some in lift.rngs]
+        return (*fresh[: len(split)], *lift.rngs[len(split) :])
 
     def goes_on(state: Any) -> Any:
         number, carry, carried = state
-        call = lift.inside([carried, constant], streams(number), False)
-        return target.call(call, (carry,), {}, cond_fn)
+        call = lift.inside([carried, constant], streams(-number), False)  # other keys than the body's
+        holds = target.call(call, (carry,), {}, cond_fn)
+        lift.collect(call, [])  # the keys that it drew count
+        return holds
 
     def body(state: Any) -> Any:
         number, carry, carried = state

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from weft.compiler.target.math.exponential import reduced
-from weft.compiler.target.math.logarithm import log, log1p
+from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, scaled
 from weft.ops.special import CENTRAL as GILES_CENTRAL
+from weft.ops.special import LOG1P_BOUND, LOG1P_DENOMINATOR, LOG1P_NUMERATOR, LOG_LN2, LOG_PARTS
 from weft.ops.special import TAIL as GILES_TAIL
 
 # erf(x) = x + x*P(x*x) up to here.
@@ -134,10 +136,35 @@ def erf_inv(x: Term) -> Term:
 
 def _erf_inv_single(x: Term) -> Term:
     """The polynomials that define it for float32, since random normal numbers are made with it."""
-    w = -log1p(-(x * x))
+    w = -_log1p_single(-(x * x))
     central = w < 5.0
     t = central.select(w - 2.5, w.sqrt() - 3)
     value = central.select(x.of(GILES_CENTRAL[0]), GILES_TAIL[0])
     for near, far in zip(GILES_CENTRAL[1:], GILES_TAIL[1:], strict=True):
         value = value.fma(t, central.select(x.of(near), far))
-    return abs(x).equals(1.0).select(x * math.inf, value * x)
+    return (abs(x) < 1.0).select(value * x, abs(x).equals(1.0).select(x * math.inf, math.nan))
+
+
+def _log1p_single(v: Term) -> Term:
+    """log1p between -1 and 0 as `single_log1p` of the card has it, to the bit."""
+    square = v * v
+    small = v + ((v * square) * (_horner(v, LOG1P_NUMERATOR) / _horner(v, LOG1P_DENOMINATOR)) - square * 0.5)
+    bits = (v + 1.0).raw()
+    mantissa = ((bits & 0x007FFFFF) | 0x3F000000).cooked()
+    low = mantissa < math.sqrt(0.5)
+    f = low.select(mantissa + mantissa, mantissa) - 1.0
+    exponent = ((bits >> 23) - 126).to_float(v.type.element)
+    e = low.select(exponent - 1.0, exponent)
+    square = f * f
+    cube = square * f
+    first, second, third = (_horner(f, part) for part in LOG_PARTS)
+    rest = first.fma(cube, second).fma(cube, third).fma(cube, e * LOG_LN2[1])
+    return (abs(v) < LOG1P_BOUND).select(small, ((f - square * 0.5) + rest) + e * LOG_LN2[0])
+
+
+def _horner(x: Term, coefficients: Sequence[float]) -> Term:
+    """A polynomial whose greatest power comes first."""
+    value = x.of(coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value.fma(x, coefficient)
+    return value
