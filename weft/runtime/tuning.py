@@ -19,6 +19,7 @@ from weft.base.settings import config
 from weft.compiler import schedules
 from weft.compiler.compilation import Compilation, Details
 from weft.compiler.fuse.classify import has_either
+from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build, emission_of
@@ -30,7 +31,9 @@ from weft.ops.contract import dot_general
 from weft.runtime.executable import Executable
 
 # Nanoseconds of one run on one thread, by our count, below which the first call is worth more than later ones.
-LEAST = 1e6
+LEAST = 8e6
+# Flops in a nanosecond that every machine has on one thread: what has too few of them is not even counted.
+FLOPS = 16
 # Who is not quicker by so much is not quicker.
 CLEARLY = 0.93
 ROUNDS = 5
@@ -78,6 +81,8 @@ def _products(jaxpr: Jaxpr) -> Iterator[Equation]:
 
 def _contest(equation: Equation, features: Features) -> Contest | None:
     """What there is to choose for a product, if it is large enough and nobody has chosen yet."""
+    if equation_cost(equation).flops < FLOPS * LEAST:
+        return None
     if equation.primitive is dot_general:
         program, hero, kind, default = schedules.alone(equation), 0, "contraction", LIBRARY
         if not has_either(program):

@@ -47,9 +47,9 @@ class Making:
 MOST_KEPT = 512
 _compiled: weakref.WeakValueDictionary[tuple[Features, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
 _latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
-# Kernels that become one object: few, so that threads have something to share; not one, since each object takes a file
-# and is linked by itself.
-TOGETHER = 6
+# Kernels that become one object: at most so many, so that threads have something to share; where there are threads for
+# it fewer, but not one, since each object takes a file and is linked by itself.
+TOGETHER, LEAST_TOGETHER = 6, 2
 _lock = threading.RLock()
 
 
@@ -133,7 +133,8 @@ def routine(
 def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
     """The kernels in as many modules as threads can share evenly."""
     items = list(kernels.items())
-    return [items[start : start + TOGETHER] for start in range(0, len(items), TOGETHER)]
+    together = min(TOGETHER, max(LEAST_TOGETHER, -(-len(items) // link.compiling_threads())))
+    return [items[start : start + together] for start in range(0, len(items), together)]
 
 
 def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> dict[str, CompiledKernel]:

@@ -146,7 +146,12 @@ def make_objects(texts: Sequence[Callable[[], str]], features: Features, tier: T
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """Threads that compile, for as long as the process runs; each keeps its target machines."""
-    return ThreadPoolExecutor(max(1, os.cpu_count() or 1), "weft-code")
+    return ThreadPoolExecutor(compiling_threads(), "weft-code")
+
+
+def compiling_threads() -> int:
+    """How many threads compile at once."""
+    return max(1, os.cpu_count() or 1)
 
 
 # Threads do not survive a fork.
