@@ -16,6 +16,7 @@ from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.ir import Kind, Loop, Store
 from weft.compiler.kernel.printer import to_text
+from weft.compiler.kernel.threads import BLOCK
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -44,6 +45,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "choices": (lambda x, y: wnp.where(x > y, x, -y), (normal(50), normal(50, seed=1))),
     "integers": (lambda x: (x * 3) // 2 - 1, (np.arange(40, dtype=np.int32),)),
     "size zero": (lambda x: x + 1.0, (normal(0, 3),)),
+    "longer than blocks for threads": (lambda x: x * 2.0, (normal(2 * BLOCK + 5),)),
 }
 
 
