@@ -200,3 +200,16 @@ def test_widths_give_the_same_bits(dtype: np.dtype[Any], rng: np.random.Generato
         assert (np.isnan(scalar) == unknown).all() and (np.isnan(narrow) == unknown).all(), name
         for other in (scalar, narrow):
             assert (other.view(word) == wide.view(word))[~unknown].all(), name
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=str)
+@pytest.mark.parametrize(
+    "name", ["expm1", "tanh", "sinh", "log1p", "asinh", "atanh", "sin", "tan", "asin", "atan", "sqrt", "cbrt", "erf"]
+)
+def test_zeros_keep_their_sign_and_the_tiniest_numbers_are_not_lost(name: str, dtype: np.dtype[Any]) -> None:
+    """Functions that go through the origin; those with derivative 1 there give denormal numbers back as they are."""
+    zeros = np.array([0.0, -0.0] * 8, dtype)
+    assert compiled(dtype)(name, zeros).tobytes() == zeros.tobytes()
+    if name not in ("sqrt", "cbrt", "erf"):
+        tiny = np.finfo(dtype).smallest_subnormal * np.arange(-8, 8).astype(dtype)
+        np.testing.assert_array_equal(compiled(dtype)(name, tiny), tiny)

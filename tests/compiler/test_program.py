@@ -46,6 +46,10 @@ def in_place_updates(x: Any) -> Any:
     return lax.fori_loop(0, 5, lambda i, buffer: buffer.at[i].set(buffer[i] * 2.0 + i), x)
 
 
+def squared_until_large(x: Any) -> Any:
+    return lax.while_loop(lambda s: s.sum() < 100.0, lambda s: s * s + x, x).sum()
+
+
 def a_carry_that_is_a_constant_too(x: Any) -> Any:
     start = x + 1.0
     return lax.fori_loop(0, 3, lambda i, c: c * 2.0 + start[::-1], start)
@@ -142,6 +146,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gradient of an unbounded loop": (
         weft.grad(lambda x: lax.while_loop(lambda s: s.sum() < 100.0, lambda s: s * 2.0, x).sum()),
         (np.ones(4, np.float32),),
+    ),
+    "second gradient of an unbounded loop": (
+        weft.grad(lambda x: weft.grad(squared_until_large)(x).sum()),
+        (np.array([1.0, 2.0, 3.0], np.float32),),
     ),
     "batch of unbounded loops": (
         weft.vmap(weft.grad(lambda x: lax.while_loop(lambda s: s < 50.0, lambda s: s * s + 1.0, x))),

@@ -158,3 +158,17 @@ def test_programs_that_differ_in_a_number_share_no_number(dtype: str) -> None:
         check(lambda x, c=constant: [wnp.maximum(x, c), wnp.where(x == c, x[::-1], c)], numbers)
         if dtype != "bool":
             check(lambda x, c=constant, n=number: [x * c + c, lax.integer_pow(x, n), x.at[n].set(c)], numbers)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
+def test_a_branch_with_nothing_to_do_is_chosen_like_any_other(dtype: str) -> None:
+    seen: list[int] = []
+
+    def function(index: Any) -> None:
+        lax.switch(index, [lambda: None, lambda: weft.debug.callback(lambda i: seen.append(int(i)), index)])
+
+    jitted = weft.jit(function)
+    for index in (0, 1, 5) if dtype == "uint8" else (-2, 0, 1, 5):
+        jitted(np.array(index, dtype))
+    weft.effects_barrier()
+    assert seen == [1, 5]

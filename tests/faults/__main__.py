@@ -30,8 +30,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "faults" / "results.jsonl"
 # So many of a hundred must be found.
 WANTED = 0.95
-# Seconds after which a fault is one that lets programs hang.
-PATIENCE = 300.0
+# Seconds after which a fault is one that lets programs hang, and kilobytes that a program which does may take.
+PATIENCE, MOST_MEMORY = 300.0, 6 << 20
 SURVIVED, BROKEN = "SURVIVED", "BROKEN"
 
 
@@ -153,7 +153,7 @@ def pytest(folder: pathlib.Path, paths: Sequence[str], first: str) -> tuple[int 
     command = [sys.executable, "-m", "pytest", "-x", *quiet, "-p", "tests.faults.subset", *paths]
     with (folder / "output.txt").open("w") as output:
         process = subprocess.Popen(
-            command,
+            ["/bin/sh", "-c", f'ulimit -v {MOST_MEMORY}; exec "$@"', "sh", *command],
             cwd=folder,
             env={**os.environ, **places, "PYTHONPATH": str(folder)},
             stdout=output,

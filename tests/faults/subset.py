@@ -21,6 +21,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_fuse_text.py", 1),
     ("compiler/test_regressions.py", 1),
     ("text/test_kernels.py", 1),
+    ("laws/test_compiled.py", 1),
     ("compiler/test_machine.py", 1),
     ("compiler/test_program.py", 1),
     ("compiler/test_emit.py", 1),
@@ -34,7 +35,6 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("tiny/test_devices_arrays.py", 1),
     ("tiny/test_callbacks.py", 1),
     ("tiny/test_differentiate.py", 1),
-    ("laws/test_compiled.py", 1),
     ("compiler/test_passes_laws.py", 4),
     ("fuzz/test_structure.py::test_programs", 3),
     ("fuzz/test_accuracy.py", 1),
@@ -43,8 +43,10 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("laws/test_programs.py", 10),
     ("laws/test_compositions.py", 6),
     ("tiny/test_control_flow.py", 2),
+    ("compiler/test_emit_moves.py::test_results_may_stand_where_emissions_say", 1),
     ("compiler/test_emit_moves.py", 3),
     ("compiler/test_emit_argmax.py", 2),
+    ("compiler/test_emit_row.py::test_an_argument_may_have_the_memory_of_a_result", 1),
     ("compiler/test_emit_row.py", 3),
     ("compiler/test_emit_scatter.py", 2),
     ("compiler/test_emit_matrices.py", 3),
@@ -57,6 +59,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_split_transforms.py", 6),
     ("compiler/test_library.py", 3),
     ("compiler/test_lanes.py", 1),
+    ("compiler/test_math_accuracy.py::test_zeros_keep_their_sign_and_the_tiniest_numbers_are_not_lost", 1),
     ("compiler/test_math_accuracy.py", 6),
     ("compiler/test_kernel_machines.py", 1),
     ("compiler/test_checks.py", 3),
@@ -96,7 +99,16 @@ STATE, FIRST = "WEFT_FAULTS_STATE", "WEFT_FAULTS_FIRST"
 
 # Files that are run first because they are near to a fault, at most; and those that are near to every fault.
 NEAR = 4
-CORE = ("tests/laws/test_compiled.py", "tests/compiler/test_program.py", "tests/compiler/test_regressions.py")
+CORE = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "compiler/test_regressions",
+        "laws/test_compiled",
+        "compiler/test_program",
+        "compiler/test_stored",
+        "tiny/test_jit",
+    )
+)
 
 
 def stages(file: str, first: str) -> list[list[str]]:
