@@ -20,6 +20,7 @@ from weft.compiler.target.cpu.link import Tier
 from weft.ir.interpreter import run, storage_of
 from weft.ir.jaxpr import constants_to_arguments
 from weft.runtime.executable import Executable
+from weft.runtime.execute import executable_of
 
 
 def compilation_of(function: Callable[..., Any], *args: Any, donated: tuple[bool, ...] = ()) -> Compilation:
@@ -218,6 +219,17 @@ def test_a_donated_argument_is_updated_in_place() -> None:
     program = compilation_of(lambda x, i: x.at[i].add(1.0), whole(100), np.int32(3), donated=(True, False)).program
     assert program.aliases == [0]
     assert not any(isinstance(s, Copy) for s in program.all_steps())
+
+
+def test_one_program_with_and_without_donation() -> None:
+    jaxpr = weft.make_jaxpr(lambda x: x.at[1].set(7.0) * 2.0)(whole(8))
+    for donated in ((True,), (), (True,), (False,)):
+        given, wanted = whole(8), whole(8)
+        wanted[1] = 7.0
+        (made,) = executable_of(jaxpr, donated)([given])
+        assert_same(made._value, wanted * 2.0, f"donated {donated}")
+        if not any(donated):
+            assert_same(given, whole(8), "an argument that is not donated")
 
 
 def test_a_donated_argument_that_is_needed_later_is_not() -> None:
