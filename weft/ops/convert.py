@@ -81,6 +81,9 @@ class convert_element_type(Elementwise):
         for name in (np.int32, np.uint32, np.int8, np.bool_):
             yield Sample(edges, differentiable=False, **to(name))
         yield Sample(np.array([300, -129, 0], np.int32), **to(np.int8))
+        # What is widened has the sign that it had.
+        yield Sample(np.array([0, 127, 128, 255], np.uint8), **to(np.int32))
+        yield Sample(np.array([0, 127, -128, -1], np.int8), **to(np.uint32))
         yield Sample(ramp(3, dtype=np.int32), **to(np.float32))
         yield Sample(np.array([True, False]), **to(np.float32))
 
