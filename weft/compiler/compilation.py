@@ -12,6 +12,7 @@ import pathlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
@@ -32,6 +33,16 @@ if TYPE_CHECKING:
 
 # In a flat program, the length that stands for all, and the bound of those that it is for.
 FLAT_LENGTH, FLAT_MOST = (1 << 13) - 1, 1 << 18
+
+
+class Flat(Enum):
+    """Whether a program is for arrays of one length, or of any, by one thread or by several."""
+
+    NO = "no"
+    ALONE = "alone"
+    THREADS = "threads"
+
+
 # Measures the schedules of products that have none yet.
 Tuner = Callable[[Jaxpr, Features], None]
 
@@ -56,7 +67,7 @@ class Compilation:
     seconds: dict[str, float] = field(default_factory=dict)
     folder: pathlib.Path | None = None
     flagged: bool = False
-    flat: bool = False
+    flat: Flat = Flat.NO
     settings: tuple[Any, ...] = field(default_factory=config.key)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -83,40 +94,44 @@ class Compilation:
             return self.details
 
     def _compiled(self) -> Compilation:
-        if self.flat:
+        if self.flat is not Flat.NO:
             from weft.compiler.flat import compile_flat
 
-            return compile_flat(self.traced.replace(invars=self.traced.invars[1:]), self.features)
+            return compile_flat(self.traced.replace(invars=self.traced.invars[1:]), self.features, self.flat)
         from weft.compiler.compile import compile_program
 
         return compile_program(self.traced, self.donated, self.features, self.flagged, schedules=self.program.schedules)
 
 
 def compilation_of(
-    jaxpr: Jaxpr, donated: Sequence[bool] = (), flagged: bool = False, tune: Tuner | None = None, flat: bool = False
+    jaxpr: Jaxpr,
+    donated: Sequence[bool] = (),
+    flagged: bool = False,
+    tune: Tuner | None = None,
+    flat: Flat = Flat.NO,
 ) -> Compilation:
     """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
-    One that is `flat` is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
+    A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
     donated, features = tuple(donated), host()
     seconds: dict[str, float] = {}
     key = None
     if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
         with measured(seconds, "compile", "fingerprint"):
             # A program whose products were not measured is another one, until they are.
-            key = _key(jaxpr, features, donated, flagged, tune is not None, *(["flat"] if flat else []))
+            key = _key(jaxpr, features, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             content = cache.load_program(key)
             program = None if content is None else stored.from_bytes(content, jaxpr.name)
         # Who has measured since then has chosen for this program too.
         if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
-            traced = with_length(jaxpr) if flat else jaxpr
+            traced = jaxpr if flat is Flat.NO else with_length(jaxpr)
             return Compilation(traced, donated, program, features, None, seconds, flagged=flagged, flat=flat)
     # The compiler is loaded when the first program is compiled.
-    if flat:
+    if flat is not Flat.NO:
         from weft.compiler.flat import compile_flat
 
-        made = compile_flat(jaxpr, features)
+        made = compile_flat(jaxpr, features, flat)
     else:
         from weft.compiler.compile import compile_program
 

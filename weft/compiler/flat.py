@@ -15,9 +15,11 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, with_length
+from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, Flat, with_length
 from weft.compiler.compile import compile_program
-from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Load, Loop, Statement, Store, Value
+from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Load, Loop, Statement, Store, Value, Variable
+from weft.compiler.kernel.substitute import substituted
+from weft.compiler.kernel.threads import BLOCK
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Kind as SlotKind
 from weft.compiler.program.ir import Launch, Program, Slot
@@ -25,16 +27,16 @@ from weft.compiler.target.cpu.features import Features
 from weft.ir.jaxpr import Jaxpr
 
 
-def compile_flat(jaxpr: Jaxpr, features: Features) -> Compilation:
+def compile_flat(jaxpr: Jaxpr, features: Features, way: Flat) -> Compilation:
     """A program of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
-    below `FLAT_MOST`. It has one more argument, the first: the length, an int64."""
+    below `FLAT_MOST`. It has one more argument, the first: the length, an int64. All ways have one kernel."""
     made = compile_program(jaxpr, (), features)
-    made.traced, made.flat = with_length(jaxpr), True
-    made.program = assign(_of_any_length(made.program))
+    made.traced, made.flat = with_length(jaxpr), way
+    made.program = assign(_of_any_length(made.program, grain=int(way is Flat.THREADS)))
     return made
 
 
-def _of_any_length(program: Program) -> Program:
+def _of_any_length(program: Program, grain: int) -> Program:
     """The program, which must be one kernel over its arguments and results, with the length as its first argument."""
     if (
         len(program.steps) != 1
@@ -46,13 +48,13 @@ def _of_any_length(program: Program) -> Program:
     count = Slot(SlotKind.ARGUMENT, dtypes.int64.itemsize, 0)
     for slot in program.arguments:
         slot.number += 1
-    step = Launch(_with_length(launch.full), (count, *launch.slots), label=launch.label)
+    step = Launch(_with_length(launch.full), (count, *launch.slots), grain, launch.label)
     step.line, step.origin = launch.line, launch.origin
     return replace(program, steps=[step], arguments=[count, *program.arguments], nanoseconds=0.0)
 
 
 def _with_length(kernel: Kernel) -> Kernel:
-    """The kernel with a first buffer, the number of iterations that its one loop makes."""
+    """The kernel with a first buffer, the number of iterations that its one loop makes, in blocks for threads."""
     loops = [s for s in kernel.body if isinstance(s, Loop)]
     if len(loops) != 1 or loops[0].kind is not Kind.LANES or loops[0].stop != FLAT_LENGTH or loops[0].limit is not None:
         raise InternalError(f"The kernel {kernel.name} is not one loop over {FLAT_LENGTH} elements.", stage="flat")
@@ -63,8 +65,11 @@ def _with_length(kernel: Kernel) -> Kernel:
     def longer(statement: Statement) -> Statement:
         match statement:
             case Loop():
-                body = tuple(longer(s) for s in statement.body)
-                return replace(statement, stop=FLAT_MOST, body=body, limit=Index.of(length))
+                block = Variable("block")
+                shift = Index.of(statement.variable) + block * BLOCK
+                body = substituted(tuple(longer(s) for s in statement.body), statement.variable, shift)
+                inner = replace(statement, stop=BLOCK, body=body, limit=Index.of(length) - block * BLOCK)
+                return Loop(block, 0, FLAT_MOST // BLOCK, (inner,), Kind.THREADS)
             case Load() | Store():
                 return replace(statement, buffer=buffers[statement.buffer])
             case _:

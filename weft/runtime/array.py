@@ -44,8 +44,8 @@ class ConcreteArray(Array):
     def _address(self) -> int:
         """Where the numbers are, one after the other; remembered in `_pointer`."""
         array = self._value
-        if not array.flags.c_contiguous:
-            array = self._buffer = np.ascontiguousarray(array)
+        if type(array) is not np.ndarray or not array.flags.c_contiguous:  # a NumPy scalar has no address of its own
+            array = self._buffer = np.ascontiguousarray(array).reshape(self.aval.shape)
         pointer: int = array.__array_interface__["data"][0]
         self._pointer = pointer
         return pointer

@@ -29,6 +29,8 @@ from weft.runtime.execute import executable_of, flat_executable, program_of
 # From so many elements on a map or a reduction is quicker compiled than by NumPy, and often enough so much quicker that
 # it pays for having been compiled: 20 ms once, against 1 to 20 ms in each call. Shorter maps are of any length.
 LARGE = 1 << 18
+# ... and of any length from which on threads share it.
+SHARED = 1 << 16
 # Work of which even exact operations have much: NumPy has no quick code for products of integers and convolutions.
 HEAVY = (dot_general, conv_general_dilated)
 
@@ -84,9 +86,10 @@ def _flat_run(primitive: Primitive, types: Sequence[Any], params: Params, result
 
     shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
-        executable = flat_executable(program_of(primitive, shapes, params))
+        size = math.prod(results[0].shape)
+        executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED)
     launch = Launcher(executable, results)
-    length = address_of_count(math.prod(results[0].shape))
+    length = address_of_count(size)
     if len(types) == 1:
         (only,) = types
 

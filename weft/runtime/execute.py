@@ -48,11 +48,11 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
         return jaxpr.cached(key, lambda: make(jaxpr, donated))
 
 
-def flat_executable(jaxpr: Jaxpr) -> Executable:
+def flat_executable(jaxpr: Jaxpr, threads: bool) -> Executable:
     """A program of elementwise operations on arrays of `FLAT_LENGTH` as machine code for arrays of any length."""
-    key = ("flat executable", config.enable_checks)
+    way = "threads" if threads else "alone"
     with _lock:
-        return jaxpr.cached(key, lambda: compiled(jaxpr, (), flat=True))
+        return jaxpr.cached(("flat", way, config.enable_checks), lambda: compiled(jaxpr, (), flat=way))
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
 
 
 def compiled(
-    jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None, flat: bool = False
+    jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None, flat: str = "no"
 ) -> Executable:
     with span("compile", jaxpr.name):
         # What runs programs is loaded with the first one.
-        from weft.compiler.compilation import compilation_of
+        from weft.compiler.compilation import Flat, compilation_of
         from weft.runtime.executable import Executable
 
         tuner = tune if config.autotune_milliseconds else None
-        made = Executable(compilation_of(jaxpr, donated, again is not None, tuner, flat), again)
+        made = Executable(compilation_of(jaxpr, donated, again is not None, tuner, Flat(flat)), again)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST
 from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
@@ -25,9 +26,9 @@ SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16
 
 class Launcher:
     """A program with neither tapes nor donated arguments, to be called with addresses; its results have the types
-    `results`, which may be of other shapes than the program's own if they take as much memory."""
+    `results`, which may be of other shapes than the program's own. One is made for a state of the settings."""
 
-    __slots__ = ("_calls", "_executable", "_last", "_pack", "_parallel", "_results", "_tail")
+    __slots__ = ("_calls", "_executable", "_last", "_pack", "_parallel", "_results", "_tail", "_timed")
 
     def __init__(self, executable: Executable, results: Sequence[ArrayType]) -> None:
         self._executable = executable
@@ -41,7 +42,7 @@ class Launcher:
         self._parallel = any(
             (isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()
         )
-        self._calls = 0
+        self._calls, self._timed = 0, config.profiling
         self._last = CALLS_BEFORE_BETTER_CODE if program.nanoseconds > SHORT else CALLS_OF_SHORT
 
     def __call__(self, *addresses: int) -> list[Any]:
@@ -66,7 +67,10 @@ class Launcher:
         scratch = executable.take_temporaries() if executable.program.temporary_bytes else None
         words = self._pack(scratch.address if scratch else 0, constants, 0, *addresses, *places, *tail)
         try:
-            status = _enter(executable.code_address, words, len(words) >> 3, len(executable.template))
+            if self._timed:
+                status = executable.enter_timed(words)
+            else:
+                status = _enter(executable.code_address, words, len(words) >> 3, len(executable.template))
         finally:
             if scratch is not None:
                 executable.temporaries.append(scratch)
