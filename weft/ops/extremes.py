@@ -25,8 +25,10 @@ class OrderedExtreme:
         return self._back(self.ufunc(self._key(x), self._key(y)), made.dtype)
 
     def reduce(self, x: np.ndarray, axis: Any) -> Any:
+        if x.dtype.kind == "V" and dtypes.kind(x.dtype) == "f":  # a type that NumPy does not know
+            return self.reduce(x.astype(np.float32), axis).astype(x.dtype)
         made = self.ufunc.reduce(x, axis=axis)
-        if x.dtype.kind != "f" or made.all():
+        if x.dtype.kind != "f" or (made.all() if made.ndim else made):
             return made
         return self._back(self.ufunc.reduce(self._key(x), axis=axis), x.dtype)
 
@@ -38,7 +40,7 @@ class OrderedExtreme:
 
     def at(self, x: np.ndarray, indices: Any, values: np.ndarray) -> None:
         """Update elements of `x` in place."""
-        if dtypes.kind(x.dtype) == "f" and x.dtype.kind != "f":  # types that NumPy does not know
+        if dtypes.kind(x.dtype) == "f" and x.dtype.kind != "f":  # a type that NumPy does not know
             made = x.astype(np.float32)
             self.at(made, indices, values.astype(np.float32))
             x[...] = made

@@ -61,7 +61,7 @@ class Extremum(Fold):
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         if 0 in x.shape and any(x.shape[a] == 0 for a in axes):
             return np.full([x.shape[i] for i in kept_axes(x.ndim, axes)], self.initial(x.dtype))
-        return self.ufunc.reduce(wide(x), axis=axes).astype(x.dtype)
+        return np.asarray(self.ufunc.reduce(x, axis=axes), x.dtype)
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
         # The derivative is the mean of the tangents over the places that hold the extreme.
