@@ -3,6 +3,8 @@
 PYTHON  ?= python3
 # Test processes; `make test WORKERS=0` runs in one process, which is what a debugger wants.
 WORKERS ?= auto
+# Random programs that `make fuzz` checks in all; those of earlier runs count.
+N ?= 100000
 
 VENV      := .venv
 PEER_VENV := .venv-peer
@@ -11,7 +13,7 @@ PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 
-.PHONY: help setup setup-peer demo test test-all test-peer test-faults lint format pages bench clean
+.PHONY: help setup setup-peer demo test test-all test-peer test-faults lint format pages bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +22,7 @@ help:
 	@echo "make test-all   the same, with the slow sweeps"
 	@echo "make test-peer  compare with JAX, in an environment of its own"
 	@echo "make test-faults  seed 100 faults into the compiler and show which test finds each (FAULTS='--only NAME')"
+	@echo "make fuzz       judge N=100000 random programs, from where the last run ended; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make format     let ruff rewrite what it can"
 	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
@@ -70,6 +73,9 @@ test-peer: setup-peer
 # Goes on where it was stopped; `make test-faults FAULTS=--fresh` begins anew, FAULTS='--only NAME' judges one.
 test-faults: setup
 	$(BIN)/python -m tests.faults $(FAULTS)
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --count $(N)
 
 pages: setup
 	$(BIN)/python tests/errors/test_error_pages.py

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 
@@ -27,6 +28,7 @@ if importlib.util.find_spec("hypothesis"):
 
 
 _CACHE = "WEFT_COMPILATION_CACHE_DIR"
+_FUZZ = "WEFT_FUZZ_SEED"
 _folders: list[str] = []
 
 
@@ -35,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests of the tuner ask for it; nobody else's results may depend on what is quick today.
     os.environ.setdefault("WEFT_AUTOTUNE_MILLISECONDS", "0")
     _share_processors(config)
+    # Random programs are others in every run; the processes of a run agree on them.
+    os.environ.setdefault(_FUZZ, str(10_000_000 + int(time.time()) % 100_000_000 * 10))
     if _CACHE not in os.environ:
         _folders.append(tempfile.mkdtemp(prefix="weft-tests-"))
         os.environ[_CACHE] = _folders[0]

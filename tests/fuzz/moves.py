@@ -3,87 +3,105 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-import weft.numpy as wnp
-from tests.fuzz.generator import SMALL, Draw, Skip, most_of
-from weft import lax
+from tests.fuzz.draw import ALL, Draw, Skip, Value
+from tests.fuzz.numbers import SHORT, SMALL, most_of
+
+INDICES = (np.int32, np.int32, np.int32, np.uint8, np.int8, np.uint32)
 
 
 def reshape(draw: Draw) -> None:
-    x = draw.pick()
+    x = draw.pick(ALL + "k")
     primes, rest = [], x.size
     for prime in (2, 2, 2, 3, 3, 5, 7, 11):
         if rest and rest % prime == 0:
             primes.append(prime)
             rest //= prime
-    shape = [1] * draw.between(1, 3)
+    shape = [1] * draw.between(1, 4)
     for factor in (*primes, rest):
         shape[draw.below(len(shape))] *= factor
     if x.size == 1 and draw.flag():
         shape = []
-    draw.keep(lax.reshape(x.array, shape), x.bound)
+    draw.keep(draw.call("lax.reshape", x, tuple(shape)), x.bound)
 
 
 def transpose(draw: Draw) -> None:
-    x = draw.pick(rank=2)
-    draw.keep(lax.transpose(x.array, [int(a) for a in draw.rng.permutation(len(x.shape))]), x.bound)
+    x = draw.pick(ALL + "k", rank=2)
+    draw.keep(draw.call("lax.transpose", x, draw.permutation(x.rank)), x.bound)
 
 
 def broadcast(draw: Draw) -> None:
-    x = draw.pick()
-    extra = draw.between(1, 2)
-    rank = len(x.shape) + extra
-    if rank > 5:
+    x = draw.pick(ALL + "k")
+    rank = x.rank + draw.between(0, 2)
+    if rank > 5 or not rank:
         raise Skip
-    places = sorted(int(a) for a in draw.rng.permutation(rank)[: len(x.shape)])
-    shape = [draw.between(1, 5) for _ in range(rank)]
-    for axis, size in zip(places, x.shape, strict=True):
+    axes = sorted(draw.permutation(rank)[: x.rank])
+    shape = [draw.one_of((1, 1, 2, 3, 4, 5, 0)) for _ in range(rank)]
+    for axis, size in zip(axes, x.shape, strict=True):
         shape[axis] = size if size != 1 or draw.flag() else draw.between(1, 5)
-    if math.prod(shape) > 2 * draw.most:
+    if math.prod(shape) > 2 * draw.settings.most:
         raise Skip
-    draw.keep(lax.broadcast_in_dim(x.array, shape, places), x.bound)
+    draw.keep(draw.call("lax.broadcast_in_dim", x, tuple(shape), tuple(axes)), x.bound)
 
 
 def squeeze(draw: Draw) -> None:
-    x = draw.pick()
+    x = draw.pick(ALL + "k", accepts=lambda v: 1 in v.shape)
     ones = [a for a, s in enumerate(x.shape) if s == 1]
-    if ones and draw.flag():
-        draw.keep(lax.squeeze(x.array, [a for a in ones if draw.flag(0.7)]), x.bound)
-    elif len(x.shape) < 4:
-        draw.keep(lax.expand_dims(x.array, (draw.below(len(x.shape) + 1),)), x.bound)
+    draw.keep(draw.call("lax.squeeze", x, [a for a in ones if draw.flag(0.7)] or ones[:1]), x.bound)
+
+
+def expand(draw: Draw) -> None:
+    x = draw.pick(ALL + "k", most=3)
+    draw.keep(draw.call("lax.expand_dims", x, (draw.below(x.rank + 1),)), x.bound)
 
 
 def reverse(draw: Draw) -> None:
+    x = draw.pick(ALL + "k", rank=1)
+    draw.keep(draw.call("lax.rev", x, draw.axes(x.rank, 1)), x.bound)
+
+
+def roll(draw: Draw) -> None:
     x = draw.pick(rank=1)
-    draw.keep(lax.rev(x.array, draw.axes(len(x.shape), 1)), x.bound)
+    draw.keep(draw.call("np.roll", x, draw.between(-3, 3), draw.axis(x)), x.bound)
 
 
 def cut(draw: Draw) -> None:
-    x = draw.pick(rank=1)
+    x = draw.pick(ALL + "k", rank=1)
     starts, limits, strides = [], [], []
+    # Often little is cut off, as by the transpose of a pad.
+    edges = draw.flag()
     for size in x.shape:
+        if edges:
+            low, high = draw.one_of((0, 0, 1, 2)), draw.one_of((0, 0, 1, 2))
+            starts.append(min(low, size))
+            limits.append(max(size - high, starts[-1]))
+            strides.append(1)
+            continue
         start = draw.below(size) if draw.flag(0.7) else 0
         starts.append(start)
-        limits.append(draw.between(min(start + (not draw.flag(0.03)), size), size))
+        limits.append(draw.between(min(start + (not draw.flag(0.05)), size), size))
         strides.append(draw.one_of((1, 1, 1, 2, 3)))
-    draw.keep(lax.slice(x.array, starts, limits, strides), x.bound)
+    draw.keep(draw.call("lax.slice", x, starts, limits, strides), x.bound)
 
 
 def pad(draw: Draw) -> None:
     x = draw.pick(rank=1)
-    filling = draw.like((), x.dtype)
+    filling = draw.like((), x.dtype) if draw.flag() else draw.call("np.asarray", np.zeros((), x.dtype))
+    filling = draw.bounded(filling, min(filling.bound, max(x.bound, 1)) if draw.exact else math.inf)
     configuration = []
     for size in x.shape:
         low, high = draw.between(-1, 2), draw.between(-1, 2)
         inner = draw.one_of((0, 0, 0, 1, 2))
+        if draw.flag(0.4):
+            low = high = inner = 0
         if size + max(size - 1, 0) * inner + low + high < 0:
             raise Skip
         configuration.append((low, high, inner))
-    draw.keep(lax.pad(x.array, filling.array, configuration), max(x.bound, filling.bound))
+    draw.keep(draw.call("lax.pad", x, filling, configuration), max(x.bound, filling.bound))
 
 
 def concatenate(draw: Draw) -> None:
@@ -93,130 +111,162 @@ def concatenate(draw: Draw) -> None:
     for _ in range(draw.between(1, 3)):
         shape = [s if a != axis else draw.between(0, 5) for a, s in enumerate(x.shape)]
         parts.append(draw.like(x.shape if draw.flag() else shape, x.dtype))
-    parts = [parts[int(n)] for n in draw.rng.permutation(len(parts))]
-    draw.keep(lax.concatenate([p.array for p in parts], axis), max(p.bound for p in parts))
+    parts = [parts[n] for n in draw.permutation(len(parts))]
+    draw.keep(draw.call("lax.concatenate", parts, axis), max(p.bound for p in parts))
 
 
 def split(draw: Draw) -> None:
     x = draw.pick(rank=1)
     axis = draw.axis(x)
     first = draw.below(x.shape[axis] + 1)
-    for part in lax.split(x.array, (first, x.shape[axis] - first), axis):
+    for part in draw.call("lax.split", x, (first, x.shape[axis] - first), axis):
         draw.keep(part, x.bound)
 
 
-def repeat(draw: Draw) -> None:
+def tile(draw: Draw) -> None:
     x = draw.pick(rank=1)
-    if x.size * 8 > 4 * draw.most:
+    if x.size * 8 > 4 * draw.settings.most:
         raise Skip
-    draw.keep(lax.tile(x.array, [draw.one_of((1, 1, 2, 3)) for _ in x.shape]), x.bound)
+    draw.keep(draw.call("lax.tile", x, [draw.one_of((1, 1, 2, 3)) for _ in x.shape]), x.bound)
+
+
+def iota(draw: Draw) -> None:
+    shape = draw.shape(draw.between(1, 3))
+    axis, dtype = draw.below(len(shape)), draw.dtype("fiu")
+    if dtype in SHORT:
+        raise Skip
+    draw.keep(draw.call("lax.broadcasted_iota", dtype, shape, axis), float(max(shape[axis], 1)))
+
+
+def starts(draw: Draw, x: Value, dtype: Any = np.int32) -> list[Value]:
+    return [draw.index(dtype) for _ in x.shape]
+
+
+def with_focus_as_index(draw: Draw) -> Value | None:
+    """The value in focus, where it can be an index and chance says so."""
+    focus = draw.focus
+    if focus is None or focus.kind not in "iu" or focus.bits < 8 or draw.flag(0.4):
+        return None
+    draw.focus = None
+    return focus
 
 
 def dynamic_slice(draw: Draw) -> None:
-    x = draw.pick(rank=1)
-    dtype = draw.one_of((np.int32, np.int32, np.uint8, np.int8))
-    starts = [draw.index(dtype).array for _ in x.shape]
+    index = with_focus_as_index(draw)
+    x = draw.pick(ALL, rank=1)
+    if index is not None and index.rank:
+        raise Skip
+    dtype = index.dtype if index is not None else draw.one_of(INDICES)
+    where = starts(draw, x, dtype)
+    where[0] = index or where[0]
     sizes = [draw.between(1, s) if s else 0 for s in x.shape]
-    draw.keep(lax.dynamic_slice(x.array, starts, sizes), x.bound)
+    draw.keep(draw.call("lax.dynamic_slice", x, where, sizes), x.bound)
 
 
 def dynamic_update(draw: Draw) -> None:
-    x = draw.pick(rank=1)
-    starts = [draw.index().array for _ in x.shape]
-    update = draw.like([draw.between(1, s) if s else 0 for s in x.shape], x.dtype)
-    draw.keep(lax.dynamic_update_slice(x.array, update.array, starts), max(x.bound, update.bound))
+    index = with_focus_as_index(draw)
+    if index is not None and index.rank:
+        raise Skip
+    if draw.focus is not None and draw.flag(0.3):
+        update = draw.pick(rank=1)
+        x = draw.like([s + draw.below(3) for s in update.shape], update.dtype)
+    else:
+        x = draw.pick(rank=1)
+        update = draw.like([draw.between(1, s) if s else 0 for s in x.shape], x.dtype)
+    where = starts(draw, x, index.dtype if index is not None else np.int32)
+    where[0] = index or where[0]
+    draw.keep(draw.call("lax.dynamic_update_slice", x, update, where), max(x.bound, update.bound))
 
 
-def indices_for(draw: Draw, size: int, shape: tuple[int, ...]) -> Any:
+def indices(draw: Draw, size: int, shape: Sequence[int]) -> Value:
     """Integers, some of them out of bounds."""
-    index = draw.like(shape, draw.one_of((np.int32, np.int32, np.uint8, np.int8)), max(size, 2))
-    return index.array
+    index = draw.like(shape, draw.one_of(INDICES), max(size, 2))
+    return index if draw.exact or draw.flag(0.3) else draw.limited(index, max(size, 2))
 
 
-def take(draw: Draw) -> None:
-    x = draw.pick("fiub", rank=1)
+def gather(draw: Draw) -> None:
+    """Elements at computed indices, by one of the ways to ask for them."""
+    index = with_focus_as_index(draw)
+    x = draw.pick(rank=1, accepts=lambda v: v.size > 0)
+    ways: list[Callable[[Draw, Value, Value | None], None]] = [take, take_along]
+    draw.one_of([*ways, take_pairs] if x.rank > 1 and index is None else ways)(draw, x, index)
+
+
+def take(draw: Draw, x: Value, index: Value | None) -> None:
     axis = draw.axis(x)
-    if not x.shape[axis]:
+    if index is None:
+        index = indices(draw, x.shape[axis], draw.shape(draw.below(3)))
+    if index.size * x.size > 4 * draw.settings.most * x.shape[axis]:
         raise Skip
     mode = draw.one_of(("clip", "wrap", "fill"))
-    shape = draw.shape(draw.below(3))
-    if math.prod(shape) * x.size > 4 * draw.most * x.shape[axis]:
-        raise Skip
-    index = indices_for(draw, x.shape[axis], shape)
-    if mode != "fill":
-        draw.keep(wnp.take(x.array, index, axis, mode=mode), x.bound)
-        return
-    made = wnp.take(x.array, index, axis, mode="fill", fill_value=np.array(1, x.dtype))
-    draw.keep(made, max(x.bound, 1.0))
+    filling: dict[str, Any] = {"fill_value": 1 if x.kind != "b" else True} if mode == "fill" else {}
+    if mode == "wrap" and index.kind == "u":
+        mode = "clip"
+    draw.keep(draw.call("np.take", x, index, axis, mode=mode, **filling), max(x.bound, 1.0))
 
 
-def take_pairs(draw: Draw) -> None:
-    x = draw.pick("fiub", rank=2)
-    if not x.size:
-        raise Skip
-    shape = draw.shape(1)
-    first, second = (indices_for(draw, s, shape) for s in x.shape[:2])
-    if draw.flag():
-        draw.keep(x.array.at[first, second].get(mode="clip"), x.bound)
-    else:
-        draw.keep(x.array.at[first, ..., second].get(mode="fill", fill_value=0) if len(x.shape) > 2
-                  else x.array[first, second], math.inf if x.kind == "f" else most_of(x.dtype))  # fmt: skip
-
-
-def take_along(draw: Draw) -> None:
-    x = draw.pick("fiub", rank=1)
+def take_along(draw: Draw, x: Value, index: Value | None) -> None:
     axis = draw.axis(x)
-    if not x.size:
-        raise Skip
-    index = draw.like(x.shape, np.int32, float(max(x.shape[axis] - 1, 1)))
-    draw.keep(wnp.take_along_axis(x.array, lax.abs(index.array), axis, mode="clip"), x.bound)
+    if index is None or index.shape != x.shape:
+        index = draw.like(x.shape, np.int32, float(max(x.shape[axis] - 1, 1)))
+    draw.keep(draw.call("np.take_along_axis", x, index, axis, mode="clip"), x.bound)
 
 
-def scatter(draw: Draw) -> None:
-    x = draw.pick("fiu", rank=1)
-    if not x.size:
-        raise Skip
-    count = draw.shape(1)
-    name = draw.one_of(("set", "add", "add", "multiply", "min", "max"))
-    index = indices_for(draw, x.shape[0], count)
-    if name == "set":
-        # Which of two updates of one place stays is nobody's promise.
-        index = (lax.iota(np.int32, count[0]) * 3) % max(x.shape[0], 1) if count[0] * 3 <= x.shape[0] else None
-        if index is None:
-            raise Skip
-    bound = SMALL if name == "add" else 1.0 if name == "multiply" else x.bound
-    target = draw.within(x, 2.0**5)
-    update = draw.like(() if draw.flag(0.2) else (*count, *x.shape[1:]), x.dtype, bound)
-    if math.prod((*count, *x.shape[1:])) > 2 * draw.most:
-        raise Skip
-    mode = draw.one_of(("drop", "clip"))
-    made = getattr(target.array.at[index], name)(update.array, mode=mode)
-    draw.keep(made, target.bound + bound * max(count[0], 1) if x.kind == "f" else most_of(x.dtype))
+def take_pairs(draw: Draw, x: Value, index: Value | None) -> None:
+    shape = draw.shape(1)
+    first, second = (indices(draw, s, shape) for s in x.shape[:2])
+    if draw.flag() or x.rank < 3:
+        text = f"{x.name}.at[{first.name}, {second.name}].get(mode='clip')"
+    else:
+        text = f"{x.name}.at[{first.name}, ..., {second.name}].get(mode='fill', fill_value=0)"
+    draw.keep(draw.assign(text), x.bound)
 
 
-def scatter_window(draw: Draw) -> None:
-    """Whole windows at computed places, as the derivative of a dynamic slice makes them."""
-    x = draw.within(draw.pick("fi", rank=2), 2.0**5)
-    if not x.size:
-        raise Skip
+def scatter(name: str) -> Callable[[Draw], None]:
+    """Updates at computed indices; those that a plain `set` writes to are distinct, since nobody says which stays."""
+
+    def draw_it(draw: Draw) -> None:
+        index = with_focus_as_index(draw)
+        as_update = index is None and draw.focus is not None and draw.flag(0.3)
+        kinds = "fiuc" if name in ("add", "subtract", "multiply") else ALL if name == "set" else "fiu"
+        x = draw.pick(kinds, rank=1, accepts=lambda v: v.size > 0)
+        bound = SMALL if name in ("add", "subtract") else 1.0 if name == "multiply" else x.bound
+        if as_update:
+            update, shape = draw.within(x, bound), (draw.between(1, 6), *x.shape[1:])
+            x = draw.like(shape, update.dtype)
+            count: tuple[int, ...] = update.shape[:1]
+        else:
+            count = index.shape if index is not None else draw.shape(1)
+            if math.prod((*count, *x.shape[1:])) > 2 * draw.settings.most:
+                raise Skip
+            update = draw.like(() if draw.flag(0.2) else (*count, *x.shape[1:]), x.dtype, bound)
+        if name == "set":
+            if math.prod(count) * 3 > x.shape[0] or len(count) != 1:
+                count, update = (), draw.like(x.shape[1:], x.dtype, bound)
+                index = draw.index(np.int32, x.shape[0])
+            else:
+                index = draw.assign(f"(lax.iota(onp.int32, {count[0]}) * 3) % {max(x.shape[0], 1)}")
+        elif index is None:
+            index = indices(draw, x.shape[0], count)
+        x = draw.within(x, most_of(x.dtype) / 4)
+        mode = draw.one_of(("drop", "clip"))
+        made = draw.assign(f"{x.name}.at[{index.name}].{name}({update.name}, mode={mode!r})")
+        draw.keep(made, x.bound + bound * max(math.prod(count), 1))
+
+    return draw_it
+
+
+def scatter_windows(draw: Draw) -> None:
+    """Whole windows at computed indices, as the derivative of a dynamic slice has them."""
+    x = draw.pick("fic", rank=2, accepts=lambda v: v.size > 0)
+    x = draw.within(x, 2.0**5)
     count = draw.between(1, 4)
-    index = indices_for(draw, x.shape[1], (count,))
+    index = indices(draw, x.shape[1], (count,))
     update = draw.like((x.shape[0], count, *x.shape[2:]), x.dtype, SMALL)
-    draw.keep(x.array.at[:, index].add(update.array, mode="drop"), x.bound + SMALL * count)
+    draw.keep(draw.assign(f"{x.name}.at[:, {index.name}].add({update.name}, mode='drop')"), x.bound + SMALL * count)
 
 
-def numbered(draw: Draw) -> None:
-    shape = draw.shape()
-    if not shape:
-        raise Skip
-    axis = draw.below(len(shape))
-    dtype = draw.one_of((np.int32, np.float32, np.uint8))
-    value = lax.broadcasted_iota(dtype, shape, axis)
-    draw.keep(value, float(max(shape[axis], 1)))
-
-
-TABLE: tuple[tuple[float, Callable[[Draw], None]], ...] = (
-    (4, reshape), (4, transpose), (4, broadcast), (2, squeeze), (2, reverse), (3, cut), (3, pad), (3, concatenate),
-    (1, split), (1, repeat), (2, dynamic_slice), (3, dynamic_update), (2, take), (1, take_pairs), (1, take_along),
-    (3, scatter), (1, scatter_window), (1, numbered),
-)  # fmt: skip
+def barrier(draw: Draw) -> None:
+    parts = [draw.pick(ALL) for _ in range(draw.between(1, 2))]
+    for value, before in zip(draw.call("lax.optimization_barrier", tuple(parts)), parts, strict=True):
+        draw.keep(value, before.bound)

@@ -383,3 +383,9 @@ def test_updated_factors_and_tridiagonal_systems() -> None:
     close(ll.tridiagonal_solve(dl, d, du, b), np.linalg.solve(matrix, b))
     values = wsl.eigh_tridiagonal(d, du[:-1], eigvals_only=True, select="i", select_range=(1, 2))
     close(values, scipy.linalg.eigh_tridiagonal(d, du[:-1], eigvals_only=True)[1:3])
+
+
+def test_derivatives_of_no_matrices() -> None:
+    x = np.ones((2, 0, 3, 3), np.float32)
+    gradient = weft.grad(lambda v: sum(r.sum() for r in weft.lax.linalg.lu(v)[:1]))(x)
+    assert gradient.shape == x.shape

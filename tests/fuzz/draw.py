@@ -1,0 +1,417 @@
+"""What a random program is drawn with: choices from a seed, values to choose from, and the text that it becomes.
+
+A program is Python source over the names of a `namespace`, drawn line by line: each line is evaluated on Weft's tracers
+as it is written, so that the next choice knows shapes and dtypes. The finished text runs with the modules of Weft or,
+in `tests/peer`, with those of JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.fuzz.numbers import SHORT, SMALL, most_of
+from weft.base import dtypes
+
+# The modules that a program's text names, by what they are called in either library.
+MODULES = {"np": "numpy", "lax": "lax", "random": "random", "linalg": "lax.linalg", "fft": "numpy.fft", "nn": "nn"}
+# Every kind of number; "k" are random keys.
+ALL = "fiubc"
+# Factors for the elements of a result of some shape, by which a total of them has different cotangents.
+WEIGHTS = "onp.resize(onp.array([1, 2, 0, 3, -1], onp.float32), {})"
+
+
+def namespace(library: str) -> dict[str, Any]:
+    """What the names in a program's text mean for one library."""
+    lib = importlib.import_module(library)
+    modules = {short: importlib.import_module(f"{library}.{long}") for short, long in MODULES.items()}
+    # JAX has this one elsewhere.
+    calls_back = lib.io_callback if hasattr(lib, "io_callback") else lib.experimental.io_callback
+    return {**modules, "lib": lib, "onp": np, "ml_dtypes": ml_dtypes, "io_callback": calls_back}
+
+
+class Skip(Exception):
+    """An operation for which there are no operands."""
+
+
+class Text(str):
+    """An expression that is written as it is, not as a string."""
+
+
+@dataclass
+class Value:
+    """A name in the program, its tracer, and the largest magnitude that it can have in a program of small integers."""
+
+    name: str
+    array: Any
+    bound: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.array.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def kind(self) -> str:
+        return dtypes.kind(self.dtype)
+
+    @property
+    def bits(self) -> int:
+        return dtypes.itemsize_bits(self.dtype)
+
+
+def literal(x: Any) -> str:
+    """An operand or parameter as Python writes it."""
+    match x:
+        case Value():
+            return x.name
+        case Text():
+            return str(x)
+        case tuple():
+            return f"({', '.join(map(literal, x))}{',' if len(x) == 1 else ''})"
+        case list():
+            return f"[{', '.join(map(literal, x))}]"
+        case dict():
+            return f"{{{', '.join(f'{k!r}: {literal(v)}' for k, v in x.items())}}}"
+        case np.dtype() | type():
+            name = dtypes.name(np.dtype(x))
+            return f"onp.{'bool_' if name == 'bool' else name}" if hasattr(np, name) else f"ml_dtypes.{name}"
+        case np.ndarray() | np.generic():
+            if not x.size:
+                return f"onp.zeros({x.shape}, {literal(x.dtype)})"
+            return f"onp.array({number(np.asarray(x).tolist())}, {literal(x.dtype)})"
+        case _:
+            return number(x)
+
+
+def number(x: Any) -> str:
+    """Numbers and lists of them; infinities and nan by name."""
+    if isinstance(x, list):
+        return f"[{', '.join(map(number, x))}]"
+    if isinstance(x, float) and not math.isfinite(x):
+        return "onp.nan" if math.isnan(x) else "onp.inf" if x > 0 else "-onp.inf"
+    if isinstance(x, complex):
+        return f"complex({number(x.real)}, {number(x.imag)})"
+    return repr(x)
+
+
+class Draw:
+    """Random choices, the values that there are to choose from, and the lines written so far."""
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        settings: Settings,
+        names: dict[str, Any],
+        depth: int = 0,
+        counter: list[int] | None = None,
+    ) -> None:
+        self.rng, self.settings, self.names, self.depth = rng, settings, names, depth
+        self.values: list[Value] = []
+        self.arguments: list[Value] = []
+        self.lines: list[str] = []
+        self.counter = [0] if counter is None else counter
+        # The value that the next operation must take, so that its producer and this operation become neighbours.
+        self.focus: Value | None = None
+
+    # -- choices ---------------------------------------------------------------------------------------------------
+
+    @property
+    def exact(self) -> bool:
+        """Whether numbers are small integers, on which every order of a sum gives the same bits."""
+        return self.settings.exact
+
+    def below(self, count: int) -> int:
+        return int(self.rng.integers(count)) if count > 0 else 0
+
+    def between(self, low: int, high: int) -> int:
+        """A number from low to high, both included."""
+        return low + self.below(high - low + 1)
+
+    def flag(self, chance: float = 0.5) -> bool:
+        return bool(self.rng.random() < chance)
+
+    def one_of(self, things: Sequence[Any]) -> Any:
+        if not things:
+            raise Skip
+        return things[self.below(len(things))]
+
+    def permutation(self, count: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.rng.permutation(count))
+
+    def shape(self, rank: int | None = None) -> tuple[int, ...]:
+        """A shape of not too many elements, often with a single element along an axis, sometimes with none."""
+        rank = self.one_of((0, 1, 1, 2, 2, 2, 3, 4)) if rank is None else rank
+        shape = [int(self.one_of(self.settings.sizes)) for _ in range(rank)]
+        while math.prod(shape) > self.settings.most:
+            shape[shape.index(max(shape))] = self.between(1, 3)
+        return tuple(shape)
+
+    def dtype(self, kinds: str = ALL) -> Any:
+        found = [d for d in self.settings.dtypes if dtypes.kind(d) in kinds]
+        return np.dtype(self.one_of(found))
+
+    def axis(self, value: Value) -> int:
+        if not value.rank:
+            raise Skip
+        return self.below(value.rank)
+
+    def axes(self, rank: int, least: int = 0) -> tuple[int, ...]:
+        """Some of the axes, in order."""
+        if rank < least:
+            raise Skip
+        return tuple(sorted(self.permutation(rank)[: self.between(least, rank)]))
+
+    # -- text ------------------------------------------------------------------------------------------------------
+
+    def fresh(self, letter: str = "v") -> str:
+        self.counter[0] += 1
+        return f"{letter}{self.counter[0]}"
+
+    def evaluate(self, expression: str) -> Any:
+        return eval(expression, self.names)
+
+    def statement(self, text: str) -> None:
+        """Write and run a line that gives no value."""
+        exec(text, self.names)
+        self.lines += text.split("\n")
+
+    def call(self, function: str, *args: Any, **params: Any) -> Any:
+        """Write `names = function(...)` and run it: a Value, or a list of them where there are several results.
+
+        The bounds are infinite, until `keep` is told better.
+        """
+        operands = [literal(a) for a in args] + [f"{k}={literal(v)}" for k, v in params.items()]
+        return self.assign(f"{function}({', '.join(operands)})")
+
+    def assign(self, expression: str) -> Any:
+        found = self.evaluate(expression)
+        several = isinstance(found, (tuple, list))
+        made = [Value(self.fresh(), array, math.inf) for array in (found if several else [found])]
+        for value in made:
+            self.names[value.name] = value.array
+        target = f"({''.join(f'{v.name}, ' for v in made)})" if several else made[0].name
+        self.lines.append(f"{target} = {expression}")
+        return made if several else made[0]
+
+    def keep(self, value: Value, bound: float = math.inf) -> Value:
+        """Let later operations choose a value. Integers wrap, so their bound is that of the dtype."""
+        if value.size > 4 * self.settings.most:
+            raise Skip
+        value.bound = min(bound, most_of(value.dtype)) if value.kind in "iub" else bound
+        self.values.append(value)
+        return value
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def pick(
+        self, kinds: str = ALL, rank: int = 0, most: int = 9, accepts: Callable[[Value], bool] | None = None
+    ) -> Value:
+        """One of the values of some kinds and ranks: the one in focus, which must fit, else mostly a late one."""
+
+        def fits(v: Value) -> bool:
+            return v.kind in kinds and rank <= v.rank <= most and (accepts is None or accepts(v))
+
+        focus, self.focus = self.focus, None
+        if focus is not None:
+            if not fits(focus):
+                raise Skip
+            return focus
+        found = [v for v in self.values if fits(v)]
+        if self.flag(0.6):
+            found = found[-4:]
+        return self.one_of(found)
+
+    def within(self, value: Value, bound: float) -> Value:
+        """In a program of small integers, a value cut to a magnitude."""
+        return self.limited(value, bound) if self.exact else value
+
+    def limited(self, value: Value, bound: float) -> Value:
+        """A value cut to a magnitude, in any program."""
+        if (self.exact and value.bound <= bound) or value.kind in "bk":
+            return value
+        if value.kind == "c":
+            parts = [self.limited(self.call(f"lax.{p}", value), bound) for p in ("real", "imag")]
+            return self.bounded(self.call("lax.complex", *parts), bound)
+        bound = min(bound, float(most_of(value.dtype)))
+        low = 0 if value.kind == "u" else -bound
+        made = self.call("lax.clamp", np.array(low, value.dtype), value, np.array(bound, value.dtype))
+        return self.bounded(made, bound)
+
+    @staticmethod
+    def bounded(value: Value, bound: float) -> Value:
+        value.bound = bound
+        return value
+
+    def convert(self, value: Value, dtype: Any) -> Value:
+        """A value in another dtype, in a program of small integers cut to what that can hold."""
+        dtype = np.dtype(dtype)
+        if value.dtype == dtype:
+            return value
+        kind = dtypes.kind(dtype)
+        if value.kind == "c" and kind != "c":
+            value = self.bounded(self.call("lax.real", value), value.bound)
+        if kind != "b":
+            value = self.within(value, min(most_of(dtype), 2.0**20))
+        if kind == "u" and value.kind in "fi" and self.exact:
+            value = self.bounded(self.call("lax.abs", value), value.bound)
+        made = self.call("lax.convert_element_type", value, dtype)
+        return self.bounded(made, 1.0 if kind == "b" else value.bound)
+
+    def like(self, shape: Sequence[int], dtype: Any, bound: float | None = None) -> Value:
+        """A value of a shape and dtype made of what there is; in a program of small integers of some magnitude."""
+        shape = tuple(shape)
+        size = math.prod(shape)
+        focus = self.focus
+        if focus is not None and focus.shape == shape and focus.kind != "k" and focus.dtype == dtype:
+            self.focus = None
+            return focus if bound is None else self.within(focus, bound)
+        numbers = [v for v in self.values if v.kind != "k"]
+        same = [v for v in numbers if v.shape == shape]
+        right = [v for v in same if v.dtype == dtype]
+        larger = [v for v in numbers if v.size >= size]
+        scalars = [v for v in numbers if not v.shape]
+        if right and self.flag(0.7):
+            value = self.one_of(right)
+        elif same and self.flag(0.8):
+            value = self.one_of(same)
+        elif larger and self.flag(0.6):
+            value = self.one_of(larger)
+            bounds = value.bound
+            flat = self.call("lax.reshape", value, (value.size,)) if value.rank != 1 else value
+            cut = self.call("lax.slice", flat, (0,), (size,)) if value.size != size else flat
+            value = self.bounded(self.call("lax.reshape", cut, shape), bounds) if len(shape) != 1 else cut
+            value.bound = bounds
+        elif scalars and shape and self.flag():
+            scalar = self.one_of(scalars)
+            value = self.bounded(self.call("lax.broadcast_in_dim", scalar, shape, ()), scalar.bound)
+        elif shape and self.flag() and np.dtype(dtype) not in SHORT and dtypes.kind(dtype) != "b":
+            axis = self.below(len(shape))
+            value = self.call("lax.broadcasted_iota", np.dtype(dtype), shape, axis)
+            value.bound = float(max(shape[axis], 1))
+        else:
+            whole = self.settings.array(self.rng, shape, dtype)
+            if whole.size > 40:
+                whole = whole.ravel()[:1].reshape(())
+            value = (
+                self.bounded(self.call("lax.full", shape, Text(literal(whole))), SMALL)
+                if not whole.shape
+                else (self.bounded(self.call("np.asarray", whole), SMALL))
+            )
+        value = self.convert(value, dtype)
+        return value if bound is None else self.within(value, bound)
+
+    def constant(self, value: Value) -> Value:
+        """A value for an operation without a derivative: not to be differentiated in, should anybody ask."""
+        asked = self.settings.derivatives or self.depth > 1
+        return self.bounded(self.call("lax.stop_gradient", value), value.bound) if asked else value
+
+    def index(self, dtype: Any = np.int32, most: float = 9) -> Value:
+        """A scalar integer; also one that is out of bounds."""
+        value = self.like((), dtype)
+        return self.limited(value, most) if self.exact or self.flag() else value
+
+    # -- bodies ----------------------------------------------------------------------------------------------------
+
+    def body(self, steps: int, finish: Callable[[Draw], str], closed: bool = False) -> Text:
+        """The name of a function to pass on: drawn when it is first traced, run by its text from then on.
+
+        `finish` writes the expression that the function returns. With `closed` it may read values from outside.
+        """
+        name, seed = self.fresh("f"), self.below(1 << 30)
+        made: list[Callable[..., Any]] = []
+
+        def function(*args: Any) -> Any:
+            if made:
+                return made[0](*args)
+            rng = np.random.default_rng(seed)
+            inner = Draw(rng, self.settings, dict(self.names), self.depth + 1, self.counter)
+            inner.values = self.values[-3:] if closed else []
+            pattern = inner.parameters(args)
+            inner.steps(steps)
+            text = finish(inner)
+            result = inner.evaluate(text)
+            head = f"def {name}(*args):"
+            lines = [head, *(f"    {line}" for line in (f"{pattern} = args", *inner.lines, f"return {text}"))]
+            self.statement("\n".join(lines))
+            made.append(self.names[name])
+            return result
+
+        self.names[name] = function
+        return Text(name)
+
+    def parameters(self, args: Any) -> str:
+        """Names for the arguments of a body, in tuples as they come."""
+        if isinstance(args, (tuple, list)):
+            return f"({''.join(f'{self.parameters(a)}, ' for a in args)})"
+        value = Value(self.fresh("a"), args, SMALL)
+        self.names[value.name] = args
+        self.values.append(value)
+        self.arguments.append(value)
+        return value.name
+
+    def steps(self, count: int) -> None:
+        """Apply so many operations, most of them to the result of the one before."""
+        latest: list[Value] = []
+        for _ in range(count):
+            for _ in range(4):
+                entry = self.settings.choose(self)
+                if self.depth > entry.depth:
+                    continue
+                self.focus = self.one_of(latest) if latest and self.flag(0.85) else None
+                before, written = len(self.values), len(self.lines)
+                try:
+                    entry.draw(self)
+                except Skip:
+                    del self.values[before:], self.lines[written:]
+                    continue
+                finally:
+                    self.focus = None
+                latest = self.values[before:]
+                break
+            else:
+                latest = []
+
+    def unread(self) -> list[Value]:
+        """The values that no line reads."""
+        read = {n for line in self.lines for n in re.findall(r"\bv\d+\b", line.partition(" = ")[2] or line)}
+        return [v for v in self.values if v.name not in read and v.kind != "k" and v.name[0] == "v"]
+
+    def result(self, kinds: str = ALL) -> Value:
+        """A value to return: mostly one of the latest; a number where there is none."""
+        with contextlib.suppress(Skip):
+            return self.pick(kinds)
+        return self.bounded(self.call("np.asarray", np.float32(1)), 1.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for a whole program: sizes of dimensions, dtypes, and which numbers there are."""
+
+    sizes: tuple[int, ...]
+    most: int
+    dtypes: tuple[Any, ...]
+    exact: bool
+    wide: bool
+    derivatives: bool
+    array: Callable[[np.random.Generator, Sequence[int], Any], np.ndarray]
+    choose: Callable[[Draw], Any]

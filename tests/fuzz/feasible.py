@@ -1,0 +1,109 @@
+"""Which primitives can be neighbours: computed from their type rules.
+
+A primitive accepts a dtype if its type rule takes one of its samples with that dtype put in the place of an operand's
+(everywhere where the operand's own dtype is), and gives the dtypes of the results. A can be followed by B if there is a
+dtype that A gives and B accepts. Ranks never forbid a pair: under vmap every operand and result gets dimensions, so the
+sets of ranks are closed upwards and two of them always meet. Primitives that carry a body, and calls of Python, accept
+and give whatever arrays there are. Left out are those that cannot occur (`table.NEVER`), calls that inlining opens, and
+the primitives of tapes, whose operands derivative rules choose and no program does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import weft
+from tests.fuzz.numbers import WIDE
+from tests.fuzz.table import NEVER
+from tests.laws.samples import concrete
+from weft.base import dtypes
+from weft.compiler.passes.inline import CALLS
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import Primitive, registered
+from weft.ir.types import ArrayType, TapeType, array_type, type_of
+from weft.ops.callback import Callback
+
+NUMBERS = tuple(dict.fromkeys(np.dtype(d) for d in WIDE))
+KEY = type_of(weft.random.key(0)).dtype  # type: ignore[attr-defined]
+TAPES = frozenset({"tape_new", "tape_write", "tape_read", "tape_length", "tape_add", "tape_select", "tape_broadcast",
+                   "tape_sum", "repeat"})  # fmt: skip
+
+
+def countable() -> list[Primitive]:
+    """The primitives whose neighbours are counted."""
+    opened = {card.name for card in CALLS}
+    return [p for p in registered() if p.name not in NEVER and p.name not in opened and p.name not in TAPES]
+
+
+def name_of(aval: Any) -> str:
+    if isinstance(aval, TapeType):
+        return "tape"
+    kind = dtypes.kind(aval.dtype)
+    return "key" if kind == "k" else dtypes.name(aval.dtype)
+
+
+def variants(card: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Operand types and parameters of all samples, with every dtype in the place of every operand's and parameter's."""
+    for sample in card.samples():
+        types = [type_of(concrete(a)) for a in sample.args]
+        yield types, sample.params
+        present = {t.dtype for t in types if isinstance(t, ArrayType) and dtypes.kind(t.dtype) != "k"}
+        for new in (*NUMBERS, KEY):
+            for old in present:
+                swapped = [
+                    array_type(t.shape, new) if isinstance(t, ArrayType) and t.dtype == old else t for t in types
+                ]
+                yield swapped, sample.params
+            named = {k: new for k, v in sample.params.items() if isinstance(v, np.dtype)}
+            if named and new != KEY:
+                yield types, {**sample.params, **named}
+
+
+@functools.cache
+def accepted_and_given(card: Primitive) -> tuple[frozenset[str], frozenset[str]]:
+    """The dtypes of operands that a primitive accepts, and those of its results."""
+    numbers = frozenset(map(dtypes.name, NUMBERS))
+    if isinstance(card, Callback):
+        return numbers, frozenset() if card.name == "debug_callback" else numbers
+    if card.higher_order:
+        return numbers | {"key"}, numbers | {"key"}
+    if any(isinstance(v, Jaxpr) for sample in card.samples() for v in sample.params.values()):
+        return numbers, numbers
+    accepted: set[str] = set()
+    given: set[str] = set()
+    seen: set[Any] = set()
+    for types, params in variants(card):
+        key = (tuple(types), tuple(str(v) for v in params.values()))
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            results = card.type(*types, **params)
+        except Exception:  # the rule refuses these types
+            continue
+        accepted.update(map(name_of, types))
+        given.update(map(name_of, results if card.multiple_results else (results,)))
+    return frozenset(accepted), frozenset(given)
+
+
+@functools.cache
+def possible_pairs() -> frozenset[tuple[str, str]]:
+    """Producer and consumer, of all primitives that can be neighbours."""
+    with weft.enable_x64(True):
+        cards = {p.name: accepted_and_given(p) for p in countable()}
+    return frozenset(
+        (a, b) for a, (_, given) in cards.items() for b, (accepted, _) in cards.items() if given & accepted
+    )
+
+
+@functools.cache
+def possible_triples(stages: tuple[str, ...]) -> frozenset[tuple[str, str, str]]:
+    """Primitive, dtype of its first result, transformation. What has no derivative rule is there too: a program may
+    have it where no tangent comes."""
+    with weft.enable_x64(True):
+        cards = {p.name: accepted_and_given(p) for p in countable()}
+    return frozenset((a, dtype, stage) for a, (_, given) in cards.items() for dtype in given for stage in stages)

@@ -1,0 +1,315 @@
+"""What a program must give: `eval` of its equations, and how far the cards of its primitives let results be from that.
+
+Where an equation has a budget (a function of some ulp, a sum whose order matters), the program is evaluated again with
+its results moved within that budget. What stays the same in all evaluations must be the same to the bit in compiled
+code; what moves must be as near as it moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.base import dtypes
+from weft.compiler.compile import compile_program
+from weft.ir import interpreter
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.primitive import NO_EFFECTS, Primitive, lookup
+from weft.ir.types import array_type
+from weft.ops.matrix import MatrixFunction
+from weft.runtime.executable import Executable
+
+# Sums whose terms may be added in any order.
+SUMS = frozenset({"reduce_sum", "cumsum", "dot_general", "conv_general_dilated", "reduce_window_sum", "scatter-add",
+                  "scatter-sub", "select_and_scatter_add", "select_and_gather_add", "tape_sum"})  # fmt: skip
+# Those that add up in a wider dtype and round once.
+WIDENED = frozenset({"reduce_sum", "dot_general", "conv_general_dilated"})
+PRODUCTS = frozenset({"reduce_prod", "cumprod", "scatter-mul", "reduce_window", "reduce"})
+TWO_FACTORS = frozenset({"dot_general", "conv_general_dilated"})
+# Which of two zeros is greater is not the same everywhere in NumPy; compiled code has -0 < 0.
+EXTREMES = frozenset({"max", "min", "clamp", "reduce_max", "reduce_min", "cummax", "cummin", "reduce_window_max",
+                      "reduce_window_min", "scatter-max", "scatter-min", "reduce_window", "reduce"})  # fmt: skip
+# Evaluations besides the plain one; and how many more there are before a difference counts.
+VARIATIONS, MORE_VARIATIONS = 3, 24
+
+
+@dataclass
+class Case:
+    """A traced program, whose constants are arguments, with arrays for it."""
+
+    jaxpr: Jaxpr
+    arrays: list[np.ndarray]
+    donated: tuple[bool, ...]
+    wide: bool = False
+
+
+@dataclass
+class Expected:
+    """The results by `eval`, first as they are, then moved within the budgets. `exact`: nothing could be moved."""
+
+    runs: list[list[np.ndarray]]
+    exact: bool
+
+    @property
+    def results(self) -> list[np.ndarray]:
+        return self.runs[0]
+
+
+def expected_of(case: Case, variations: int = VARIATIONS) -> Expected:
+    plain, moved = evaluated(case, None)
+    if not moved:
+        return Expected([plain], True)
+    return Expected([plain, *(evaluated(case, n)[0] for n in range(variations))], False)
+
+
+def evaluated(case: Case, variation: int | None) -> tuple[list[np.ndarray], bool]:
+    """The results by `eval`; those of equations with a budget are moved, each variation in its own way. Also whether
+    there are such equations."""
+    rng = np.random.default_rng(variation)
+    moved = False
+
+    def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        nonlocal moved
+        results = plain(equation, operands)
+        for n, found in enumerate(budgets(equation, operands, results)):
+            if found is not None:
+                moved = True
+                if variation is not None:
+                    results[n] = move(np.asarray(results[n]), found, rng, variation)
+        return results
+
+    original = interpreter.run_equation
+    interpreter.run_equation = run_equation
+    try:
+        with weft.enable_x64(case.wide), np.errstate(all="ignore"):
+            results = interpreter.run(case.jaxpr, [a.copy() for a in case.arrays])
+    finally:
+        interpreter.run_equation = original
+    return [np.asarray(r) for r in results], moved
+
+
+def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
+    """One equation by `eval` on contiguous arrays, since NumPy sums in an order of strides; a matrix function, whose
+    results are free in signs and order, by the routine that compiled code calls (`tests/laws` compares that)."""
+    given = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
+    if isinstance(equation.primitive, MatrixFunction):
+        types = tuple(v.aval for v in equation.invars)
+        function = routine(equation.primitive, types, tuple(sorted(equation.params.items())))
+        return function([np.asarray(a) for a in given])
+    results = equation.primitive.eval(*given, **equation.params)
+    return list(results) if equation.primitive.multiple_results else [results]
+
+
+@functools.lru_cache(256)
+def routine(card: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> Callable[..., list[Any]]:
+    """Compiled code of one equation, on a list of arrays."""
+    invars = [Var(t) for t in types]
+    made = card.type(*types, **dict(params))
+    outvars = [Var(t) for t in (made if card.multiple_results else [made])]
+    equation = Equation(invars, outvars, card, dict(params), NO_EFFECTS)
+    executable = Executable(compile_program(Jaxpr([], invars, outvars, [equation])))
+    return lambda arrays: [np.array(interpreter.storage_of(r)) for r in executable(arrays)]
+
+
+# --------------------------------------------------------------------------------------------------------------- lanes
+
+
+def lanes(op: str, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> np.ndarray:
+    """An elementwise operation by its compiled body: what the interpreter of kernels uses where NumPy's function has
+    other last bits."""
+    padded = 16
+    while padded < arrays[0].size:
+        padded *= 4
+    types = tuple(array_type((padded,), a.dtype) for a in arrays)
+    function = routine(lookup(op), types, tuple(sorted(params.items())))
+    given = [np.resize(a, padded) if a.size else np.zeros(padded, a.dtype) for a in arrays]
+    return function(given)[0][: arrays[0].size].reshape(arrays[0].shape)
+
+
+def has_other_bits(op: str, dtype: Any) -> bool:
+    """Whether compiled code of an elementwise operation may differ from NumPy's."""
+    return op in ("max", "min", "clamp") or ulp_of(lookup(op), dtype) > 0.5
+
+
+def ulp_of(card: Primitive, dtype: Any) -> float:
+    return card.ulp.get(dtypes.name(dtype), card.ulp.get("", 0.0))
+
+
+# ------------------------------------------------------------------------------------------------------------- budgets
+
+
+@dataclass
+class Budget:
+    """How far the elements of a result may be off: by a distance, by the sign of a zero, or (`free`) in any way."""
+
+    distance: Any = 0.0
+    zeros: bool = False
+    free: Any = False
+
+
+def budgets(equation: Equation, operands: Sequence[Any], results: Sequence[Any]) -> list[Budget | None]:
+    card = equation.primitive
+    found = [
+        None if card.higher_order or not is_float(r) else budget(equation, operands, np.asarray(r)) for r in results
+    ]
+    return found
+
+
+def is_float(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, np.generic)) and dtypes.kind(x.dtype) in "fc" and x.size > 0
+
+
+def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> Budget | None:
+    """What the card allows for one result, or None if it must be this to the bit."""
+    card, name = equation.primitive, equation.primitive.name
+    if isinstance(card, MatrixFunction):
+        return None
+    floats = [np.asarray(a) for a in operands if is_float(a)]
+    if name in SUMS:
+        return None if is_exact(equation, operands, floats) else sum_budget(equation, operands, floats, result)
+    if name in PRODUCTS:
+        return product_budget(equation, operands, floats, result)
+    if name in EXTREMES and has_both_zeros(floats):
+        return Budget(zeros=True)
+    units = ulp_of(card, result.dtype)
+    if units <= 0.5:
+        return None
+    return Budget((units + 1) * spacing(np.abs(result), result.dtype))
+
+
+def spacing(size: Any, dtype: Any) -> np.ndarray:
+    """One unit in the last place of numbers of some size."""
+    info = dtypes.finfo(dtypes.to_real_dtype(dtype))
+    wide = np.asarray(size).astype(np.float64)
+    _, exponent = np.frexp(np.where(np.isfinite(wide), wide, 1))
+    least = np.frexp(np.float64(info.smallest_subnormal))[1] - 1
+    return np.ldexp(1.0, np.maximum(exponent - 1 - info.nmant, least))
+
+
+def sum_budget(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], result: np.ndarray) -> Budget:
+    """A sum in some order: so many roundings of the sum of all magnitudes."""
+    name = equation.primitive.name
+    sizes = np.asarray(magnitudes(equation, operands)).astype(np.float64)
+    if sizes.shape != result.shape:
+        sizes = np.full(result.shape, np.max(sizes, initial=0.0))
+    dtype = (
+        dtypes.accumulation_dtype(floats[0].dtype) if name in WIDENED and floats[0].dtype.itemsize < 4 else result.dtype
+    )
+    count = max(16, min(max(a.size for a in floats) // max(result.size, 1), 4096))
+    distance = count * spacing(sizes, dtype) + spacing(np.abs(result), result.dtype)
+    limit = float(dtypes.finfo(dtypes.to_real_dtype(result.dtype)).max)
+    has_specials = any(not np.isfinite(p).all() for a in floats for p in parts(a))
+    free = ~np.isfinite(sizes) | (sizes > limit / 2)
+    if has_specials:
+        # With infinities among the terms a sum of nothing else than those is certain, and nothing else is.
+        free = free & np.isfinite(np.abs(result)) | free & (largest_finite(floats) > limit / 4)
+    return Budget(distance, zeros=True, free=free)
+
+
+def largest_finite(floats: Sequence[np.ndarray]) -> float:
+    return max((float(np.max(np.abs(p[np.isfinite(p)]), initial=0.0)) for a in floats for p in parts(a)), default=0.0)
+
+
+def product_budget(
+    equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], result: np.ndarray
+) -> Budget | None:
+    if all(np.isin(np.abs(p), (0.0, 1.0)).all() for a in floats for p in parts(a)):
+        return None
+    spread = [np.log2(np.abs(a[np.isfinite(a) & (a != 0)]).astype(np.float64)) for a in floats]
+    powers = sum(float(np.sum(np.abs(s))) for s in spread)
+    info = dtypes.finfo(dtypes.to_real_dtype(result.dtype))
+    free = powers > -float(np.log2(float(info.smallest_normal)))
+    count = max(a.size for a in floats) + 2
+    return Budget(2 * count * spacing(np.abs(result), result.dtype), zeros=True, free=np.full(result.shape, free))
+
+
+def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variation: int) -> np.ndarray:
+    """A result moved within its budget: all up, all down, or each element its own way."""
+    if variation % 8 == 0:
+        direction: Any = np.ones(result.shape)
+    elif variation % 8 == 1:
+        direction = -np.ones(result.shape)
+    else:
+        direction = rng.choice((-1.0, -0.3, 0.0, 0.3, 1.0), result.shape)
+    if dtypes.kind(result.dtype) == "c":
+        real = move(result.real, allowed, rng, variation)
+        imaginary = move(result.imag, allowed, rng, variation)
+        made = np.empty(result.shape, result.dtype)
+        made.real, made.imag = real, imaginary
+        return made
+    wide = result.astype(np.float64)
+    step = np.where(np.isfinite(wide), allowed.distance, 0.0)
+    made = np.where(step > 0, wide + direction * step, wide).astype(result.dtype)
+    if allowed.zeros:
+        flipped = np.where(rng.random(result.shape) < 0.5, -0.0, 0.0).astype(result.dtype)
+        made = np.where(made == 0, flipped, made)
+    return np.asarray(np.where(allowed.free, np.asarray(np.nan if variation % 2 else 0.0, result.dtype), made))
+
+
+# ----------------------------------------------------------------------------------------------------------- exactness
+
+
+def parts(array: Any) -> list[np.ndarray]:
+    """The numbers of an array as float64; of complex ones both parts."""
+    wide = np.asarray(array)
+    if dtypes.kind(wide.dtype) == "c":
+        return [np.asarray(wide.real, np.float64), np.asarray(wide.imag, np.float64)]
+    return [np.asarray(wide).astype(np.float64)]
+
+
+def step_of(array: Any) -> float:
+    """The largest power of two of which all finite numbers of an array are multiples."""
+    least = math.inf
+    for part in parts(array):
+        numbers = np.abs(part[np.isfinite(part) & (part != 0)])
+        if numbers.size:
+            fraction, exponent = np.frexp(numbers)
+            whole = np.asarray(fraction * 2.0**53).astype(np.int64)
+            least = min(least, float(np.min(np.ldexp((whole & -whole).astype(np.float64), exponent - 53))))
+    return least if math.isfinite(least) else 1.0
+
+
+def magnitude(array: Any) -> Any:
+    found = np.asarray(array)
+    if dtypes.kind(found.dtype) == "c":
+        return np.asarray(np.abs(found.real) + np.abs(found.imag)).astype(found.dtype)
+    return np.abs(found) if dtypes.kind(found.dtype) == "f" else found
+
+
+def magnitudes(equation: Equation, operands: Sequence[Any]) -> Any:
+    """The sum of the magnitudes of all terms."""
+    card = equation.primitive
+    given = [magnitude(a) for a in operands]
+    if card.name == "scatter-sub":
+        card = lookup("scatter-add")
+    results = card.eval(*given, **equation.params)
+    return np.abs(results[0] if card.multiple_results else results)
+
+
+def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray]) -> bool:
+    """Whether a sum has the same bits in any order."""
+    if not floats:
+        return True
+    name = equation.primitive.name
+    dtype = dtypes.to_real_dtype(floats[0].dtype)
+    widened = name in WIDENED and dtype.itemsize < 4
+    bits = dtypes.finfo(dtypes.accumulation_dtype(dtype) if widened else dtype).nmant + 1
+    step = math.prod(map(step_of, floats)) if name in TWO_FACTORS else min(map(step_of, floats))
+    if any(not np.isfinite(p).all() for a in floats for p in parts(a)):
+        return False
+    most = float(np.max(np.asarray(magnitudes(equation, operands)).astype(np.float64), initial=0.0))
+    # A result in a shorter dtype has been rounded, so some room is left.
+    return math.isfinite(most) and most <= step * 2.0 ** (bits - 1)
+
+
+def has_both_zeros(operands: Sequence[Any]) -> bool:
+    """Whether there are zeros of both signs, so that the greatest of them may be either."""
+    zeros = [np.signbit(p[p == 0]) for a in operands if dtypes.kind(np.asarray(a).dtype) == "f" for p in parts(a)]
+    signs = np.concatenate(zeros) if zeros else np.zeros(0, bool)
+    return bool(signs.any() and not signs.all())
