@@ -129,6 +129,22 @@ def mapped(draw: Draw) -> None:
     keep_all(draw, draw.assign(f"lib.vmap({body}, {axes})({', '.join(v.name for v in given)})"))
 
 
+def mapped_branch(draw: Draw) -> None:
+    """A branch whose predicate differs along the axis that it is mapped over."""
+    x = draw.pick(rank=1, accepts=lambda v: v.size <= draw.settings.most)
+    flags = draw.like(x.shape[:1], np.bool_)
+    function = draw.fresh("f")
+    row = f"onp.zeros({x.shape[1:]}, {literal(x.dtype)})"
+
+    def finish(inner: Draw) -> str:
+        return inner.like(x.shape[1:], x.dtype, SMALL).name
+
+    first, second = (draw.body(draw.between(1, 3), finish) for _ in range(2))
+    draw.evaluate(f"lib.eval_shape(lambda a: ({first}(a), {second}(a)), {row})")
+    draw.statement(f"{function} = lambda p, a: lax.cond(p, {first}, {second}, a)")
+    draw.keep(draw.assign(f"lib.vmap({function})({flags.name}, {draw.within(x, SMALL).name})"), SMALL)
+
+
 def smooth_operands(draw: Draw) -> tuple[Value, list[Value]]:
     x = draw.pick("f", accepts=lambda v: is_wide(v) and v.size <= draw.settings.most)
     return draw.within(x, SMALL), operands_of(draw, draw.below(2))

@@ -172,7 +172,10 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> B
         return None
     floats = [np.asarray(a) for a in operands if is_float(a)]
     if name in SUMS:
-        return None if is_exact(equation, operands, floats) else sum_budget(equation, operands, floats, result)
+        if not is_exact(equation, operands, floats):
+            return sum_budget(equation, operands, floats, result)
+        # Products of complex numbers are sums themselves, so a zero may be the difference of two or of none.
+        return Budget(zeros=True) if name in TWO_FACTORS and dtypes.kind(result.dtype) == "c" else None
     if name in PRODUCTS:
         return product_budget(equation, operands, floats, result)
     if name in EXTREMES and has_both_zeros(floats):
@@ -205,6 +208,9 @@ def sum_budget(equation: Equation, operands: Sequence[Any], floats: Sequence[np.
     distance = count * spacing(sizes, dtype) + spacing(np.abs(result), result.dtype)
     limit = float(dtypes.finfo(dtypes.to_real_dtype(result.dtype)).max)
     has_specials = any(not np.isfinite(p).all() for a in floats for p in parts(a))
+    if has_specials and name == "conv_general_dilated":
+        # Whether the zeros of padding and dilation are multiplied is nobody's promise.
+        return Budget(free=np.ones(result.shape, bool))
     free = ~np.isfinite(sizes) | (sizes > limit / 2)
     if has_specials:
         # With infinities among the terms a sum of nothing else than those is certain, and nothing else is.
@@ -249,7 +255,8 @@ def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variatio
     if allowed.zeros:
         flipped = np.where(rng.random(result.shape) < 0.5, -0.0, 0.0).astype(result.dtype)
         made = np.where(made == 0, flipped, made)
-    return np.asarray(np.where(allowed.free, np.asarray(np.nan if variation % 2 else 0.0, result.dtype), made))
+    anything = (np.nan, 0.0, -np.inf, 3.0, np.inf)[variation % 5]
+    return np.asarray(np.where(allowed.free, np.asarray(anything).astype(result.dtype), made))
 
 
 # ----------------------------------------------------------------------------------------------------------- exactness

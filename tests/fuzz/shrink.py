@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.fuzz.checks import case_of, check_case
+from tests.fuzz.checks import Mismatch, case_of, check_case
 from tests.fuzz.draw import MODULES
 from tests.fuzz.generator import Program, generate
 from tests.fuzz.reference import Case, expected_of
@@ -34,21 +34,29 @@ MOST_WRITTEN = 200
 Fails = Callable[[Case], bool]
 
 
-def fails(case: Case) -> bool:
-    """Whether a program goes wrong: other bits, or an error on the way."""
+def failure(case: Case) -> str | None:
+    """How a program goes wrong, without numbers: which judge disagrees, or the error; None if it is right."""
     try:
         verify(case.jaxpr)
         expected = expected_of(case)
     except Exception:
-        return False  # the cut made nonsense of it
+        return None  # the cut made nonsense of it
     try:
         check_case(case, expected=expected)
-    except Exception:
-        return True
-    return False
+    except Mismatch as error:
+        return str(error).partition(":")[0]
+    except Exception as error:
+        return f"{type(error).__name__} {str(error)[:24]}"
+    return None
 
 
-def shrink(case: Case, still_fails: Fails = fails, rounds: int = 400, seconds: float = 300.0) -> Case:
+def fails_like(case: Case) -> Fails:
+    """Whether a program goes wrong as this one does, so that what is made small is not another failure."""
+    how = failure(case)
+    return lambda smaller: how is not None and failure(smaller) == how
+
+
+def shrink(case: Case, still_fails: Fails, rounds: int = 400, seconds: float = 300.0) -> Case:
     """A smaller program that still fails; gives up after so many attempts or so much time."""
     attempts, end = 0, time.monotonic() + seconds
     changed = True
@@ -192,8 +200,8 @@ def report(program: Program, seconds: float = 300.0) -> str:
             case = case_of(smaller)
         except Exception:  # with other sizes it is another program, which may not be one
             continue
-        if fails(case):
-            case = shrink(case, seconds=seconds)
+        if failure(case) is not None:
+            case = shrink(case, fails_like(case), seconds=seconds)
             return f"{text}\n# ---- made small:\n# {str(case.jaxpr).replace(chr(10), chr(10) + '# ')}\n{script(case)}"
     return f"{text}\n# It does not fail as a jaxpr alone: python -m tests.fuzz {program.seed}"
 

@@ -134,6 +134,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("linear_solve", 0.3, products.linear_solve), Entry("fft", 0.5, products.fft),
     # Control flow, calls, derivatives.
     Entry("scan", 3, control.scan, NESTED), Entry("while", 2, control.while_loop, NESTED),
+    Entry("lanes", 0.5, control.mapped_branch, NESTED),
     Entry("cond", 3, control.branch, NESTED), Entry("jit", 1, control.call("jit"), NESTED),
     Entry("checkpoint", 1, control.call("checkpoint"), NESTED),
     Entry("custom_jvp_call", 1, control.custom_derivative("jvp")),

@@ -34,6 +34,8 @@ REFUSED = {
     "Differentiation rule for 'igamma_grad_a' not implemented": "Weft has its derivatives of all orders",
     "Differentiation rule for 'zeta' not implemented": "Weft has the derivative in q",
     "select cases must have the same shapes": "a batched scalar predicate beside whole arrays; JAX's own rule fails",
+    "jax._src.ad_util.Zero": "a symbolic zero reaches one of JAX's own rules",
+    "logical reduction requires operand dtype bool or int": "JAX has no such reductions of int4",
     "not implemented": "JAX has no rule or no kernel for some dtypes and derivatives",
     "not supported": "JAX has no rule or no kernel for some dtypes and derivatives",
     "Unimplemented": "XLA has no kernel for some dtypes",
