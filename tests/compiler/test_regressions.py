@@ -172,3 +172,22 @@ def test_a_branch_with_nothing_to_do_is_chosen_like_any_other(dtype: str) -> Non
         jitted(np.array(index, dtype))
     weft.effects_barrier()
     assert seen == [1, 5]
+
+
+@pytest.mark.parametrize("name", ("atan", "tanh"))
+def test_the_sign_of_a_single_float16_that_was_a_float64(name: str) -> None:
+    """LLVM took the sign from the float64, by a conversion to float16 that calls a function which is not there."""
+    x = np.ones((1, 1), np.float16)
+    jaxpr = make_jaxpr(lambda a: getattr(lax, name)(lax.igamma(a, a)))(x)
+    executable = Executable(compile_program(jaxpr, (False,)))
+    for tier in (Tier.QUICK, Tier.LIGHT, Tier.FULL):
+        executable._link(tier)
+        (result,) = executable([x])
+        np.testing.assert_allclose(np.asarray(result), interpreter.run(jaxpr, [x])[0], rtol=2e-3)
+
+
+def test_checks_inside_of_branches_compile() -> None:
+    """A literal of the checks' flag had a scalar type for its dtype."""
+    with weft.checks("all"):
+        jitted = weft.jit(lambda p, x, i: lax.cond(p, lambda: x[i], lambda: x[0]))
+        assert jitted(True, np.arange(3.0, dtype=np.float32), 2) == 2

@@ -160,8 +160,9 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
     if known is not None:
         return known
     exact = tuple(d if isinstance(d, Expression) else index(d) for d in shape)
+    dtype = dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype)
     check_size(exact, dtype)
-    made = ArrayType(exact, dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype), bool(weak_type))
+    made = ArrayType(exact, dtype, bool(weak_type))
     if len(_interned) > 100_000:  # identity is only the fast path of equality, so forgetting is safe
         _interned.clear()
     return _interned.setdefault((exact, made.dtype, made.weak_type), made)

@@ -294,6 +294,10 @@ class Instructions:
     def fabs(self, a: Value) -> Value:
         return self._float_intrinsic("fabs", a)
 
+    def arithmetic_fence(self, a: Value) -> Value:
+        """The same number, through which LLVM moves no operation."""
+        return self._float_intrinsic("arithmetic.fence", a)
+
     def copysign(self, a: Value, b: Value) -> Value:
         return self._float_intrinsic("copysign", a, b)
 

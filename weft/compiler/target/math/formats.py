@@ -79,7 +79,10 @@ def rounded(x: Term, name: str) -> Term:
     """float32 rounded to the numbers of a format."""
     if name == "float16":
         f = x.function
-        return Term(f, f.fpext(f.fptrunc(x.value, x.typed(half)), x.type))
+        # Of a single number with the sign of one that was a float64, LLVM would round the magnitude first, and the
+        # float64 for its sign, by a function that is not there.
+        value = f.arithmetic_fence(x.value) if x.value.type.count == 1 else x.value
+        return Term(f, f.fpext(f.fptrunc(value, x.typed(half)), x.type))
     if name == EXPONENT_ONLY:
         return _rounded_to_powers(x)
     raw = x.raw()
