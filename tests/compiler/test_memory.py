@@ -70,7 +70,7 @@ def test_much_data_movement(first: int) -> None:
 
 def check_random(seed: int) -> None:
     try:
-        case = case_of(generate(seed))
+        case = case_of(replace(generate(seed), checks=False))
     except NO_RULE:
         return
     with weft.enable_x64(case.wide):
