@@ -7,6 +7,7 @@ primitives, over chains of data movement, and over random programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
