@@ -22,7 +22,7 @@ class OrderedExtreme:
         made = self.ufunc(x, y)
         if made.dtype.kind != "f" or made.all():  # no zero, so nothing to decide
             return made
-        return self._back(self.ufunc(self._key(x), self._key(y)), made.dtype)
+        return self._back(self.ufunc(self._key(x), self._key(y)), made)
 
     def reduce(self, x: np.ndarray, axis: Any) -> Any:
         if x.dtype.kind == "V" and dtypes.kind(x.dtype) == "f":  # a type that NumPy does not know
@@ -30,13 +30,13 @@ class OrderedExtreme:
         made = self.ufunc.reduce(x, axis=axis)
         if x.dtype.kind != "f" or (made.all() if made.ndim else made):
             return made
-        return self._back(self.ufunc.reduce(self._key(x), axis=axis), x.dtype)
+        return self._back(self.ufunc.reduce(self._key(x), axis=axis), made)
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         made = self.ufunc.accumulate(x, axis=axis)
         if x.dtype.kind != "f" or made.all():
             return made
-        return self._back(self.ufunc.accumulate(self._key(x), axis=axis), x.dtype)
+        return self._back(self.ufunc.accumulate(self._key(x), axis=axis), made)
 
     def at(self, x: np.ndarray, indices: Any, values: np.ndarray) -> None:
         """Update elements of `x` in place."""
@@ -50,7 +50,8 @@ class OrderedExtreme:
             return
         keys = self._key(x)
         self.ufunc.at(keys, indices, self._key(values))
-        x[...] = self._back(keys, x.dtype)
+        self.ufunc.at(x, indices, values)
+        x[...] = self._back(keys, x)
 
     def _key(self, x: Any) -> np.ndarray:
         """Integers in the order of floats, with nan at the end that wins."""
@@ -60,10 +61,11 @@ class OrderedExtreme:
         bits: Any = np.where(np.isnan(x), winner, x).view(f"i{x.dtype.itemsize}")
         return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
-    def _back(self, keys: Any, dtype: np.dtype[Any]) -> np.ndarray:
-        keys = np.asarray(keys)
-        made = np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys).view(dtype)
-        return np.where(np.isnan(made), np.array(np.nan, dtype), made)
+    def _back(self, keys: Any, made: Any) -> np.ndarray:
+        """The numbers of keys; where NumPy made a nan, that one, with its bits."""
+        keys, made = np.asarray(keys), np.asarray(made)
+        numbers = np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys).view(made.dtype)
+        return np.where(np.isnan(made), made, numbers)
 
 
 maximum = OrderedExtreme(np.maximum)
