@@ -135,7 +135,7 @@ def _allowed(
                 f". Numbers to add are a bias."
             )
         parts.append(grouped)
-    row, column = (lax.broadcasted_iota(dtypes.int32, (queries, keys), axis) for axis in range(2))
+    row, column = (lax.broadcasted_iota(dtypes.int32, (1, 1, 1, queries, keys), axis) for axis in (3, 4))
     if causal:
         parts.append(row >= column)
     if window is not None:

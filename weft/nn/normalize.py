@@ -68,7 +68,7 @@ def logsumexp(
     largest = wnp.max(wnp.real(values), axis=axes, keepdims=True, where=where, initial=-np.inf)
     # An infinite largest element must not be subtracted: inf - inf is no number.
     shift = lax.stop_gradient(wnp.where(wnp.isfinite(largest), largest, wnp.zeros_like(largest)))
-    exponentials = wnp.exp(values - shift)
+    exponentials = wnp.exp(values - shift.astype(values.dtype))
     if factors is not None:
         exponentials = exponentials * factors
     total = wnp.sum(exponentials, axis=axes, keepdims=keepdims, where=where)

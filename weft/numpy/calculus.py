@@ -135,6 +135,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral along an axis by the trapezoidal rule, over positions `x` or steps of `dx`."""
     check_arraylike("trapezoid", y)
     check_arraylike_or_none("trapezoid", x)
+    if x is None:
+        (y,) = promote_dtypes_inexact(y)
     values, other = (ensure_array(v) for v in promote_dtypes_inexact(y, dx if x is None else x))
     place = canonicalize_axis(axis, values.ndim, "trapezoid")
     width = other  # steps broadcast as they are against the intervals
@@ -143,7 +145,10 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
         width = lax.sub(_after(other, along), _before(other, along))
         if other.ndim == 1:
             width = lax.expand_dims(width, tuple(i for i in range(values.ndim) if i != place))
-    areas = multiply(width, lax.add(_after(values, place), _before(values, place)))
+    heights = lax.add(_after(values, place), _before(values, place))
+    if 0 < width.ndim < heights.ndim:
+        width = lax.expand_dims(width, tuple(range(heights.ndim - width.ndim)))
+    areas = multiply(width, heights)
     return multiply(reduce_sum(areas, place - values.ndim), cast(0.5, values.dtype))
 
 

@@ -24,6 +24,7 @@ from weft.numpy.util import (
     check_arraylike,
     check_no_out,
     ensure_array,
+    expand_to,
     is_concrete,
     is_eager,
     kind_of,
@@ -76,14 +77,19 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
 def tril(m: Any, k: Any = 0) -> Array:
     """A matrix with zeros above the diagonal number `k`."""
     m = _matrices("tril", m)
-    return where(tri(m.shape[-2], m.shape[-1], k, bool), m, cast(0, m.dtype, m.weak_type))
+    return where(_below(m, k), m, cast(0, m.dtype, m.weak_type))
 
 
 def triu(m: Any, k: Any = 0) -> Array:
     """A matrix with zeros below the diagonal number `k`."""
     m = _matrices("triu", m)
     below = k - 1 if isinstance(k, int) else ensure_array(k) - 1
-    return where(tri(m.shape[-2], m.shape[-1], below, bool), cast(0, m.dtype, m.weak_type), m)
+    return where(_below(m, below), cast(0, m.dtype, m.weak_type), m)
+
+
+def _below(m: Array, k: Any) -> Array:
+    """Whether each element of matrices is on or below the diagonal number `k`."""
+    return expand_to(tri(m.shape[-2], m.shape[-1], k, bool), m.shape)
 
 
 def _matrices(name: str, m: Any) -> Array:

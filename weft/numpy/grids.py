@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import arange, asarray, filled, linspace, meshgrid
 from weft.numpy.manipulation import concatenate, stack
 from weft.numpy.util import ensure_array, promote_dtypes
@@ -39,7 +40,9 @@ class MeshGrid:
             return _line(key)
         if not key:
             return [] if self.sparse else filled((0,), 0, dtypes.default_int_dtype())
-        lines = [ensure_array(x) for x in promote_dtypes(*(_line(part) for part in key))]
+        # Integers and fractions are one user's grid, not operands that meet by accident.
+        with numpy_dtype_promotion("standard"):
+            lines = [ensure_array(x) for x in promote_dtypes(*(_line(part) for part in key))]
         grids = meshgrid(*lines, indexing="ij", sparse=self.sparse)
         return grids if self.sparse else stack(grids)
 

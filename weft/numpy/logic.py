@@ -12,6 +12,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import absolute, number_like
 from weft.numpy.util import (
@@ -19,6 +20,7 @@ from weft.numpy.util import (
     check_arraylike,
     check_no_out,
     ensure_array,
+    expand_to,
     is_arraylike,
     kind_of,
     promote_args,
@@ -323,10 +325,12 @@ def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
         if not broadcast:
             return filled((), False, dtypes.bool_)
         try:
-            np.broadcast_shapes(a1.shape, a2.shape)
+            shape = np.broadcast_shapes(a1.shape, a2.shape)
         except ValueError:
             return filled((), False, dtypes.bool_)
-    same = equal(a1, a2)
+        a1, a2 = expand_to(a1, shape), expand_to(a2, shape)
+    with numpy_dtype_promotion("standard"):  # a question about any two arrays
+        same = equal(a1, a2)
     if equal_nan:
         same = logical_or(same, logical_and(isnan(a1), isnan(a2)))
     return lax.reduce_and(same, tuple(range(same.ndim)))

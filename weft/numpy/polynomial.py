@@ -206,8 +206,8 @@ def polyfit(
     limit = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
     scale = sqrt(reduce_sum(lax.square(matrix) if kind_of(matrix) != "c" else abs(matrix) ** 2, 0))
     scale = where(scale == 0, 1, scale)
-    found, residuals, rank, singular = lstsq(matrix / scale, target, rcond=limit)
-    coefficients = (found.T / scale).T
+    found, residuals, rank, singular = lstsq(matrix / scale[None, :], target, rcond=limit)
+    coefficients = found / (scale if found.ndim == 1 else scale[:, None])
     if full:
         return coefficients, residuals, rank, singular, ensure_array(np.float32(limit))
     if not cov:

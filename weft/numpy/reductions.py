@@ -12,6 +12,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
+from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import (
     add,
@@ -325,7 +326,8 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
     wanted = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
     if dtypes.kind(wanted) not in "fc":
         raise ArgumentError(f"dtype argument to weft.numpy.var must be inexact, got {wanted}.")
-    compute = _computation(_inexact(a) if dtype is None else dtypes.promote_types(wanted, _inexact(a)), a)
+    with numpy_dtype_promotion("standard"):  # both are the caller's choice
+        compute = _computation(_inexact(a) if dtype is None else dtypes.promote_types(wanted, _inexact(a)), a)
     a = converted(a, compute)
     if center is None:
         center = mean(a, axis, keepdims=True, where=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -129,7 +130,9 @@ def _quantile(
         raise ArgumentError(f"{name} takes method {', '.join(map(repr, _METHODS))}, got {method!r}.")
     if weights is not None and method != "inverted_cdf":
         raise ArgumentError(f"{name} takes weights only with method='inverted_cdf', got {method!r}.")
-    a, fraction = (ensure_array(x) for x in promote_dtypes_inexact(a, q))
+    # The array alone decides the dtype of the result.
+    a = ensure_array(*promote_dtypes_inexact(a))
+    fraction = ensure_array(cast(ensure_array(q), dtypes.accumulation_dtype(a.dtype)))
     if kind_of(a) == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
     if fraction.ndim > 1:
@@ -215,6 +218,7 @@ def _spread_weights(
 
 def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> Array:
     """The first element at which the running sum of the weights reaches a fraction of their total."""
+    dtype, rows = rows.dtype, converted(rows, dtypes.accumulation_dtype(rows.dtype))
     missing = isnan(rows)
     share = converted(share, rows.dtype)
     if ignore_nan:
@@ -229,7 +233,8 @@ def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> A
     heavy = lax.gt(lax.broadcast(running, fraction.shape), cast(0, rows.dtype))
     position = lax.argmax(lax.bitwise_and(reached, heavy), fraction.ndim, dtypes.default_int_dtype())
     made = _picked(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
-    return made if ignore_nan else where(expand_to(reduce_any(missing, 0), spread), np.nan, made)
+    made = made if ignore_nan else where(expand_to(reduce_any(missing, 0), spread), np.nan, made)
+    return converted(made, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------- correlation
@@ -253,16 +258,13 @@ def cov(
         samples = [converted(x, dtypes.requested_dtype(dtype, "cov")) for x in samples]
     if any(x.ndim > 2 for x in samples):
         raise ArgumentError(f"cov takes arrays of rank 1 or 2, got {[x.shape for x in samples]}.")
-    rows = []
-    for number, x in enumerate(samples):
-        x = lax.reshape(x, (1, x.size)) if x.ndim < 2 else x
-        flipped = not rowvar and (x.shape[0] != 1 or (number == 0 and samples[0].ndim == 2 and x.shape[0] != 1))
-        rows.append(lax.transpose(x, (1, 0)) if flipped else x)
+    rows = [lax.reshape(x, (1, x.size)) if x.ndim < 2 else x if rowvar else lax.transpose(x, (1, 0)) for x in samples]
     table = concatenate(rows, 0)
-    if not table.shape[0]:
-        return filled((0, 0), 0, table.dtype)
+    variables, count = table.shape
+    if not variables or not count:
+        return filled(() if variables == 1 else (variables, variables), math.nan, table.dtype)
     correction = (0 if bias else 1) if ddof is None else ddof
-    weights = None
+    weights, real = None, dtypes.to_real_dtype(table.dtype)
     for kind, values in (("fweights", fweights), ("aweights", aweights)):
         if values is None:
             continue
@@ -272,6 +274,7 @@ def cov(
             raise ArgumentError(f"cov takes one of {kind} for each of {table.shape[1]} samples.")
         if kind == "fweights" and kind_of(values) not in "iu":
             raise ArgumentTypeError(f"cov takes integer fweights, got {values.aval.short()}.")
+        values = converted(values, real)
         weights = values if weights is None else multiply(weights, values)
     if weights is None:
         center = average(table, 1)
@@ -279,6 +282,7 @@ def cov(
         scaled = table - center[:, None]
         other = scaled
     else:
+        weights = converted(weights, table.dtype)
         center, total = average(table, 1, weights, returned=True)
         total = total[0]
         if correction == 0:
@@ -286,10 +290,10 @@ def cov(
         elif aweights is None:
             factor = total - correction
         else:
-            factor = total - correction * reduce_sum(multiply(weights, aweights)) / total
+            factor = total - correction * reduce_sum(multiply(weights, converted(ensure_array(aweights), real))) / total
         scaled = table - center[:, None]
-        other = scaled * weights
-    made = true_divide(dot(scaled, conjugate(other).T), cast(ensure_array(factor), dtypes.to_real_dtype(table.dtype)))
+        other = multiply(scaled, expand_to(weights, scaled.shape))
+    made = true_divide(dot(scaled, conjugate(other).T), cast(ensure_array(factor), table.dtype))
     return lax.reshape(made, ()) if made.shape == (1, 1) else made
 
 
@@ -299,7 +303,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     if made.ndim == 0:
         return true_divide(made, made)
     diagonal = made[lax.iota(np.dtype(np.int32), made.shape[0]), lax.iota(np.dtype(np.int32), made.shape[0])]
-    deviation = sqrt(real(diagonal))
+    deviation = converted(sqrt(real(diagonal)), made.dtype)
     made = true_divide(true_divide(made, deviation[:, None]), deviation[None, :])
     if kind_of(made) == "c":
         return lax.complex(clip_values(real(made), -1, 1), clip_values(imag(made), -1, 1))

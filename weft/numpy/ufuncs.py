@@ -161,7 +161,8 @@ class ufunc:
         self._binary("outer")
         check_arraylike(f"{self.__name__}.outer", A, B)
         first, second = ensure_array(A), ensure_array(B)
-        return self(lax.reshape(first, (*first.shape, *(1,) * second.ndim)), second)
+        second = lax.expand_dims(second, tuple(range(first.ndim)))
+        return self(lax.reshape(first, (*first.shape, *(1,) * (second.ndim - first.ndim))), second)
 
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
         """The array in which the elements at some indices are replaced by the function of them (and of `b`)."""

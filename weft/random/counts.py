@@ -10,7 +10,6 @@ import numpy as np
 
 from weft import lax
 from weft import numpy as wnp
-from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.ir.nans import unwatched
@@ -209,7 +208,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     return _multinomial(typed, n, p, shape=sizes, dtype=found, unroll=unroll)
 
 
-@functools.partial(jit, static_argnames=("shape", "dtype", "unroll"))
+@functools.partial(sampler, static=("shape", "dtype", "unroll"))
 def _multinomial(
     key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], unroll: int | bool
 ) -> Array:

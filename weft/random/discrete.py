@@ -128,7 +128,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     return _bernoulli(typed, p, shape=draw_shape("bernoulli", shape, shape_of(p)), dtype=found, mode=mode)
 
 
-@functools.partial(jit, static_argnames=("shape", "dtype", "mode"))
+@functools.partial(sampler, static=("shape", "dtype", "mode"))
 def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: str) -> Array:
     if mode == "low":
         return draw_uniform(key, shape, dtype) < p
@@ -271,7 +271,7 @@ def categorical(
     if replace:
         place = len(leading) + axis
         noise = gumbel(typed, (*shape[:place], logits.shape[axis], *shape[place:]), logits.dtype, mode=mode)
-        return wnp.argmax(noise + logits, axis=place)
+        return wnp.argmax(noise + lax.expand_dims(logits, tuple(range(len(leading)))), axis=place)
     count = math.prod(leading)
     if count > logits.shape[axis]:
         raise ArgumentError(

@@ -75,7 +75,8 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     typed, _ = one_key("lognormal", key)
     found = real_dtype("lognormal", dtype)
     (sigma,) = parameters("lognormal", found, sigma)
-    return wnp.exp(_normal(typed, shape=draw_shape("lognormal", shape, shape_of(sigma)), dtype=found) * sigma)
+    shape = draw_shape("lognormal", shape, shape_of(sigma))
+    return wnp.exp(_normal(typed, shape=shape, dtype=found) * wnp.broadcast_to(sigma, shape))
 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
@@ -151,7 +152,7 @@ def multivariate_normal(
     return _multivariate_normal(typed, mean, cov, shape=shape, dtype=found, method=method)
 
 
-@functools.partial(jit, static_argnames=("shape", "dtype", "method"))
+@functools.partial(sampler, static=("shape", "dtype", "method"))
 def _multivariate_normal(
     key: Array, mean: Any, cov: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], method: str
 ) -> Array:

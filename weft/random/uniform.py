@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,25 @@ from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
+from weft.base.settings import numpy_rank_promotion
 from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, shape_of
 from weft.random.keys import draw_bits, one_key
 from weft.trace.array import Array
 
-sampler = functools.partial(jit, static_argnames=("shape", "dtype"))
-"""Samplers are staged once for each shape and dtype, so that a draw is one equation of the program it is part of."""
+
+def sampler(function: Callable[..., Any], static: tuple[str, ...] = ("shape", "dtype")) -> Callable[..., Any]:
+    """A function that draws, staged once for each shape and dtype, so that a draw is one equation of its program.
+
+    That its parameters broadcast to the shape of the draws is what the caller asks for, whatever the setting
+    `numpy_rank_promotion` says.
+    """
+
+    @functools.wraps(function)
+    def broadcasting(*args: Any, **kwargs: Any) -> Any:
+        with numpy_rank_promotion("allow"):
+            return function(*args, **kwargs)
+
+    return jit(broadcasting, static_argnames=static)
 
 
 def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
@@ -156,7 +169,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     return _gumbel(typed, shape=as_shape(shape), dtype=real_dtype("gumbel", dtype), mode=mode or "low")
 
 
-@functools.partial(jit, static_argnames=("shape", "dtype", "mode"))
+@functools.partial(sampler, static=("shape", "dtype", "mode"))
 def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: str) -> Array:
     limits = dtypes.finfo(dtype)
     if mode == "low":

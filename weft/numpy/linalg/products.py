@@ -12,7 +12,7 @@ from weft import lax
 from weft.base.errors import ArgumentError
 from weft.numpy import contraction
 from weft.numpy.reductions import sum as sum_
-from weft.numpy.util import broadcast_all, canonicalize_axis, ensure_arrays, promote_dtypes_numeric
+from weft.numpy.util import broadcast_shape, canonicalize_axis, ensure_arrays, expand_to, promote_dtypes_numeric
 from weft.ops.matrix import diagonal as diagonal_of
 from weft.ops.matrix import flip, part
 from weft.ops.precision import PrecisionLike
@@ -74,7 +74,8 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
             f"x1.shape[axis]={x1.shape[first]} and x2.shape[axis]={x2.shape[second]}"
         )
     x1, x2 = promote_dtypes_numeric(move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1))
-    x1, x2 = broadcast_all("cross", x1, x2)
+    shape = broadcast_shape("cross", x1.shape, x2.shape)
+    x1, x2 = expand_to(x1, shape), expand_to(x2, shape)
     left, right = ([part(x, (i, i + 1), -1) for i in range(3)] for x in (x1, x2))
     made = [lax.sub(lax.mul(left[i], right[j]), lax.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
     joined = lax.concatenate(made, x1.ndim - 1)
