@@ -107,7 +107,12 @@ def test_what_is_no_file_is_passed_over(folder: pathlib.Path, put: Callable[[pat
     put(folder / f"{key}.o")
     put(folder / f"{key}.s")
     found: list[object] = []
-    work = threading.Thread(target=lambda: found.extend([cache.load(key), cache.load_schedule(key)]), daemon=True)
+
+    def read() -> None:
+        with settings.compilation_cache_dir(str(folder)):  # settings are a thread's own
+            found.extend([cache.load(key), cache.load_schedule(key)])
+
+    work = threading.Thread(target=read, daemon=True)
     work.start()
     work.join(60)
     assert found == [None, None]
