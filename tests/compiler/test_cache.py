@@ -86,8 +86,8 @@ def put_link_to_itself(path: pathlib.Path) -> None:
 
 
 def put_link_to_a_pipe(path: pathlib.Path) -> None:
-    os.mkfifo(path.with_suffix(".pipe"))
-    path.symlink_to(path.with_suffix(".pipe"))
+    os.mkfifo(f"{path}.pipe")
+    path.symlink_to(f"{path}.pipe")
 
 
 def put_huge(path: pathlib.Path) -> None:
