@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from typing import Any
@@ -473,3 +474,80 @@ def test_truth_of_an_array_is_ambiguous_traced_or_not() -> None:
     assert names_this_file(caught.value)
     with pytest.raises(ValueError, match="no elements is ambiguous"):
         bool(wnp.ones(0))
+
+
+# -- donation and dispatch ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [4, 64])  # arrays that share a chunk, and such that have a block each
+def test_donated_arrays_are_gone_and_results_right(side: int) -> None:
+    step = weft.jit(lambda p, x: ({k: a * 0.5 + x for k, a in p.items()}, x + 1), donate_argnums=0)
+    state = {k: wnp.full((side, side), float(n)) for n, k in enumerate("abc")}
+    expected = {k: np.asarray(a).copy() for k, a in state.items()}
+    for _ in range(6):
+        old, seen = state, np.asarray(state["b"])  # a view of one of them, which must not change
+        before = seen.copy()
+        state, _ = step(state, 1.0)
+        expected = {k: a * np.float32(0.5) + np.float32(1) for k, a in expected.items()}
+        for k in "abc":
+            np.testing.assert_array_equal(np.asarray(state[k]), expected[k])
+        np.testing.assert_array_equal(seen, before)
+        for a in old.values():
+            assert a.is_deleted()
+            with pytest.raises(errors.DonatedArrayError):
+                np.asarray(a)
+        with pytest.raises(errors.DonatedArrayError):
+            step(old, 1.0)
+
+
+def test_memory_that_nobody_else_sees_is_used_again() -> None:
+    step = weft.jit(lambda x: x * 0.5 + 1, donate_argnums=0)
+    x = step(wnp.ones((64, 64)))
+    place = x.unsafe_buffer_pointer()
+    for _ in range(5):
+        x = step(x)
+        assert x.unsafe_buffer_pointer() == place  # the NumPy array that was made to ask is the array's own
+    other = np.asarray(x)
+    assert step(x).unsafe_buffer_pointer() != other.__array_interface__["data"][0]
+    shared = copy.copy(step(wnp.ones((64, 64))))
+    held = step(shared)
+    np.testing.assert_array_equal(np.asarray(held), 1.75)
+
+
+def test_one_array_twice_is_refused_when_donated() -> None:
+    for side in (4, 64):
+        add = weft.jit(lambda x, y: x + y, donate_argnums=0)
+        for _ in range(4):
+            x = wnp.ones((side, side))
+            with pytest.raises(errors.DonatedArrayError, match="another argument too"):
+                add(x, x)
+            assert float(add(x, wnp.ones((side, side)))[0, 0]) == 2
+
+
+def test_many_shapes_in_turn_keep_their_dispatchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    jitted = weft.jit(lambda x, tree: {"sum": x.sum() + tree["a"][0], "x": x})
+    calls = [(np.ones(n + 1, np.float32), {"a": [n * 1.0, wnp.zeros(n % 3)]}) for n in range(40)]
+    for _ in range(3):
+        for x, tree in calls:
+            assert float(jitted(x, tree)["sum"]) == len(x) + tree["a"][0]
+    monkeypatch.setattr(type(jitted), "_call", None)  # the general way
+    for x, tree in calls:
+        assert float(jitted(x, tree)["sum"]) == len(x) + tree["a"][0]
+
+
+def test_numbers_and_arrays_of_one_type_share_a_dispatcher() -> None:
+    jitted = weft.jit(lambda x: x * 2)
+    for _ in range(4):
+        for value in (3.0, wnp.asarray(3.0), np.float32(3)):
+            assert float(jitted(value)) == 6.0
+    jitted.clear_cache()
+    assert float(jitted(4.0)) == 8.0
+
+
+def test_hints_that_are_forgotten_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.api.jit.MOST_HINTS", 3)
+    jitted = weft.jit(lambda x: x + 1)
+    for _ in range(4):
+        for n in range(1, 8):
+            assert jitted(np.zeros(n, np.float32)).shape == (n,)
+    assert len(jitted._dispatchers) == 3

@@ -185,13 +185,14 @@ class _Writer:
         pointers = [str(c._pointer or c._address()) for c in self.constants]
         given: dict[int, str] = {}  # donated memory by argument
         if any(self.donated):
-            ids = ", ".join(f"id({name})" for name in self.leaves)
-            self.line(f"if len({{{ids}}}) != {len(self.leaves)}: return MISS")
-        for number, (name, donated) in enumerate(zip(self.leaves, self.donated, strict=True)):
-            if donated:
-                array = given[number + len(self.constants)] = f"g{number}"
-                self.line(f"{array} = {name}._for_donation()")
-                pointers.append(f"{array}.__array_interface__['data'][0]")
+            self.all_differ()
+        for number, name in enumerate(self.leaves, len(self.constants)):
+            if program.arguments[number].donated:
+                given[number] = f"g{number}"
+                self.line(f"g{number} = {name}._give()")
+                pointers.append(f"g{number}.address")
+            elif any(self.donated):
+                pointers.append(f"p{number - len(self.constants)}")
             else:
                 pointers.append(f"({name}._pointer or {name}._address())")
         results, outputs = self.results(given)
@@ -207,8 +208,13 @@ class _Writer:
             enter = f"executable.enter_timed({packed})"
         else:
             enter = f"enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})"
-        if not executable.again:  # from here on what is donated may be overwritten, also if the call is interrupted
-            self.donate()
+        donated = [name for name, flag in zip(self.leaves, self.donated, strict=True) if flag]
+        taken = [name for number, name in enumerate(self.leaves, len(self.constants)) if number in given]
+        if donated:
+            self.line("where = user_location()")
+        # What is taken may be overwritten from here on; it is deleted before, and the rest in any case: interrupted
+        # calls take their arguments too.
+        self.delete(taken)
         self.line("try:")
         self.line(f"status = {enter}", 2)
         if executable.again:
@@ -216,20 +222,28 @@ class _Writer:
             self.line("except Found: return MISS")
         self.line("finally:")
         self.line("temporaries.append(scratch)" if program.temporary_bytes else "pass", 2)
+        if not executable.again:
+            self.delete([name for name in donated if name not in taken], 2)
         self.line("if status: executable.raise_(status)")
         if executable.again:
-            self.donate()
+            self.delete(donated)
         leaves = iter(results)
         tree = self.tree(out_tree, leaves)
         self.line(f"return {tree}")
 
-    def donate(self) -> None:
-        """Take the memory of donated arguments away from their arrays."""
-        if any(self.donated):
-            self.line("where = user_location()")
-        for name, donated in zip(self.leaves, self.donated, strict=True):
-            if donated:
-                self.line(f"{name}._donate(where)")
+    def all_differ(self) -> None:
+        """A donated array must not be another argument too. Arrays in the same memory may be one array: the general way
+        finds out."""
+        for number, name in enumerate(self.leaves):
+            self.line(f"p{number} = {name}._pointer or {name}._address()")
+        pointers = ", ".join(f"p{number}" for number in range(len(self.leaves)))
+        self.line(f"if len({{{pointers}}}) != {len(self.leaves)}: return MISS")
+
+    def delete(self, names: Sequence[str], depth: int = 1) -> None:
+        """Take their memory away from donated arrays: as `_donate` does, without a call for each."""
+        for name in names:
+            self.line(f"{name}._buffer = {name}._memory = None", depth)
+            self.line(f"{name}._pointer, {name}._donated_at = 0, where", depth)
 
     def results(self, given: dict[int, str]) -> tuple[list[str], list[str]]:
         """Expressions for the arrays of results, and for their addresses."""
@@ -246,7 +260,7 @@ class _Writer:
             size = -(-bytes_of(aval) // 64) * 64
             if alias is not None:
                 addresses.append("0")  # the program writes to the argument's register
-                arrays.append(f"Array({given[alias]}.reshape({self.constant(aval.shape)}), {name})")
+                arrays.append(f"Array(None, {name}, {given[alias]}, {given[alias]}.address)")
             elif size > memory.SMALL:
                 made.append(f"b{number} = take({size})")
                 addresses.append(f"b{number}.address")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import weakref
@@ -28,6 +29,7 @@ from weft.api.flat import (
     types_of,
     wraps,
 )
+from weft.api.hints import hint_of
 from weft.api.stages import Lowered, Traced, check_compiler_options, with_structs
 from weft.base import tree
 from weft.base.dtypes import float0
@@ -47,9 +49,10 @@ from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
 
 LIMIT = 4096  # signatures remembered per function
-# A signature that is called so often gets code of its own, of which a function has no more than a few.
+# A signature that is called so often gets code of its own: a dispatcher. A function finds them by hints, of which it
+# remembers so many, with a few dispatchers each.
 CALLS_BEFORE_DISPATCH = 2
-MOST_DISPATCHERS = 8
+MOST_HINTS, MOST_OF_HINT = 1024, 8
 # Python reads expressions nested to a limited depth only, and so it is for trees in the code of a dispatcher.
 DEEPEST_DISPATCH = 50
 
@@ -58,7 +61,17 @@ class Program:
     """A staged function: its program with constants as leading operands, those constants, and the tree of its
     result. Results of the empty dtype float0 are known by their types: the program does not make them."""
 
-    __slots__ = ("calls", "constants", "donated", "jaxpr", "out_tree", "out_types", "params", "timed_calls")
+    __slots__ = (
+        "calls",
+        "constants",
+        "dispatchers",
+        "donated",
+        "jaxpr",
+        "out_tree",
+        "out_types",
+        "params",
+        "timed_calls",
+    )
 
     def __init__(
         self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]
@@ -74,6 +87,8 @@ class Program:
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
         self.calls = self.timed_calls = 0
+        # By whether calls are timed; None where there cannot be one.
+        self.dispatchers: dict[bool, Dispatcher | None] = {}
 
     @property
     def has_empty(self) -> bool:
@@ -141,14 +156,23 @@ class JitFunction:
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
         self._cache = cache_for(function, options)
         self._simple = not (self._static_argnums or self._static_argnames)
-        self._dispatchers: tuple[Dispatcher, ...] = ()
+        self._recent: tuple[Dispatcher, ...] = ()  # at most two of the last calls, tried before anything else
+        self._dispatchers: dict[Any, tuple[Dispatcher, ...]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            for dispatch in self._dispatchers:
+            recent = self._recent
+            for dispatch in recent:
                 result = dispatch(args, kwargs)
                 if result is not MISS:
                     return result
+            if recent:
+                for dispatch in self._dispatchers.get(hint_of(args, kwargs), ()):
+                    if dispatch not in recent:
+                        result = dispatch(args, kwargs)
+                        if result is not MISS:
+                            self._recent = (dispatch, recent[0])
+                            return result
             return self._call(args, kwargs)
         except Exception as error:
             conceal(error)
@@ -165,8 +189,8 @@ class JitFunction:
             else:
                 program.calls += 1
             calls = program.timed_calls if config.profiling else program.calls
-            if calls == CALLS_BEFORE_DISPATCH and self._simple and not program.has_empty:
-                self._specialise(program, tree.structure((args, kwargs)), types_of(leaves))
+            if calls >= CALLS_BEFORE_DISPATCH and self._simple and not program.has_empty:
+                self._specialise(program, args, kwargs, leaves)
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(program.jaxpr, *operands)
@@ -174,17 +198,36 @@ class JitFunction:
             results = context.trace.process(jit_primitive, operands, program.params)  # type: ignore[arg-type]
         return program.result(results)
 
-    def _specialise(self, program: Program, in_tree: tree.PyTreeDef, types: tuple[Any, ...]) -> None:
-        """Write a dispatcher for the signature; the latest few are kept."""
-        if max(in_tree.depth, program.out_tree.depth) > DEEPEST_DISPATCH:
-            return
-        from weft.api.dispatch import dispatcher  # with it comes the compiler, which programs that never jit do without
+    def _specialise(
+        self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+    ) -> None:
+        """Have calls like this one find a dispatcher, which is written if there is none yet."""
+        timed = config.profiling
+        if timed not in program.dispatchers:
+            # With it comes the compiler, which programs that never jit do without.
+            from weft.api.dispatch import dispatcher
 
-        executable = executable_of(program.jaxpr, program.donated)
-        made = dispatcher(executable, in_tree, types, program.out_tree, program.constants, program.donated)
-        others = self._dispatchers[: MOST_DISPATCHERS - 1]
-        if made is not None:  # those for calls that are timed come last, so that others need not pass them
-            self._dispatchers = (*others, made) if config.profiling else (made, *others)
+            in_tree, out_tree, made = tree.structure((args, kwargs)), program.out_tree, None
+            if max(in_tree.depth, out_tree.depth) <= DEEPEST_DISPATCH:
+                executable = executable_of(program.jaxpr, program.donated)
+                types = types_of(leaves)
+                made = dispatcher(executable, in_tree, types, out_tree, program.constants, program.donated)
+            program.dispatchers[timed] = made
+        made = program.dispatchers[timed]
+        if made is None:
+            return
+        known, hint = self._dispatchers, hint_of(args, kwargs)
+        others = known.pop(hint, ())
+        if made not in others:
+            others = others[: MOST_OF_HINT - 1]
+            # Those for calls that are timed come last, so that others need not pass them.
+            others = (*others, made) if timed else (made, *others)
+        known[hint] = others
+        if len(known) > MOST_HINTS:
+            with contextlib.suppress(RuntimeError):  # another thread is changing it
+                known.pop(next(iter(known)), None)
+        if not timed or not self._recent:
+            self._recent = (made, *self._recent[:1]) if made not in self._recent else self._recent
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
         """The staged program for this call, staged now if it is new; and the leaves to call it with."""
@@ -338,7 +381,8 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forget what was staged for this function."""
         self._cache.clear()
-        self._dispatchers = ()
+        self._recent = ()
+        self._dispatchers.clear()
 
     def cache_size(self) -> int:
         """How many signatures are staged."""

@@ -13,7 +13,7 @@ from weft.base.errors import DonatedArrayError, ImmutableArrayError, message
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.device import CPU, Device, SingleDeviceSharding
-from weft.runtime.memory import SMALL, Chunk, pool
+from weft.runtime.memory import SMALL, Block, Chunk, pool
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
 
@@ -77,17 +77,17 @@ class ConcreteArray(Array):
         self.delete()
         self._donated_at = location
 
-    def _for_donation(self) -> np.ndarray:
-        """The buffer if nobody else sees its memory, else a copy: other arrays and NumPy views may share it."""
-        array = self._value
-        # References that are ours: the slot of this array, the local variable and the argument of getrefcount. The
-        # owner of the memory has the view's base for the slot, and a block that knows it.
-        sole = sys.getrefcount(array) <= 3 and array.flags.writeable and array.flags.c_contiguous
-        owner = array.base
-        if sole and owner is not None:
-            known = 3 if self._memory is None else 4
-            sole = isinstance(owner, np.ndarray) and owner.base is None and sys.getrefcount(owner) <= known
-        return array if sole else array.copy(order="C")
+    def _give(self) -> Block:
+        """Memory with the numbers of this array that a program may overwrite: its own block, if nobody else sees that,
+        else a copy."""
+        block = self._memory
+        # References that are known: the slot of this array, the local variable and the argument of getrefcount.
+        if type(block) is Block and sys.getrefcount(block) <= 3:
+            views = sys.getrefcount(block.array) - 2  # those that NumPy has of the memory
+            if not views or (views == 1 and self._buffer is not None and sys.getrefcount(self._buffer) <= 2):
+                return block
+        value = self._value
+        return copied_block(value, value.shape)
 
     def is_deleted(self) -> bool:
         return self._buffer is None and self._memory is None
@@ -289,9 +289,15 @@ def full_of(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
     size = math.prod(shape) * value.itemsize
     if size <= SMALL:
         return ConcreteArray(np.full(shape, value), aval)
-    block = pool.take(size)
-    block.view(block.address, shape, value.dtype)[...] = value
+    block = copied_block(value, shape)
     return ConcreteArray(None, aval, block, block.address)
+
+
+def copied_block(value: np.ndarray, shape: Any) -> Block:
+    """A block with the numbers of an array, broadcast to a shape."""
+    block = pool.take(math.prod(shape) * value.itemsize)
+    block.view(block.address, shape, value.dtype)[...] = value
+    return block
 
 
 def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:

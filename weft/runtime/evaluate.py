@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from weft.ir.nans import check_finite, watches_numbers
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, copied_block
 from weft.runtime.eager import native_run
-from weft.runtime.execute import COMPILED, call
+from weft.runtime.execute import COMPILED, array_bytes, call, memory_taken
 from weft.runtime.memory import out_of_memory
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
@@ -43,8 +42,11 @@ def storage(value: Any, aval: Type) -> Any:
 
 
 def memory_to_give(value: Any, aval: Type) -> Any:
-    """The array behind a donated value, which the program may overwrite: never one that the caller can still see."""
-    return value._for_donation() if type(value) is ConcreteArray else np.array(storage(value, aval))
+    """The memory of a donated value, which the program may overwrite: never one that the caller can still see."""
+    if type(value) is ConcreteArray:
+        return value._give()
+    given = storage(value, aval)
+    return copied_block(given, given.shape)
 
 
 def wrap_result(value: Any, aval: Type) -> Any:
@@ -125,7 +127,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
         raise
     except MemoryError as error:  # NumPy's
         listed = [t for t in plan.results if isinstance(t, ArrayType)]
-        size = sum(math.prod(t.shape) * dtypes.storage(t.dtype).itemsize for t in listed)
+        size = sum(map(array_bytes, listed))
         names = ", ".join(t.short() for t in listed)
         raise out_of_memory(f"the result of {primitive.name} ({names})", size, str(error)) from None
     finally:
@@ -152,8 +154,9 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     donated = params.get("donated")
     if donated:
         check_donated_once(args, donated)
+    taken = memory_taken(params["jaxpr"], donated) if donated else ()
     arrays = [
-        memory_to_give(a, t) if donated and donated[n] else storage(a, t)
+        memory_to_give(a, t) if taken and taken[n] else storage(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     give = (lambda: donate(args, donated)) if donated else None

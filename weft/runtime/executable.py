@@ -73,7 +73,8 @@ def _host_address() -> int:
 
 
 class Executable:
-    """A program in memory. Calling it takes arrays in storage dtype, one an argument, and gives arrays."""
+    """A program in memory. Calling it takes arrays in storage dtype, one an argument, and gives arrays. Donated ones
+    may come as blocks of memory."""
 
     def __init__(self, compilation: Compilation, again: Callable[[], Executable] | None = None) -> None:
         global _next_host
@@ -168,6 +169,11 @@ class Executable:
         given: list[Any] = []
         position = FIRST_ARGUMENT
         for array, aval in zip(arrays, self.in_types, strict=True):
+            if type(array) is memory.Block:  # donated
+                given.append(array)
+                registers[position] = array.address
+                position += 1
+                continue
             if isinstance(aval, TapeType):
                 array = tapes.to_native(array, held)
             elif type(array) is not np.ndarray or not array.flags.c_contiguous:
@@ -182,8 +188,11 @@ class Executable:
                 made: Any = np.zeros(2, np.int64)
                 pointer = made.ctypes.data
             elif alias is not None:
-                made = ConcreteArray(given[alias].reshape(aval.shape), aval)
-                pointer = registers[FIRST_ARGUMENT + alias]
+                owner, pointer = given[alias], int(registers[FIRST_ARGUMENT + alias])
+                if type(owner) is memory.Block:
+                    made = ConcreteArray(None, aval, owner, pointer)
+                else:
+                    made = ConcreteArray(owner.reshape(aval.shape), aval)
             else:
                 try:
                     pointer, chunk = self.room(bytes_of(aval))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.base import dtypes
 from weft.base.forks import in_child
 from weft.base.settings import config
 from weft.base.source import user_location
@@ -15,13 +17,14 @@ from weft.base.spans import span
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
-from weft.ir.types import Type
+from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
 from weft.ops.cond import cond
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
 from weft.ops.while_loop import while_
+from weft.runtime.memory import SMALL
 
 if TYPE_CHECKING:
     from weft.runtime.executable import Executable
@@ -41,11 +44,29 @@ def _renew_lock() -> None:
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
-    """The program as machine code, compiled once."""
+    """The program as machine code, compiled once. `donated` has a flag for each argument, or none."""
+    donated = memory_taken(jaxpr, donated) if donated else ()
     # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
     key = ("executable", donated, config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
     with _lock:
         return jaxpr.cached(key, lambda: make(jaxpr, donated))
+
+
+def array_bytes(aval: ArrayType) -> int:
+    """How much memory an array takes."""
+    return math.prod(aval.shape) * dtypes.storage(aval.dtype).itemsize
+
+
+def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which donated arguments give their memory to the program; () if none does. Small ones share chunks with other
+    arrays and are copied more quickly than asked whether somebody sees them: they are deleted, nothing else."""
+
+    def taken() -> tuple[bool, ...]:
+        large = [isinstance(v.aval, ArrayType) and array_bytes(v.aval) > SMALL for v in jaxpr.invars]
+        flags = tuple(flag and size for flag, size in zip(donated, large, strict=True))
+        return flags if any(flags) else ()
+
+    return jaxpr.cached(("memory taken", donated), taken)
 
 
 def flat_executable(jaxpr: Jaxpr, threads: bool) -> Executable:
