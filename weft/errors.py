@@ -60,7 +60,7 @@ from weft.base.errors import (
 )
 from weft.base.publish import publish
 from weft.base.source import user_line
-from weft.base.tracebacks import UnfilteredStackTrace, boundary
+from weft.base.tracebacks import UnfilteredStackTrace, boundary, conceal
 
 __all__ = [
     "ArgumentError",
@@ -118,6 +118,7 @@ __all__ = [
     "UnhashableStaticArgumentError",
     "WeftError",
     "boundary",
+    "conceal",
     "explain",
     "publish",
     "user_line",

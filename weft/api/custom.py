@@ -36,7 +36,7 @@ from weft.api.flat import (
 )
 from weft.api.scopes import KnownTrace
 from weft.base import tree
-from weft.base.errors import ArgumentTypeError, CustomRuleError, NotSupportedError, UnexpectedTracerError, message
+from weft.base.errors import ArgumentTypeError, CustomRuleError, NotSupportedError, UnexpectedTracerError
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
@@ -59,6 +59,10 @@ __all__ = [
 ]  # fmt: skip
 
 LIMIT = 1024  # signatures remembered per function
+
+
+class MissingDerivativeError(CustomRuleError, AttributeError):
+    """A function with a derivative of its own was used before the rule was given; an `AttributeError`, as in JAX."""
 
 
 class CustomFunction:
@@ -269,7 +273,7 @@ class custom_jvp(CustomFunction):
     def check_rules(self) -> None:
         if self.jvp is None:
             name = name_of(self.fun)
-            raise AttributeError(message(f"No jvp is defined for {name}.", fix=f"{name}.defjvp(rule)", at=user_line()))
+            raise MissingDerivativeError(f"No jvp is defined for {name}.", fix=f"{name}.defjvp(rule)")
 
     def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> JvpRule:
         jvp, symbolic = self.jvp, self.symbolic_zeros
@@ -326,9 +330,7 @@ class custom_vjp(CustomFunction):
     def check_rules(self) -> None:
         if self.fwd is None or self.bwd is None:
             name = name_of(self.fun)
-            raise AttributeError(
-                message(f"No vjp is defined for {name}.", fix=f"{name}.defvjp(fwd, bwd)", at=user_line())
-            )
+            raise MissingDerivativeError(f"No vjp is defined for {name}.", fix=f"{name}.defvjp(fwd, bwd)")
 
     def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> VjpRule:
         rules = _UserRules(self, in_tree, types, held, count, promise)

@@ -177,6 +177,7 @@ class Linearization:
     def __repr__(self) -> str:
         return f"<linear part of {self.fun_name}>"
 
+    @boundary
     def push(self, residuals: Sequence[Any], *tangents: Any) -> Any:
         """Tangents of the results along tangents of the arguments."""
         leaves, in_tree = tree.flatten((tangents, {}))
@@ -195,6 +196,7 @@ class Linearization:
             self.out_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)]
         )
 
+    @boundary
     def pull(self, residuals: Sequence[Any], *cotangents: Any) -> Any:
         """Cotangents of the arguments, from a cotangent of the result."""
         if len(cotangents) != 1:

@@ -60,7 +60,8 @@ def wraps(function: Any) -> Callable[[Wrapper], Wrapper]:
 def check_callable(function: Any, transformation: str) -> None:
     if not callable(function):
         received = f"{function!r} of type {type(function).__name__}"
-        raise ArgumentTypeError(f"{transformation} takes a function.", received=received)
+        fix = f"{transformation}(f)(x), with the function itself"
+        raise ArgumentTypeError(f"{transformation} takes a function.", received=received, fix=fix)
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:

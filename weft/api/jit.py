@@ -416,11 +416,13 @@ def resolve(
     for name in names:
         if name not in signature.parameters and not accepts_any:
             what = f"jit of {name_of(function)}: there is no parameter {name!r}."
-            raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}")
+            fix = "the name of an argument of the function"
+            raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
     for number in numbers:
         if not star and not -len(positional) <= number < len(positional):
             what = f"jit of {name_of(function)}: there is no positional parameter number {number}."
-            raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}")
+            fix = "the index of a positional argument, from 0; names go to static_argnames"
+            raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
     resolved = {n % len(positional) if n < 0 and positional else n for n in numbers}
     all_numbers = sorted(resolved | {positional.index(n) for n in names if n in positional})
     all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})

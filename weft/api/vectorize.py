@@ -185,6 +185,7 @@ def place(fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | No
     rank = len(value.shape)
     if not -rank <= wanted < rank:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.", at=user_line()
+            f"vmap of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.",
+            fix=f"out_axes from {-rank} to {rank - 1}; the mapped axis counts",
         )
     return move_axis(value, dim, wanted % rank)

@@ -10,6 +10,7 @@ Three ideas run through this file:
 from __future__ import annotations
 
 import builtins
+import difflib
 import functools
 import warnings
 from collections.abc import Hashable
@@ -111,11 +112,23 @@ def as_dtype(specifier: Any) -> Dtype:
     if isinstance(specifier, (np.dtype, ExtendedDtype)):
         return specifier
     if isinstance(specifier, str):
-        return DTYPES.get(specifier) or np.dtype(specifier)
+        return DTYPES.get(specifier) or _numpy_dtype(specifier)
     if specifier in _PYTHON_DTYPES:
         return _PYTHON_DTYPES[specifier]
     inner = getattr(specifier, "dtype", None)
-    return inner if isinstance(inner, (np.dtype, ExtendedDtype)) else np.dtype(specifier)
+    return inner if isinstance(inner, (np.dtype, ExtendedDtype)) else _numpy_dtype(specifier)
+
+
+def _numpy_dtype(specifier: Any) -> np.dtype[Any]:
+    try:
+        return np.dtype(specifier)
+    except TypeError as error:
+        near = difflib.get_close_matches(str(specifier), DTYPES, n=1)
+        raise ArgumentTypeError(
+            "This is no dtype.",
+            received=f"{specifier!r}: {error}",
+            fix=f"{near[0]!r}" if near else "a name such as 'float32' or 'int32', or weft.numpy.float32",
+        ) from None
 
 
 def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
@@ -508,7 +521,11 @@ def canonical_array(value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ArgumentError(f"Nested lists must have the same length at each level: {error}") from None
+        raise ArgumentError(
+            "Nested lists must have the same length at each level.",
+            received=str(error).partition(". ")[0],
+            fix="pad the rows to the same length, or keep a list of arrays",
+        ) from None
     return canonical_array(array)
 
 

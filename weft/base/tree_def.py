@@ -495,6 +495,7 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
         raise TreeMismatchError(
             f"{name} does not have the structure {treedef}, nor continues it below its leaves.",
             received="\n".join(prefix_mismatches(treedef, tree, name)),
+            fix="trees of the same containers and keys: tuple for tuple, list for list; tree.structure shows them",
             at=user_line(),
         ) from None
     return subtrees
@@ -541,7 +542,10 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     if type(leaves) is not list:
         leaves = list(leaves)
     if len(leaves) != treedef.num_leaves:
-        raise ArgumentError(f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}")
+        raise ArgumentError(
+            f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}",
+            fix=f"{treedef.num_leaves} leaves, in the order of tree.leaves",
+        )
     if treedef._kind is None:
         return leaves[0]
     try:

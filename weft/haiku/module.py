@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import weft
-from weft.errors import ModuleDefinitionError, NameInUseError, UnboundModuleError, user_line
+from weft.errors import ModuleDefinitionError, NameInUseError, UnboundModuleError, boundary, user_line
 from weft.haiku import config
 from weft.haiku.frames import Frame, ThreadStack, check_boundary, current_frame, frames
 from weft.haiku.parameters import below
@@ -184,6 +184,7 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
         made.append(super().__new__(mcs, name, bases, members, **options))
         return made[0]
 
+    @boundary
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if not frames.items:
             raise UnboundModuleError(

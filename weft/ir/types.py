@@ -8,12 +8,12 @@ A dimension is an int or a symbolic expression.
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 

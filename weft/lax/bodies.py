@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.api.flat import name_of
 from weft.base import tree
+from weft.base.arguments import called
 from weft.base.errors import InvalidInputTypeError
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -43,6 +44,17 @@ def _table(tables: weakref.WeakKeyDictionary[Any, dict[Any, Any]], function: Any
     return found
 
 
+# How each function of the user's is called, by what messages call it.
+_CALLS = {
+    "a branch of lax.cond,": "lax.cond(pred, true_fun, false_fun, *operands): both take the operands",
+    "a branch of lax.switch,": "lax.switch(index, branches, *operands): all take the operands",
+    "the body of lax.while_loop,": "lambda carry: new_carry; more values make a tuple",
+    "the condition of lax.while_loop,": "lambda carry: carry < limit; more values make a tuple",
+    "the body of lax.scan,": "lambda carry, x: (new_carry, y); more values make a tuple",
+    "the body of lax.map,": "lambda x: y; more values make a tuple",
+}
+
+
 def staged(
     function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool = False
 ) -> Staged:
@@ -66,7 +78,7 @@ def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], wha
     kept: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
-        result = function(*tree.unflatten(in_tree, leaves))
+        result = called(function, tree.unflatten(in_tree, leaves), f"{what} {name},", _CALLS.get(what, ""))
         results, out_tree = tree.flatten(result)
         for leaf in results:
             if not is_value(leaf):

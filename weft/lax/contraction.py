@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.ir.types import ArrayType, type_of
 from weft.ops.arithmetic import sub
 from weft.ops.bitwise import and_

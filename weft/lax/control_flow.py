@@ -11,6 +11,7 @@ import numpy as np
 from weft.api.flat import name_of
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
+from weft.base.arguments import called
 from weft.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -87,7 +88,8 @@ def cond(
         return cond(pred, lambda pair: taken(pair[0]), lambda pair: other(pair[1]), (first, second))
     if not (callable(true_fun) and callable(false_fun)):
         received = f"{type(true_fun).__name__} and {type(false_fun).__name__}"
-        raise wrong_type("lax.cond takes two functions after the predicate.", received)
+        fix = "lax.cond(pred, lambda: a, lambda: b), or where(pred, a, b) for two values"
+        raise wrong_type("lax.cond takes two functions after the predicate.", received, fix)
     if not is_value(pred):
         raise wrong_type(
             "The predicate of lax.cond must be a boolean or a number.", f"{pred!r} of type {type(pred).__name__}"
@@ -116,7 +118,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
         raise ArgumentError("lax.switch takes a non-empty sequence of functions.", received=in_short(branches))
     aval = type_of(index) if is_value(index) else None
     if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
-        raise wrong_type("The index of lax.switch must be an integer scalar.", in_short(index))
+        fix = "index.astype(int), or an int"
+        raise wrong_type("The index of lax.switch must be an integer scalar.", in_short(index), fix)
     if len(branches) == 1:
         return branches[0](*operands)
     if config.disable_jit and not isinstance(index, Tracer):
@@ -341,12 +344,15 @@ def fori_loop(
                 "The bounds of lax.fori_loop must be integers or floats without dimensions.", in_short(bound)
             )
     if len({dtypes.kind(type_of(bound).dtype) == "f" for bound in (lower, upper)}) > 1:  # type: ignore[attr-defined]
-        received = f"{in_short(lower)} and {in_short(upper)}"
-        raise wrong_type("The bounds of lax.fori_loop must be both integers or both floats.", received)
+        shown = lambda bound: in_short(bound) + (f" ({bound})" if isinstance(bound, (int, float)) else "")
+        received = f"{shown(lower)} and {shown(upper)}"
+        fix = "fori_loop(0, 3, body, carry), with an int for each bound"
+        raise wrong_type("The bounds of lax.fori_loop must be both integers or both floats.", received, fix)
     dtype = dtypes.result_type(lower, upper)
     weak = type_of(lower).weak_type and type_of(upper).weak_type  # type: ignore[attr-defined]
     one = (1 if dtypes.kind(dtype) in "iu" else 1.0) if weak else np.ones((), dtype)
     loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
+    in_fori_loop = (f"the body of lax.fori_loop, {loop.body},", "lambda i, carry: new_carry; more values make a tuple")
     known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
     if known and dtypes.kind(dtype) in "iu":  # of floats nobody knows in how many steps one reaches the other
         first, last = int(lower), int(upper)
@@ -359,7 +365,7 @@ def fori_loop(
         def counting(body: Callable[..., Any]) -> Any:
             def step(carry: Any, _: Any) -> Any:
                 i, value = carry
-                return (add(i, one), body(i, value)), None
+                return (add(i, one), called(body, (i, value), *in_fori_loop)), None
 
             return step
 
@@ -374,7 +380,7 @@ def fori_loop(
     lower, upper = (convert_element_type(b, new_dtype=dtype, weak_type=weak) for b in (lower, upper))
     _, _, result = run_while(
         lambda state: lt(state[0], state[1]),
-        lambda state: (add(state[0], one), state[1], body_fun(state[0], state[2])),
+        lambda state: (add(state[0], one), state[1], called(body_fun, (state[0], state[2]), *in_fori_loop)),
         (lower, upper, init_val),
         loop,
     )
@@ -458,7 +464,8 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
         found = ", ".join(
             f"{word} has {size}" if word != "length" else f"length is {size}" for size, word in sizes.items()
         )
-        raise ArgumentError("lax.scan needs one leading size for all xs.", received=found)
+        fix = "arrays of one length along axis 0; x[:n] shortens one, moveaxis brings another axis to the front"
+        raise ArgumentError("lax.scan needs one leading size for all xs.", received=found, fix=fix)
     if not sizes:
         what = "lax.scan needs xs or length to know the number of steps."
         raise ArgumentError(what, received="xs without arrays", fix="pass length=n")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType, type_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes, tree
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError, UnexpectedTracerError
 from weft.base.source import user_line
 from weft.ir.interpreter import storage_of

@@ -130,7 +130,11 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
         start_indices = [index_in_dim(start_indices, i, 0, keepdims=False) for i in range(count)]
     starts = list(start_indices)
     if len(starts) != rank:
-        raise ArgumentError(f"{len(starts)} start indices were given for an operand of rank {rank}.")
+        raise ArgumentError(
+            f"{len(starts)} start indices were given for an operand of rank {rank}.",
+            received=f"shape {shape}",
+            fix=f"one start for each axis: {', '.join('0' * rank)} is the beginning",
+        )
     allowed = [allow_negative] * rank if isinstance(allow_negative, bool) else list(allow_negative)
     return [wrap_negative(s, n) if a else s for s, n, a in zip(starts, shape, allowed, strict=True)]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.expression import Expression
 from weft.ir.types import ArrayType, type_of

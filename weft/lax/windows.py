@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index
 from typing import Any
 
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 from weft.ir.types import type_of

@@ -63,6 +63,7 @@ def _one_batch(inputs: Any, rank: int, where: str) -> tuple[Any, tuple[int, ...]
             f"Convolution {where} has {rank} spatial dimensions, so its input needs {rank + 1} or more.",
             at=user_line(),
             received=f"shape {inputs.shape}",
+            fix=f"reshape to (batch, {', '.join('xyzw'[:rank]) if rank < 5 else '...'}, channels)",
         )
     if len(batch) != 1:
         inputs = wnp.reshape(inputs, (math.prod(batch), *inputs.shape[len(batch) :]))

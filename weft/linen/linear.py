@@ -174,7 +174,7 @@ class Embed(Module):
         """The vectors of the integers."""
         inputs = wnp.asarray(inputs)
         if not wnp.issubdtype(inputs.dtype, wnp.integer):
-            raise ArgumentError(f"Embed {self._where()} needs integers, got {inputs.dtype}.")
+            raise ArgumentError(f"Embed {self._where()} needs integers, got {inputs.dtype}.", fix="x.astype(int)")
         (table,) = self.promote_dtype(self.embedding, dtype=self.dtype, inexact=False)
         if self.num_embeddings == 1:
             return wnp.broadcast_to(table, (*inputs.shape, self.features))

@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import weft
-from weft.errors import ArgumentError, ArgumentTypeError, ModuleDefinitionError, UnboundModuleError, boundary, user_line
+from weft.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ModuleDefinitionError,
+    UnboundModuleError,
+    boundary,
+    conceal,
+    user_line,
+)
 from weft.linen.state import CONTEXT, State, calling, intercepted
 from weft.modules.filters import DenyList, Filter, union
 from weft.modules.frozen import FrozenDict
@@ -54,9 +62,13 @@ def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if args and isinstance(args[0], Module):
-            return args[0]._call_method(method, args[1:], kwargs)
-        return method(*args, **kwargs)
+        try:
+            if args and isinstance(args[0], Module):
+                return args[0]._call_method(method, args[1:], kwargs)
+            return method(*args, **kwargs)
+        except Exception as error:
+            conceal(error)
+            raise
 
     call.wrapped_by_module = True  # type: ignore[attr-defined]
     return call

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import converted
 from weft.numpy.elementwise import clip, conjugate, multiply, remainder, subtract

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType
 from weft.lax.contraction import dot_general, preferred
@@ -118,7 +118,9 @@ def matmul(
     for number, x in enumerate((a, b)):
         if not x.ndim:
             raise ArgumentError(
-                f"matmul input operand {number} must have ndim at least 1, but it has ndim 0; multiply takes numbers.  "
+                f"matmul takes arrays of rank 1 or more, but operand {number} is a scalar.",
+                received=x.aval.short(),
+                fix="x * y, or weft.numpy.multiply(x, y), which takes numbers",
             )
     return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, result, out_sharding)
 
@@ -283,7 +285,7 @@ def tensordot(
     """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists."""
     (a, b), result = _operands("tensordot", preferred_element_type, a, b)
     if not isinstance(axes, (tuple, list)) and not (isinstance(axes, np.ndarray) and axes.ndim):
-        count = index(axes)  # type: ignore[arg-type]
+        count = index(axes)
         if count > min(a.ndim, b.ndim):
             raise fail(
                 f"tensordot got axes={count}, more than the ranks of operands of shapes {a.shape} and {b.shape}."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import asarray, check_device, converted, filled
 from weft.numpy.elementwise import clip, remainder

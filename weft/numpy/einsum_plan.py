@@ -89,8 +89,9 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
         named = len(term.replace("...", ""))
         if rank < named or (rank > named and "..." not in term):
             raise ArgumentError(
-                f"Einstein sum subscript {term!r} does not contain the correct number of indices for operand {number}, "
-                f"which has {rank} dimensions."
+                f"Einstein sum subscript {term!r} does not contain the correct number of indices for operand {number}.",
+                received=f"{text!r}, and an operand of {rank} dimension{'s' * (rank != 1)}",
+                fix=f"subscripts of {rank} letter{'s' * (rank != 1)} for it, or ... for dimensions without a letter",
             )
         labels.append(term.replace("...", dots[len(dots) - (rank - named) :] if rank > named else ""))
     if arrow:
@@ -103,7 +104,12 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
             raise ArgumentError(f"einsum got {text!r}; it takes labels, commas, `...` and `->`.")
     known = {c for term in labels for c in term}
     if len(set(result)) != len(result) or not set(result) <= known:
-        raise ArgumentError(f"einsum got {text!r}: the result must name each label once, and only those of operands.")
+        wrong = [c for c in result if c not in known or result.count(c) > 1]
+        raise ArgumentError(
+            f"einsum: the result names {', '.join(map(repr, dict.fromkeys(wrong)))}, not once or not of an operand.",
+            received=repr(text),
+            fix="letters of the operands after ->, each at most once in the output",
+        )
     return tuple(labels), result
 
 
@@ -120,8 +126,9 @@ def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]
                 sizes[label] = size
             elif size != held and size != 1:
                 raise ArgumentError(
-                    f"einsum {text!r}: size of label {label!r} for operand {number} ({size}) does not match "
-                    f"previous terms ({held}); the shapes are {', '.join(map(str, shapes))}."
+                    f"einsum: label {label!r} has size {size} in operand {number} and {held} before.",
+                    received=f"{text!r} and shapes {', '.join(map(str, shapes))}",
+                    fix="other letters, or transpose an operand, so that a letter has one size",
                 )
     return sizes
 

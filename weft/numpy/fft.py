@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.lax.fft import FftType

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import described
 from weft.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -109,9 +110,12 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
         return index
     if isinstance(index, list):
         raise ArgumentTypeError(
-            "A list as an index is ambiguous: Python code written for NumPy means an array by it. "
-            f"Use x[weft.numpy.array({index if len(index) < 10 else '[...]'})] for an array of indices, or "
-            f"x[tuple(...)] for one index per axis."
+            "A list as an index is ambiguous: Python code written for NumPy means an array by it.",
+            received=described(index),
+            fix=(
+                f"x[weft.numpy.array({index if len(index) < 10 else '[...]'})]   for an array of indices",
+                "x[tuple(index)]   for one index per axis",
+            ),
         )
     return (index,)
 
@@ -130,7 +134,9 @@ def read_index(
     rank = aval.ndim
     if used > rank:
         raise InvalidIndexError(
-            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed."
+            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed.",
+            received=aval.short(),
+            fix=f"{'one index' if rank == 1 else f'at most {rank} indices'}, or x[..., None] for another axis",
         )
     if not ellipses and used < rank:
         parts.append(Ellipsis)
@@ -171,8 +177,13 @@ def read_part(part: Any) -> Any:
     """A part that is no slice: a Python integer, or an array (NumPy where its numbers are known) of ints or bools."""
     if type(part) is int or isinstance(part, Expression):
         return part
+    given = part
     if isinstance(part, str):
-        raise ArgumentTypeError(f"An array is not indexed by a string, got {part!r}.")
+        raise ArgumentTypeError(
+            "An array is not indexed by a string.",
+            received=repr(part),
+            fix="integers, slices or arrays; names are for dicts",
+        )
     if isinstance(part, (list, tuple)):
         made: Any
         if _has_tracer(part):
@@ -200,7 +211,9 @@ def read_part(part: Any) -> Any:
     kind = dtypes.kind(part.dtype)
     if kind not in "biu":
         raise ArgumentTypeError(
-            f"An index must have integer or boolean type, got {dtypes.name(part.dtype)}. Convert with .astype(int)."
+            f"An index must have integer or boolean type, got {dtypes.name(part.dtype)}.",
+            received=described(given) if isinstance(given, (float, complex)) else None,
+            fix="x.astype(int) of an array, int(x) of a number",
         )
     if isinstance(part, np.ndarray) and not part.ndim and kind != "b":
         return int(part)
@@ -356,9 +369,10 @@ def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
     expected = aval.shape[axis : axis + len(shape)]
     # An empty mask selects nothing, whatever it is applied to.
     if tuple(shape) != tuple(expected) and 0 not in shape:
-        raise IndexError(
-            f"A boolean index has the shape of the axes that it selects from: it has shape {tuple(shape)}, the array "
-            f"has {tuple(expected)} there (axes {axis} to {axis + len(shape) - 1} of {aval.short()},."
+        raise InvalidIndexError(
+            "A boolean index has the shape of the axes that it selects from.",
+            received=f"a mask of shape {tuple(shape)} for {tuple(expected)}, from axis {axis} of {aval.short()}",
+            fix="a mask of the array's shape, such as x > 0",
         )
     if mask is None:
         raise traced_mask(part)

@@ -6,13 +6,13 @@ import builtins
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.indexing.expression import Expression
 from weft.numpy.creation import asarray, converted, filled
@@ -91,14 +91,18 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
     if not unknown:
         if isinstance(a.size, int) and all(isinstance(d, int) for d in rest) and math.prod(rest) != a.size:
             raise ArgumentTypeError(
-                f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {rest} (size {math.prod(rest)})."
+                f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {rest} (size {math.prod(rest)}).",
+                fix="a shape with as many elements; one size may be -1, which is found out",
             )
         return rest
     if len(unknown) > 1:
-        raise ArgumentError(f"reshape can find out one size, so one may be -1, got {wanted}.")
+        raise ArgumentError("reshape can find out one size.", received=str(wanted), fix="-1 for one size only")
     known = math.prod(rest)
     if known == 0 or a.size % known != 0:
-        raise ArgumentTypeError(f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {wanted}.")
+        raise ArgumentTypeError(
+            f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {wanted}.",
+            fix=f"sizes whose product divides {a.size}, for -1 to be the rest",
+        )
     return (*rest[: unknown[0]], a.size // known, *rest[unknown[0] :])
 
 
@@ -119,7 +123,9 @@ def transpose(a: Any, axes: Any = None) -> Array:
         tuple(range(a.ndim))[::-1] if axes is None else tuple(canonicalize_axis(x, a.ndim, "transpose") for x in axes)
     )
     if sorted(order) != list(range(a.ndim)):
-        raise ArgumentError(f"transpose needs each of {a.ndim} axes once, got {tuple(axes)}.")
+        raise ArgumentError(
+            f"transpose needs each of {a.ndim} axes.", received=str(tuple(axes)), fix=f"each of 0 to {a.ndim - 1} once"
+        )
     return lax.transpose(a, order)
 
 
@@ -193,7 +199,9 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     for i in axes:
         if a.shape[i] != 1:
             raise ArgumentError(
-                f"cannot select an axis to squeeze out which has size not equal to one: axis {i} of shape {a.shape}."
+                f"cannot squeeze out an axis of size not equal to one: axis {i} has size {a.shape[i]}.",
+                received=a.aval.short(),
+                fix="an axis of size 1, or no axis, which takes all of size 1; x[0] takes the first of several",
             )
     return lax.squeeze(a, axes)
 
@@ -251,18 +259,30 @@ def broadcast_arrays(*args: Any) -> list[Array]:
 # ------------------------------------------------------------------------------------------------------------ joining
 
 
-def _sequence(name: str, arrays: Any) -> list[Array]:
+def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
     """The arrays to join; an array stands for its slices along the first axis."""
+    if np.ndim(axis):
+        raise ArgumentTypeError(
+            f"{name} takes a sequence of arrays, then the axis.",
+            received=f"an axis that is {axis.aval.short() if isinstance(axis, Array) else described(axis)}",
+            fix=f"{name}([a, b], axis=0)",
+        )
     if isinstance(arrays, (Array, np.ndarray)):
         if np.ndim(arrays) == 0:
-            raise ArgumentError(f"{name} takes a sequence of arrays, got a scalar.")
+            raise ArgumentError(f"{name} takes a sequence of arrays.", received="a scalar", fix=f"{name}([a, b])")
         return list(unstack(arrays))
     if isinstance(arrays, (int, float, complex)):
-        raise ArgumentTypeError(f"{name} takes a sequence of arrays, got {type(arrays)}.")
-    listed = list(arrays)
+        raise ArgumentTypeError(
+            f"{name} takes a sequence of arrays.", received=described(arrays), fix=f"{name}([a, b])"
+        )
+    try:
+        listed = list(arrays)
+    except TypeError:
+        fix = f"{name}([a, b])"
+        raise ArgumentTypeError(f"{name} takes a sequence of arrays.", received=described(arrays), fix=fix) from None
     check_arraylike(name, *listed)
     if not listed:
-        raise ArgumentError(f"Need at least one array to {name}.")
+        raise ArgumentError(f"Need at least one array to {name}, got no arrays.", fix="a list of at least one array")
     return [ensure_array(x) for x in listed]
 
 
@@ -277,11 +297,15 @@ def _joined(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
 
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays one after the other along an axis, or flattened if it is None."""
-    parts = _sequence("concatenate", arrays)
+    parts = _sequence("concatenate", arrays, axis)
     if axis is None:
         return _joined([ravel(x) for x in parts], 0, dtype, "concatenate")
     if parts[0].ndim == 0:
-        raise ArgumentError("Zero-dimensional arrays cannot be concatenated.")
+        raise ArgumentError(
+            "Zero-dimensional arrays cannot be concatenated.",
+            received=", ".join(x.aval.short() for x in parts[:4]),
+            fix=("concatenate([a, b], axis=0)   for a list of arrays", "stack([a, b])   for scalars"),
+        )
     return _joined(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
 
 
@@ -293,10 +317,14 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
 def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array:
     """Arrays of one shape along a new axis."""
     check_no_out("stack", out)
-    parts = _sequence("stack", arrays)
+    parts = _sequence("stack", arrays, axis)
     shapes = {x.shape for x in parts}
     if len(shapes) > 1:
-        raise ArgumentError(f"All input arrays of stack must have the same shape, got {sorted(shapes)}.")
+        raise ArgumentError(
+            "All input arrays of stack must have the same shape.",
+            received=", ".join(str(x.shape) for x in parts[:6]),
+            fix=("concatenate([a, b])   along an axis that is there", "broadcast_to or pad, to make the shapes equal"),
+        )
     place = canonicalize_axis(axis, parts[0].ndim + 1, "stack")
     return _joined([lax.expand_dims(x, (place,)) for x in parts], place, dtype, "stack")
 
@@ -411,7 +439,11 @@ def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
         count = index(concrete_or_error(sections, *_known_sections(name))[()])
         part, rest = builtins.divmod(length, count)
         if rest and name != "array_split":
-            raise ArgumentError(f"array split does not result in an equal division: rest is {rest}.")
+            raise ArgumentError(
+                f"array split does not result in an equal division: rest is {rest}.",
+                received=f"{length} elements along axis {place} for {count} parts",
+                fix=("array_split(x, n)   for parts of about one size", "split(x, [i, j])   for positions"),
+            )
         bounds = [0]
         for number in range(count):
             bounds.append(bounds[-1] + part + (number < rest))
@@ -460,7 +492,11 @@ def repeat(
     if counts.shape != (length,):
         counts = lax.reshape(counts, (counts.size,))
         if counts.shape != (length,):
-            raise ArgumentError(f"repeat takes one number, or one for each of {length} elements, got {counts.size}.")
+            raise ArgumentError(
+                "repeat takes one number, or as many as there are elements.",
+                received=f"{counts.size} numbers for {length} elements",
+                fix=f"one number, or an array of {length}",
+            )
     if total_repeat_length is None:
         known = concrete_or_error(
             counts,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.creation import converted, filled, linspace
 from weft.numpy.elementwise import number_like, round, subtract

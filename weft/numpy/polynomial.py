@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.calculus import convolve
 from weft.numpy.contraction import dot

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_stacklevel
 from weft.numpy.creation import converted, filled

@@ -52,7 +52,11 @@ def take(
     check_no_out("take", out)
     a, places = ensure_array(a), ensure_array(indices)
     if kind_of(places) not in "iu":
-        raise ArgumentTypeError(f"take needs integer positions, got {places.aval.short()}.")
+        raise ArgumentTypeError(
+            "take needs integer positions.",
+            received=f"{indices!r}, {places.aval.short()}" if not places.ndim else places.aval.short(),
+            fix="indices.astype(int) of an array, int(i)",
+        )
     if places.dtype.itemsize < 4:  # the length may not fit
         places = lax.convert_element_type(places, "int32")
     if axis is None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import described, index
 from weft.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -52,9 +52,11 @@ def check_arraylike(name: str, *args: Any) -> None:
     """Raise unless every argument of the function `name` is an array or a number."""
     for position, x in enumerate(args):
         if not isinstance(x, _ARRAYLIKE) and not hasattr(type(x), "__jax_array__"):
-            hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
+            fixes = {"list": "weft.numpy.asarray(x)", "tuple": "weft.numpy.asarray(x)"}
             raise ArgumentTypeError(
-                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.{hint}"
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.",
+                received=described(x),
+                fix=fixes.get(type(x).__name__, "an array or a number; weft.numpy.asarray makes arrays of lists"),
             )
 
 
@@ -66,7 +68,10 @@ def check_arraylike_or_none(name: str, *args: Any) -> None:
 def check_no_out(name: str, out: Any) -> None:
     """Arrays are immutable, so there is nothing to write into."""
     if out is not None:
-        raise NotSupportedError(f"The `out` argument of weft.numpy.{name} is not supported: arrays are immutable.")
+        raise NotSupportedError(
+            f"The `out` argument of weft.numpy.{name} is not supported: arrays are immutable.",
+            fix=f"x = {name}(...)",
+        )
 
 
 def ensure_array(x: Any) -> Array:
@@ -323,11 +328,13 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
         if isinstance(error, ConcretizationTypeError):
             raise
         raise ArgumentTypeError(
-            f"Shapes must be 1D sequences of concrete integers, got {shape!r} for {name}."
+            f"Shapes must be 1D sequences of concrete integers; that of {name} is not.",
+            received=described(shape),
+            fix="an int or a tuple of ints; n // 2 is one where n / 2 is a float",
         ) from None
     for size in sizes:
         if isinstance(size, int) and size < 0:
-            raise ArgumentError(f"A size cannot be negative, got shape {sizes} for {name}.")
+            raise ArgumentError(f"A size of {name} is negative.", received=f"shape {sizes}", fix="sizes of 0 or more")
     return sizes
 
 

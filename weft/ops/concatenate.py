@@ -36,6 +36,7 @@ class concatenate(Indexing):
                 raise fail(
                     f"concatenate along dimension {dimension} needs shapes that agree in all other dimensions.",
                     received=" and ".join(t.short() for t in types),
+                    fix="reshape, pad or transpose until they differ along the axis only; stack joins the same shapes",
                 )
             if other.dtype != first.dtype:
                 raise DtypeMismatchError(

@@ -243,7 +243,7 @@ def result_type(
     for name, values in counts.items():
         if len(values) != rank - 2 or any(value < 1 for value in values):
             raise fail(
-                f"conv_general_dilated got {name} {values} for {rank - 2} spatial dimensions.",
+                f"conv_general_dilated got {name} {values} for {max(rank - 2, 0)} spatial dimensions.",
                 received=shapes,
                 fix="give one positive integer for each spatial dimension",
             )

@@ -7,9 +7,9 @@ Sizes may be symbolic. Along one dimension a convolution reads, for the result a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import ceil_divide
 from weft.indexing.expression import Expression, maximum
@@ -58,7 +58,7 @@ def padtype_to_pads(
         return [(0, 0)] * len(in_shape)
     if name not in ("SAME", "SAME_LOWER"):
         raise ArgumentError(
-            f"padding got {padding!r}; it is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per dimension."
+            f"padding got {padding!r}.", fix="'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per dimension"
         )
     pads: list[tuple[Dimension, Dimension]] = []
     for size, window, stride in zip(in_shape, window_shape, window_strides, strict=True):

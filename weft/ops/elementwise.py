@@ -51,7 +51,8 @@ class Elementwise(Primitive):
         if dtypes.kind(dtype) not in self.kinds:
             accepted = ", ".join(KIND_NAMES[k] for k in self.kinds)
             raise ArgumentTypeError(
-                f"{self.name} does not accept dtype {dtypes.name(dtype)}; it takes {accepted} arrays."
+                f"{self.name} does not accept dtype {dtypes.name(dtype)}.",
+                fix=f"x.astype(...): it takes {accepted} arrays",
             )
         made = self.result_dtype(dtype, **params)
         if made == dtype and same is not None:

@@ -278,7 +278,9 @@ class random_seed(KeyOperation):
 
     def type(self, seeds: ArrayType, *, impl: KeyDtype) -> ArrayType:
         if dtypes.kind(seeds.dtype) not in "biu":
-            raise ArgumentTypeError(f"A seed must be an integer, got {seeds.short()}.")
+            raise ArgumentTypeError(
+                "A seed must be an integer.", received=seeds.short(), fix="weft.random.key(int(seed))"
+            )
         return array_type(seeds.shape, impl)
 
     def eval(self, seeds: Any, *, impl: KeyDtype) -> Any:

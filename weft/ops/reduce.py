@@ -22,7 +22,8 @@ def check_kind(name: str, dtype: Any, kinds: str) -> None:
     """The operand's dtype must be of one of `kinds`, by the letters of `dtypes.kind`."""
     if dtypes.kind(dtype) not in kinds:
         accepted = ", ".join(_KIND_NAMES[k] for k in kinds)
-        raise ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}; it takes {accepted} arrays.")
+        fix = f"x.astype(...): it takes {accepted} arrays"
+        raise ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}.", fix=fix)
 
 
 class Fold(Reduction):

@@ -42,7 +42,10 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     typed, _ = one_key("randint", key)
     found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
     if dtypes.kind(found) not in "iu":
-        raise ArgumentTypeError(f"randint draws integers, but dtype={dtypes.name(found)} was asked for.")
+        raise ArgumentTypeError(
+            f"randint draws integers, but dtype={dtypes.name(found)} was asked for.",
+            fix="uniform(key, shape, dtype, minval, maxval)   draws floats",
+        )
     assert isinstance(found, np.dtype)
     check_arraylike("randint", minval, maxval)
     sizes = draw_shape("randint", as_shape(shape), shape_of(minval), shape_of(maxval))
@@ -215,7 +218,10 @@ def choice(
     else:
         (population,) = as_shape(int(a), "a")
     if not replace and count > population:
-        raise ArgumentError(f"choice cannot take {count} samples from {population} without replacement.")
+        raise ArgumentError(
+            f"choice cannot take {count} samples from {population} without replacement.",
+            fix="replace=True, or fewer samples",
+        )
     if population <= 0 < count:
         raise ArgumentError(f"choice got nothing to choose from, but {count} samples were asked for.")
     if p is None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
 from weft.base.source import user_stacklevel
@@ -62,7 +63,9 @@ def _seed_value(seed: Any) -> Any:
         if wide.dtype.kind not in "biu":
             if wide.dtype == object:
                 raise OverflowError(f"A seed must fit into 64 bits, got {seed}.")
-            raise ArgumentTypeError(f"A seed must be an integer, got {seed!r} of dtype {wide.dtype}.")
+            raise ArgumentTypeError(
+                "A seed must be an integer.", received=described(seed), fix="weft.random.key(int(seed))"
+            )
         if config.random_seed_offset:
             wide = wide.astype(np.int64) + np.int64(config.random_seed_offset)
         if wide.dtype.itemsize == 8 and not config.enable_x64:
@@ -124,16 +127,20 @@ def as_keys(name: str, keys: Any) -> tuple[Array, bool]:
         return keys, False
     if not isinstance(keys, (Array, np.ndarray)):
         raise ArgumentTypeError(
-            f"{name} needs a random key, got {keys!r} of type {type(keys).__name__}. "
-            "Make one with weft.random.key(seed)."
+            f"{name} needs a random key first.",
+            received=described(keys),
+            fix=f"weft.random.key({keys if type(keys) is int else 'seed'})   makes one",
         )
     if not isinstance(keys, Array):
         keys = np.asarray(keys)
     if keys.dtype != dtypes.uint32 or keys.shape[-1:] != key_dtype().key_shape:
         raise ArgumentTypeError(
-            f"{name} needs a random key, got an array of dtype {dtypes.name(keys.dtype)} and shape {tuple(keys.shape)}"
-            f". Make a key with weft.random.key(seed); a raw key is a uint32 array whose last "
-            f"dimension is {key_dtype().key_shape[0]}."
+            f"{name} needs a random key first.",
+            received=f"an array of dtype {dtypes.name(keys.dtype)} and shape {tuple(keys.shape)}",
+            fix=(
+                "weft.random.key(seed)   makes one",
+                f"a raw key: a uint32 array whose last dimension is {key_dtype().key_shape[0]}",
+            ),
         )
     if config.legacy_prng_key != "allow":
         text = f"{name} got a raw uint32 array as key; make typed keys with weft.random.key(seed)."
@@ -148,8 +155,11 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
     typed, raw = as_keys(name, key)
     if typed.shape:
         raise ArgumentError(
-            f"{name} takes one key, but was given {tuple(typed.shape)} of them. "
-            f"To use each: weft.vmap(lambda key: weft.random.{name}(key, ...))(keys)."
+            f"{name} takes one key, but was given {tuple(typed.shape)} of them.",
+            fix=(
+                f"weft.vmap(lambda key: weft.random.{name}(key, ...))(keys)   to use each",
+                "keys[0]   for one of them",
+            ),
         )
     return typed, raw
 

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DonatedArrayError, ImmutableArrayError, message
+from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError
 from weft.base.source import Location, user_line
+from weft.base.tracebacks import boundary, conceal
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.device import CPU, Device, SingleDeviceSharding
 from weft.runtime.memory import SMALL, Block, Chunk, pool
@@ -189,36 +190,56 @@ class ConcreteArray(Array):
         return self._value.tobytes(order)
 
     def __bool__(self) -> bool:
-        value = self._value
-        if value.size != 1:
-            raise ValueError(message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
-        return bool(value)
+        try:
+            value = self._value
+            if value.size != 1:
+                raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()")
+            return bool(value)
+        except Exception as error:
+            conceal(error)
+            raise
 
     def __int__(self) -> int:
-        return int(self._scalar("int"))
+        try:
+            return int(self._scalar("int"))
+        except Exception as error:
+            conceal(error)
+            raise
 
     def __float__(self) -> float:
-        return float(self._scalar("float"))
+        try:
+            return float(self._scalar("float"))
+        except Exception as error:
+            conceal(error)
+            raise
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("complex"))
+        try:
+            return complex(self._scalar("complex"))
+        except Exception as error:
+            conceal(error)
+            raise
 
     def __index__(self) -> int:
-        value = self._value
-        if value.ndim or dtypes.kind(self.aval.dtype) not in "iu":
-            raise TypeError(
-                message(
+        try:
+            value = self._value
+            if value.ndim or dtypes.kind(self.aval.dtype) not in "iu":
+                raise ArgumentTypeError(
                     "Only an integer array without dimensions can be an index.",
                     received=self.aval.short(),
-                    at=user_line(),
+                    fix="x[i] for one element of an array, .astype(int) for floats",
                 )
-            )
-        return int(value)
+            return int(value)
+        except Exception as error:
+            conceal(error)
+            raise
 
     def _scalar(self, kind: str) -> Any:
         if self.aval.shape:
-            raise TypeError(
-                message(f"{kind}() takes an array without dimensions.", received=self.aval.short(), at=user_line())
+            raise ArgumentTypeError(
+                f"{kind}() takes an array without dimensions.",
+                received=self.aval.short(),
+                fix="x[0], x.sum() or x.item() of one element",
             )
         return self._value
 
@@ -251,6 +272,7 @@ class ConcreteArray(Array):
     def __format__(self, spec: str) -> str:
         return format(self._value[()], spec) if not self.aval.shape else format(str(self), spec)
 
+    @boundary
     def __setitem__(self, index: Any, value: Any) -> None:
         raise ImmutableArrayError(
             "Weft arrays are immutable: `x[index] = value` cannot change one in place.",

@@ -3,14 +3,43 @@ is an error."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from weft.base import errors
 from weft.base.errors import ArgumentError
-from weft.base.source import Location, user_line
+from weft.base.source import Location, user_line, user_location
 from weft.ir.context import Trace
 from weft.ir.types import Type
 from weft.trace.array import Array
+
+# What asks for a truth value, by how its line begins, and what to write instead.
+_TRUTHS: dict[str, tuple[str, Sequence[str]]] = {
+    "while": (
+        "`while`",
+        ["lax.while_loop(condition, body, carry)", "lax.fori_loop(0, n, body, carry)   for n iterations"],
+    ),
+    "assert": (
+        "`assert`",
+        [
+            "assert x.shape == (3,)   of shapes and dtypes, which are known",
+            "weft.debug.callback(check, x), whose Python function may raise while the program runs",
+            "with weft.checks(True): to have indices, divisors and nan checked",
+        ],
+    ),
+    "if": ("`if`", ["where(c, a, b)   per element", "lax.cond(c, f, g, x)   per call"]),
+    "and": ("`and`, `or` or `not`", ["a & b, a | b, ~a   which work on arrays", "where(c, a, b)   to choose"]),
+    "": ("`if`, `while`, `and` or `bool()`", ["where(c, a, b)   per element", "lax.cond(c, f, g, x)   per call"]),
+}
+
+
+def _asked_for_truth(line: str) -> tuple[str, Sequence[str]]:
+    word = line.partition(" ")[0]
+    if word == "elif" or " if " in line:
+        word = "if"
+    elif word not in _TRUTHS and any(f" {name} " in line for name in ("and", "or", "not")):
+        word = "and"
+    return _TRUTHS.get(word, _TRUTHS[""])
 
 
 class Tracer(Array):
@@ -30,7 +59,7 @@ class Tracer(Array):
         """The concrete value behind the tracer, or None: forward mode and vmap of constants still know it."""
         return None
 
-    def _raise(self, error: type[Exception], what: str, fix: str) -> NoReturn:
+    def _raise(self, error: type[Exception], what: str, fix: str | Sequence[str]) -> NoReturn:
         raise error(what, received=f"{self.aval.short()}, {self.origin()}", fix=fix, at=user_line())  # type: ignore[call-arg]
 
     def __bool__(self) -> bool:
@@ -38,12 +67,13 @@ class Tracer(Array):
         if value is not None:
             return bool(value)
         if self.aval.shape:
-            raise ArgumentError(errors.message(ambiguous(self.aval), at=user_line(), fix="use .any() or .all()"))
+            raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()")
+        location = user_location()
+        asked, fixes = _asked_for_truth("" if location is None else location.text)
         self._raise(
             errors.TracerBoolConversionError,
-            "`if`, `while`, `and` or `bool()` needs a known True or False, but the value is traced.",
-            "where(c, a, b) per element, or cond(c, f, g, x) per call; "
-            "static_argnums or static_argnames if the value is meant to be known when tracing",
+            f"{asked} needs a known True or False, but the value is traced.",
+            [*fixes, "static_argnums or static_argnames, if the value is meant to be known when tracing"],
         )
 
     def __int__(self) -> int:

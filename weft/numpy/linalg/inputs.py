@@ -19,7 +19,10 @@ def matrix(name: str, a: Any) -> Array:
     """The argument as an inexact array of matrices."""
     (x,) = inexact(name, a)
     if x.ndim < 2:
-        raise ArgumentError(f"{name} takes a matrix or a batch of matrices, got shape {x.shape}.")
+        raise ArgumentError(
+            f"{name} takes a matrix or a batch of matrices, got shape {x.shape}.",
+            fix="x[:, None] or x[None, :]   as a matrix",
+        )
     return x
 
 
@@ -27,7 +30,10 @@ def square_matrix(name: str, a: Any) -> Array:
     """The argument as an inexact array of square matrices."""
     x = matrix(name, a)
     if x.shape[-1] != x.shape[-2]:
-        raise ArgumentError(f"Argument to {name} must have shape [..., n, n], got {x.shape}.")
+        raise ArgumentError(
+            f"Argument to {name} must have shape [..., n, n], got {x.shape}.",
+            fix=("x @ x.mT, which is square", "linalg.pinv or linalg.lstsq, which take any matrix"),
+        )
     return x
 
 

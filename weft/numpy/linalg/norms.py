@@ -55,7 +55,10 @@ def _vector(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
     if ord == 1:
         return sum_(absolute(x), axis=axes, keepdims=keepdims)
     if isinstance(ord, str):
-        raise ArgumentError(f"Invalid order {ord!r} for vector norm.")
+        raise ArgumentError(
+            f"Invalid order {ord!r} for vector norm.",
+            fix="a number or inf; 'fro' and 'nuc' are of matrices, with axis=(0, 1)",
+        )
     raised = power(absolute(x), np.asarray(ord, real_dtype(x.dtype)))
     return _root(sum_(raised, axis=axes, keepdims=keepdims), 1 / ord)
 
@@ -79,7 +82,7 @@ def _matrix(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
         else:
             found = max_(s, axis=-1, initial=0) if ord == 2 else min_(s, axis=-1)
         return lax.expand_dims(found, tuple(sorted(axes))) if keepdims else found
-    raise ArgumentError(f"Invalid order {ord!r} for matrix norm.")
+    raise ArgumentError(f"Invalid order {ord!r} for matrix norm.", fix="1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'")
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:

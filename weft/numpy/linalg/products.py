@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy import contraction
 from weft.numpy.reductions import sum as sum_

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.contraction import matmul as matmul_broadcast
@@ -46,12 +46,15 @@ def solve(a: Any, b: Any) -> Array:
     """
     a, b = inexact("solve", a, b)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ArgumentError(f"Argument to solve must have shape [..., n, n], got {a.shape}.")
+        raise ArgumentError(
+            f"Argument to solve must have shape [..., n, n], got {a.shape}.",
+            fix="linalg.lstsq(a, b), which takes any matrix",
+        )
     if not b.ndim or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
-        hint = ""
+        hint = f"b with {a.shape[-1]} rows, as many as the matrix has"
         if b.ndim == a.ndim - 1 and b.shape[-1] == a.shape[-1]:
-            hint = " A batch of vectors is solve(a, b[..., None])[..., 0]."
-        raise ArgumentError(f"Invalid shapes for solve: {a.shape}, {b.shape}.{hint}")
+            hint = "a batch of vectors is solve(a, b[..., None])[..., 0]"
+        raise ArgumentError(f"Invalid shapes for solve: {a.shape}, {b.shape}.", fix=hint)
     if b.ndim == 1:
         b = lax.reshape(b, (b.shape[0], 1))
         (a, b) = same_batch("solve", a, b)

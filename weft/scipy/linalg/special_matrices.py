@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.elementwise import absolute, conjugate, negative, subtract, true_divide
 from weft.numpy.manipulation import concatenate, expand_dims, flip

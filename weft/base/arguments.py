@@ -1,0 +1,44 @@
+"""Checks of arguments that many functions share."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from traceback import walk_tb
+from typing import Any
+
+from weft.base.errors import ArgumentTypeError, WeftError
+from weft.base.source import is_own
+
+
+def index(value: Any) -> int:
+    """An argument that must be an integer, as Python's; an error says what it was."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        if isinstance(error, WeftError):  # a traced value has its own
+            raise
+        raise ArgumentTypeError(
+            "An integer is needed here.", received=described(value), fix="an int; int(x) of a float that is whole"
+        ) from None
+
+
+def described(value: Any) -> str:
+    """A value in short, for the line `received` of a message."""
+    text = repr(value)
+    return f"{text if len(text) < 80 else text[:77] + '...'} of type {type(value).__name__}"
+
+
+def called(function: Callable[..., Any], args: Sequence[Any], what: str, fix: str) -> Any:
+    """`function(*args)` for the function of a user, where another number of arguments is a mistake with a `fix`."""
+    try:
+        return function(*args)
+    except TypeError as error:
+        # Raised by the call itself, or by that of a wrapper: no frame of the user's has run.
+        frames = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+        if isinstance(error, WeftError) or "argument" not in str(error) or not all(map(is_own, frames)):
+            raise
+        count = f"{len(args)} argument{'s' * (len(args) != 1)}"
+        raise ArgumentTypeError(
+            f"{what} is called with {count}: {error}.", received=described(function), fix=fix
+        ) from None
