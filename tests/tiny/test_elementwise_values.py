@@ -371,11 +371,11 @@ def test_rounding_halfway() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32], ids=lambda d: np.dtype(d).name)
 def test_nextafter(dtype: Any) -> None:
-    one = np.ones((), dtype)
+    zero, one, two = (np.array(number, dtype) for number in (0, 1, 2))
     eps = float(ml_dtypes.finfo(dtype).eps)
-    assert float(lax.nextafter(one, one * 2)) == 1 + eps
-    assert float(lax.nextafter(one, one * 0)) == 1 - eps / 2
-    assert 0 < float(lax.nextafter(one * 0, one)) < float(ml_dtypes.finfo(dtype).tiny)
+    assert float(lax.nextafter(one, two)) == 1 + eps
+    assert float(lax.nextafter(one, zero)) == 1 - eps / 2
+    assert 0 < float(lax.nextafter(zero, one)) < float(ml_dtypes.finfo(dtype).tiny)
     with pytest.raises(MissingRuleError):
         weft.grad(lambda x: lax.nextafter(x, np.float32(2)))(np.float32(1))
 
