@@ -9,6 +9,10 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from weft.base.platforms import check as _check
+
+_check()
+
 import weft.base.forks  # before all else: from here on a process may fork while others import Weft
 from weft.ir.context import EVALUATION as _EVALUATION
 from weft.runtime.array import lift as _lift
