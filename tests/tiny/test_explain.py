@@ -438,6 +438,11 @@ def test_pointing_lights_up_what_belongs_together(name: str, tmp_path: pathlib.P
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
         f"--user-data-dir={tmp_path / 'user'}",
     ]
     done = subprocess.run(
