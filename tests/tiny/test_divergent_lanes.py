@@ -162,3 +162,15 @@ def test_callbacks_run_for_lanes_that_get_there(kind, jitted):
     seen.clear()
     (weft.jit(weft.vmap(loop)) if jitted else weft.vmap(loop))(wnp.array([1.0, 3.0, 9.0]))
     assert sorted(seen) == [1.0, 3.0, 3.0]
+
+
+def test_lanes_that_communicate():
+    """What a lane sends counts in others, in derivatives as in values."""
+
+    def batch(x):
+        one = lambda y: lax.cond(y > 0, lambda y: lax.psum(y * y, "i") * y, lambda y: y, y)
+        return weft.vmap(one, axis_name="i")(x).sum()
+
+    x = wnp.array([0.5, -2.0, 3.0])
+    total, taken = (x * x).sum(), wnp.where(x > 0, x, 0.0).sum()
+    np.testing.assert_allclose(weft.grad(batch)(x), wnp.where(x > 0, total, 1.0) + 2 * x * taken, rtol=1e-6)

@@ -18,7 +18,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.ir.context import EVALUATION, context, named_axis
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr, Var, drop_dead
+from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes
 from weft.ir.partial_eval import keeping, partial_eval
 from weft.ir.primitive import Axis, Kept, Params, Split, batched_program, primitive
 from weft.ir.types import ArrayType, Type, type_of
@@ -184,8 +184,11 @@ class lanes(Call):
         held = [a for a, n in zip(args, linear, strict=True) if not n]
         saved = self.bound(held, known, name) if known.program.eqns else replay(known.over_all()[0], *held)
         operands = [args[0], *(args[p] if p >= 0 else saved[~p] for p in places)]
+        # Where lanes communicate, what a lane sends counts in others, whether its flag holds or not.
+        apart = not any(axis.name in named_axes(lane.program) for axis in lane.axes if axis.name is not None)
         safe = [
-            safely(args[0], a, b) if is_inexact(type_of(a)) else a for a, b in zip(operands, lane.batched, strict=False)
+            safely(args[0], a, b) if apart and is_inexact(type_of(a)) else a
+            for a, b in zip(operands, lane.batched, strict=False)
         ]
         with lane.named():
             whole, _ = lane.over_all()
