@@ -1,4 +1,4 @@
-"""Random programs of data movement: chains of it, arithmetic between them, then reductions.
+"""Random programs of data movement: chains of it, arithmetic between them, then reductions, sorts and products.
 
 All numbers are small integers in float32 or int32, so that sums have the same bits in whatever order they are added up.
 """
@@ -151,17 +151,36 @@ def arithmetic(draw: Draw, x: Any, most: int) -> tuple[Any, int]:
 
 def reduction(draw: Draw, x: Any, most: int) -> tuple[Any, int]:
     axes = tuple(sorted({draw.axis(x), draw.axis(x)}))
-    chosen = draw.below(6)
+    axis, dtype = axes[0], x.dtype
+    chosen = draw.below(10)
     if chosen < 2:
-        return x.sum(axes, dtype=x.dtype), most * x.size
+        return x.sum(axes, dtype=dtype), most * x.size
     if chosen == 2:
         return x.max(axes) - x.min(axes), 2 * most
     if chosen == 3:
-        return wnp.cumsum(x, axes[0], dtype=x.dtype), most * x.shape[axes[0]]
+        return lax.cumsum(x, axis, reverse=bool(draw.below(2))), most * x.shape[axis]
     if chosen == 4:
-        return lax.argmax(x, axes[0], np.int32).astype(x.dtype), x.size
+        return lax.argmax(x, axis, np.int32).astype(dtype), x.size
+    if chosen == 5:
+        return wnp.sort(x, axis) + lax.cummax(x, axis), 2 * most
+    if chosen == 6:
+        return matmul(draw, x), most * most * x.size
+    if chosen == 7:
+        where = draw.rng.integers(-1, 4, x.shape[axis]).astype(np.int32)
+        total = wnp.zeros((3, *x.shape[:axis], *x.shape[axis + 1 :]), dtype)
+        return total.at[wnp.asarray(where)].add(wnp.moveaxis(x, axis, 0), mode="drop"), most * x.size
     # Values beside what they were reduced to: several passes over a row.
-    return x - x.sum(axes, keepdims=True, dtype=x.dtype), most * (x.size + 1)
+    return x - x.sum(axes, keepdims=True, dtype=dtype), most * (x.size + 1)
+
+
+def matmul(draw: Draw, x: Any) -> Any:
+    """Products of an array with itself, turned round, along one of its axes; the others are free or in common."""
+    axis = draw.axis(x)
+    others = [a for a in range(x.ndim) if a != axis]
+    batch = [a for a in others if draw.below(2)]
+    if math.prod(x.shape[a] ** (2 - (a in batch)) for a in others) > MOST_LARGE:
+        return x
+    return lax.dot_general(x, lax.rev(x, others[:1]), (((axis,), (axis,)), (batch, batch)))
 
 
 def program(seed: int, large: bool = False) -> tuple[Callable[..., Any], list[np.ndarray]]:
@@ -171,7 +190,7 @@ def program(seed: int, large: bool = False) -> tuple[Callable[..., Any], list[np
     shape = [int(d) for d in rng.integers(1, 6, rng.integers(1, 5))]
     if large:
         shape[rng.integers(0, len(shape))] = int(rng.integers(20_000, 60_000)) // math.prod(shape)
-    bound = 1 if large else 8
+    bound, limit = (1, MOST_LARGE) if large else (8, MOST_ELEMENTS)
     arrays = [rng.integers(-bound, bound + 1, shape).astype(dtype) for _ in range(2)]
     steps = int(rng.integers(3, 9))
 
@@ -186,10 +205,10 @@ def program(seed: int, large: bool = False) -> tuple[Callable[..., Any], list[np
                 made = arithmetic(draw, x, most)
             else:
                 made = reduction(draw, x, most)
-            if 0 < math.prod(made[0].shape) <= (MOST_LARGE if large else MOST_ELEMENTS) and made[1] <= MOST:
+            if 0 < math.prod(made[0].shape) <= limit and made[1] <= MOST:
                 draw.arrays.append(made)
         x, most = draw.arrays[-1]
         last = reduction(draw, x, most) if x.ndim else (x, most)
-        return (last[0] if last[1] <= 4 * MOST else x), *(a for a, _ in draw.arrays[-2:])
+        return (last[0] if last[1] <= 4 * MOST and last[0].size <= limit else x), *(a for a, _ in draw.arrays[-2:])
 
     return run, arrays

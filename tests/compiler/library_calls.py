@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.compiler.running import GUARD, _surroundings, aligned
 from weft.compiler.library.calls import Call
 from weft.compiler.library.planning import plan
 from weft.compiler.library.routines import address
@@ -18,6 +17,8 @@ from weft.ir.types import array_type
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+# Bytes that are put around every buffer, to see that nothing else is written.
+GUARD = 64
 
 
 def equation_of(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any]) -> Equation:
@@ -29,18 +30,21 @@ def equation_of(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any
 
 
 def guarded(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """An array full of nan (or nonsense), with guards around it."""
-    dtype = np.dtype(dtype)
-    flat = aligned(int(np.prod(shape)), dtype)
-    _surroundings(flat)[:] = 0xAB
-    flat.view(np.uint8)[:] = 0xFF
-    return flat.reshape(shape)
+    """An array full of nan (or nonsense) that begins where a cache line does, with guards around it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    whole = np.full(size + 3 * GUARD, 0xAB, np.uint8)
+    start = GUARD + -(whole.ctypes.data + GUARD) % 64
+    whole[start : start + size] = 0xFF
+    return whole[start : start + size].view(dtype).reshape(shape)
 
 
 def assert_guards_hold(array: np.ndarray) -> None:
-    around = _surroundings(array.reshape(-1))
-    assert (around[:GUARD] == 0xAB).all(), "something is written before a buffer"
-    assert (around[GUARD + array.nbytes :] == 0xAB).all(), "something is written after a buffer"
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    start = array.ctypes.data - whole.ctypes.data
+    assert (whole[start - GUARD : start] == 0xAB).all(), "something is written before a buffer"
+    assert (whole[start + array.nbytes :] == 0xAB).all(), "something is written after a buffer"
 
 
 def execute(

@@ -16,16 +16,15 @@ from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.features import Features, host, host_avx2, host_scalar
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import lower
+from weft.runtime.guarded import Edge, Guarded, Layout
 
 MACHINES = {"host": host, "avx2": host_avx2, "scalar": host_scalar}
-# What is put around every written buffer, to see that nothing else is written.
-GUARD = 64
 
 
 def aligned(size: int, dtype: Any) -> np.ndarray:
-    """An array of zeros that begins where a cache line does, with a line of guard bytes on each side."""
-    whole = np.zeros(size * np.dtype(dtype).itemsize + 3 * GUARD, np.uint8)
-    start = GUARD + -(whole.ctypes.data + GUARD) % 64
+    """An array of zeros that begins where a cache line does."""
+    whole = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
+    start = -whole.ctypes.data % 64
     return whole[start : start + size * np.dtype(dtype).itemsize].view(dtype)
 
 
@@ -49,30 +48,25 @@ def interpreted(
     return copies
 
 
-def compiled(kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, **options: Any) -> list[np.ndarray]:
-    """The arrays after the kernel was compiled and called; what stands around them must not have changed."""
-    copies = []
-    for array in arrays:
-        copies.append(aligned(array.size, array.dtype))
-        copies[-1][:] = array.reshape(-1)
-        _surroundings(copies[-1])[:] = 0xAB
-        copies[-1][:] = array.reshape(-1)
+def compiled(
+    kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, edge: Edge = Edge.END, **options: Any
+) -> list[np.ndarray]:
+    """The arrays after the kernel was compiled and called. Each stands between pages that may not be touched, and may
+    not be written unless the kernel says so; what is left of its own pages must not have changed."""
+    memory = Guarded(Layout.of([array.nbytes for array in arrays], edge))
+    for number, array in enumerate(arrays):
+        memory.put(number, array)
+    memory.forbid_writing(number for number, buffer in enumerate(kernel.buffers) if not buffer.written)
+    copies = [
+        memory.view(memory.address + offset, array.shape, array.dtype)
+        for offset, array in zip(memory.layout.offsets, arrays, strict=True)
+    ]
     call(kernel, copies, features, **options)
-    for copy, buffer in zip(copies, kernel.buffers, strict=True):
-        around = _surroundings(copy).copy()
-        size = copy.size * copy.dtype.itemsize
-        assert (around[:GUARD] == 0xAB).all(), f"{buffer.name}: something is written before it"
-        assert (around[GUARD + size :] == 0xAB).all(), f"{buffer.name}: something is written after it"
-    return [c.reshape(a.shape) for c, a in zip(copies, arrays, strict=True)]
-
-
-def _surroundings(array: np.ndarray) -> np.ndarray:
-    """All bytes of an array made by `aligned`, from one guard to the other."""
-    whole = array.base
-    while whole.base is not None:
-        whole = whole.base
-    start = array.ctypes.data - whole.ctypes.data
-    return whole[start - GUARD : start + array.size * array.dtype.itemsize + GUARD]
+    for number, buffer in enumerate(kernel.buffers):
+        assert memory.is_poisoned_around(number, arrays[number].nbytes), (
+            f"{buffer.name}: something beside it is written"
+        )
+    return [np.array(copy) for copy in copies]
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray, what: str = "") -> None:

@@ -86,11 +86,18 @@ class Guarded(Chunk):
         first = self.layout.offsets[number]
         self.array[first : first + array.nbytes] = array.reshape(-1).view(np.uint8)
 
-    def forbid_writing(self) -> None:
-        """From now on the pieces may only be read."""
-        for first, length in self.layout.pages:
+    def forbid_writing(self, numbers: Iterable[int] | None = None) -> None:
+        """From now on some pieces, or all, may only be read."""
+        for number in range(len(self.layout.pages)) if numbers is None else numbers:
+            first, length = self.layout.pages[number]
             if length:
                 _protect(self.address + first, length, _READ)
+
+    def is_poisoned_around(self, number: int, size: int) -> bool:
+        """Whether what a piece of so many bytes leaves of its pages is as it was."""
+        (first, length), begin = self.layout.pages[number], self.layout.offsets[number]
+        parts = self.array[first:begin], self.array[begin + size : first + length]
+        return all(bool((part == POISON).all()) for part in parts)
 
 
 def _protect(address: int, size: int, protection: int) -> None:
