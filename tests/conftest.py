@@ -86,6 +86,17 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+@pytest.fixture
+def by_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations outside of programs are computed by their `eval` rules alone. The laws of transformation rules are
+    about these rules: so they are judged by the oracle, and nothing is compiled for the many shapes that they try. The
+    laws of passes compare programs under one interpreter, which folding of constants must use too."""
+    from weft.runtime import evaluate
+
+    monkeypatch.setattr(evaluate, "native_run", lambda *_: None)
+    monkeypatch.setattr(evaluate, "_plans", {})
+
+
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
     # A test that is expected to fail reports itself as skipped, but it did run.
     if config.getoption("--no-skips") and report.skipped and not hasattr(report, "wasxfail"):

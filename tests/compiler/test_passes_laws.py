@@ -24,6 +24,8 @@ from weft.ir.types import type_of
 from weft.ir.verifier import verify
 from weft.trace.stage import stage
 
+pytestmark = pytest.mark.usefixtures("by_meaning")
+
 
 def check(program: Jaxpr, arrays: list[Any], monkeypatch: Any) -> None:
     """Each pass alone, and all in the order of the pipeline, with the form checked between them."""

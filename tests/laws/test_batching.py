@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.laws import laws
 from tests.laws.samples import Case, every_sample
 from weft.ir.primitive import MissingRule
+
+pytestmark = pytest.mark.usefixtures("by_meaning")
 
 
 @every_sample(lambda case: bool(case.types) and not isinstance(case.primitive.batch, MissingRule))

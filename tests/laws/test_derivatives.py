@@ -16,6 +16,8 @@ from weft.ir.primitive import MissingRule
 from weft.ir.types import type_of
 from weft.ir.zeros import Linear
 
+pytestmark = pytest.mark.usefixtures("by_meaning")
+
 
 @pytest.fixture(autouse=True)
 def _wide() -> Iterator[None]:
