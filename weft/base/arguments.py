@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from traceback import walk_tb
 from typing import Any
 
-from weft.base.errors import ArgumentTypeError, WeftError
+from weft.base.errors import ArgumentError, ArgumentTypeError, WeftError
 from weft.base.source import is_own
 
 
@@ -23,6 +23,37 @@ def index(value: Any) -> int:
         ) from None
 
 
+def sequence(values: Any, what: str, fix: str = "a tuple or list") -> tuple[Any, ...]:
+    """An argument that must be a sequence, as a tuple; `what` names it in the error."""
+    if not isinstance(values, str):
+        try:
+            return tuple(values)
+        except TypeError as error:
+            if isinstance(error, WeftError):
+                raise
+    raise ArgumentTypeError(f"{what} must be a sequence.", received=described(values), fix=fix)
+
+
+def indices(values: Any, what: str) -> tuple[int, ...]:
+    """An argument that must be a sequence of integers, as a tuple of Python's."""
+    return tuple(index(value) for value in sequence(values, what, "a tuple of ints, such as (0,)"))
+
+
+def parts(values: Any, count: int, what: str, fix: str) -> tuple[Any, ...]:
+    """An argument that must have `count` parts."""
+    found = sequence(values, what, fix)
+    if len(found) != count:
+        raise ArgumentError(f"{what} must have {count} parts.", received=described(values), fix=fix)
+    return found
+
+
+def function_of(value: Any, what: str, fix: str) -> Callable[..., Any]:
+    """An argument that must be a function."""
+    if not callable(value):
+        raise ArgumentTypeError(f"{what} must be a function.", received=described(value), fix=fix)
+    return value
+
+
 def described(value: Any) -> str:
     """A value in short, for the line `received` of a message."""
     text = repr(value)
@@ -36,7 +67,11 @@ def called(function: Callable[..., Any], args: Sequence[Any], what: str, fix: st
     except TypeError as error:
         # Raised by the call itself, or by that of a wrapper: no frame of the user's has run.
         frames = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
-        if isinstance(error, WeftError) or "argument" not in str(error) or not all(map(is_own, frames)):
+        if isinstance(error, WeftError) or not all(map(is_own, frames)):
+            raise
+        if not callable(function):
+            raise ArgumentTypeError(f"{what} must be a function.", received=described(function), fix=fix) from None
+        if "argument" not in str(error):
             raise
         count = f"{len(args)} argument{'s' * (len(args) != 1)}"
         raise ArgumentTypeError(

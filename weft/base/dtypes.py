@@ -113,7 +113,7 @@ def as_dtype(specifier: Any) -> Dtype:
         return specifier
     if isinstance(specifier, str):
         return DTYPES.get(specifier) or _numpy_dtype(specifier)
-    if specifier in _PYTHON_DTYPES:
+    if isinstance(specifier, type) and specifier in _PYTHON_DTYPES:
         return _PYTHON_DTYPES[specifier]
     inner = getattr(specifier, "dtype", None)
     return inner if isinstance(inner, (np.dtype, ExtendedDtype)) else _numpy_dtype(specifier)
@@ -139,7 +139,11 @@ def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     """The dtype that arrays have for `dtype` now: 64-bit types become 32-bit ones unless `enable_x64` is on."""
-    found = (_KEEP if config.enable_x64 else _NARROW).get(dtype)
+    try:
+        found = (_KEEP if config.enable_x64 else _NARROW).get(dtype)
+    except TypeError:  # not hashable
+        found = None
+        dtype = as_dtype(dtype)
     if found is not None:
         return found
     resolved = float64 if dtype is None else as_dtype(dtype)
@@ -166,7 +170,9 @@ def requested_dtype(dtype: Any, function: str) -> Dtype:
     Python's `int`, `float` and `complex` name a kind, not a width, and so are never too wide.
     """
     canonical = canonicalize_dtype(dtype, allow_extended_dtype=True)
-    if config.enable_x64 or isinstance(canonical, ExtendedDtype) or dtype is None or dtype in _PYTHON_DTYPES:
+    if config.enable_x64 or isinstance(canonical, ExtendedDtype) or dtype is None:
+        return canonical
+    if isinstance(dtype, type) and dtype in _PYTHON_DTYPES:
         return canonical
     asked = as_dtype(dtype)
     if asked.itemsize > canonical.itemsize:

@@ -11,6 +11,7 @@ from types import CodeType
 STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
+_LIBRARIES = frozenset({"numpy", "scipy", "llvmlite", "ml_dtypes", "opt_einsum"})
 _internal_files: dict[str, bool] = {}
 
 
@@ -74,11 +75,11 @@ def is_internal(filename: str) -> bool:
 
 
 def _is_machinery(filename: str) -> bool:
-    """The standard library, NumPy and SciPy, whose Python functions call ours in passing, and llvmlite, which we
+    """The standard library, NumPy and SciPy, whose Python functions call ours in passing, and libraries that we
     call."""
     parts = filename.split(os.sep)
     if "site-packages" in parts or "dist-packages" in parts:
-        return "numpy" in parts or "scipy" in parts or "llvmlite" in parts
+        return not _LIBRARIES.isdisjoint(parts)
     return filename.startswith(STANDARD_LIBRARY)
 
 

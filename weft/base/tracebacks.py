@@ -159,9 +159,25 @@ def boundary(function: Function) -> Function:
             return function(*args, **kwargs)
         except Exception as error:
             conceal(error)
+            if error.__traceback__ is None and not hasattr(error, "received"):
+                _name_call(error, function, args, kwargs)
             raise
 
     return filtering  # type: ignore[return-value]
+
+
+def _name_call(error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Say which call an error came from that was raised inside of Weft and is none of its own."""
+    shown = [_in_short(value) for value in args] + [f"{name}={_in_short(value)}" for name, value in kwargs.items()]
+    note = f"in the call {function.__module__}.{function.__qualname__}({', '.join(shown)})"
+    notes = [other for other in getattr(error, "__notes__", ()) if not other.startswith("in the call ")]
+    error.__notes__ = [note, *notes]  # the outermost call is the user's
+
+
+def _in_short(value: Any) -> str:
+    aval: Any = getattr(value, "aval", None)
+    text = repr(value) if aval is None else aval.short()
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def install() -> None:

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.tree_def import (
     LEAF,
@@ -109,17 +110,25 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple whose elements have the given structures."""
-    return make_treedef(TUPLE_KIND, None, tuple(treedefs))
+    return make_treedef(TUPLE_KIND, None, tuple(map(checked_structure, treedefs)))
+
+
+def checked_structure(treedef: Any) -> PyTreeDef:
+    """An argument that must be a structure."""
+    if not isinstance(treedef, PyTreeDef):
+        fix = "tree.structure(tree)   makes one"
+        raise ArgumentTypeError("The structure of a tree is needed here.", received=described(treedef), fix=fix)
+    return treedef
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
     """The structures of the children of a structure's root."""
-    return treedef.children()
+    return checked_structure(treedef).children()
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """True for the structure of a leaf, and for that of a node without children, such as None or ()."""
-    return treedef.num_nodes == 1
+    return checked_structure(treedef).num_nodes == 1
 
 
 def is_tree_node(typ: Any) -> bool:
@@ -159,6 +168,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
 
     The structure of `tree` must be a prefix of those of `rest`; the result has the structure of `tree`.
     """
+    function_of(f, "The first argument of tree.map", "tree.map(f, tree, *others)")
     values, treedef = flatten(tree, is_leaf)
     if not rest:
         return unflatten(treedef, [f(value) for value in values])
@@ -174,6 +184,7 @@ def map_with_path(
     is_leaf_takes_path: bool = False,
 ) -> Any:
     """As `map`, with the key path as the first argument of `f`."""
+    function_of(f, "The first argument of tree.map_with_path", "tree.map_with_path(f, tree, *others)")
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     columns = [flatten_up_to(treedef, other, f"tree {number}") for number, other in enumerate(rest, 2)]
     return unflatten(treedef, [f(*pair, *row) for pair, *row in zip(pairs, *columns, strict=True)])
@@ -181,6 +192,7 @@ def map_with_path(
 
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING, is_leaf: IsLeaf = None) -> Any:
     """Combine the leaves from left to right, starting from `initializer` when given."""
+    function_of(function, "The first argument of tree.reduce", "tree.reduce(function, tree, initializer)")
     values = leaves(tree, is_leaf)
     if initializer is not _MISSING:
         return functools.reduce(function, values, initializer)
@@ -224,7 +236,7 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
         if not subtrees:
             raise ArgumentError("cannot read inner_treedef from a tree whose outer structure has no leaves: pass it")
         inner_treedef = structure(subtrees[0])
-    size, count = inner_treedef.num_leaves, outer_treedef.num_leaves
+    size, count = checked_structure(inner_treedef).num_leaves, checked_structure(outer_treedef).num_leaves
     if treedef.num_leaves != size * count:
         raise ArgumentTypeError(
             f"expected {count} x {size} leaves in the structure {outer_treedef.compose(inner_treedef)}, "

@@ -14,6 +14,7 @@ from itertools import islice, repeat
 from typing import Any
 from weakref import ref
 
+from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError, TreeMismatchError
 from weft.base.source import user_line
 from weft.base.tree_mismatch import prefix_mismatches
@@ -363,6 +364,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
             leaves, signature, datas = [], [], []
             _walk_until(tree, None, leaves, signature, datas, None)
     else:
+        function_of(is_leaf, "is_leaf", "is_leaf=lambda node: isinstance(node, Mine)")
         _walk_until(tree, None, leaves, signature, datas, lambda path, node: is_leaf(node))
         if signature[0] is _LEAF_TOKEN:
             return leaves, LEAF
@@ -541,7 +543,13 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     """The tree with the given structure and leaves."""
     if type(leaves) is not list:
         leaves = list(leaves)
-    if len(leaves) != treedef.num_leaves:
+    try:
+        count = treedef.num_leaves
+    except AttributeError:
+        fix = "tree.unflatten(tree.structure(tree), leaves)"
+        what = "tree.unflatten takes a structure first."
+        raise ArgumentTypeError(what, received=described(treedef), fix=fix) from None
+    if len(leaves) != count:
         raise ArgumentError(
             f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}",
             fix=f"{treedef.num_leaves} leaves, in the order of tree.leaves",

@@ -257,8 +257,20 @@ def register_pytree_node(
     )
 
 
+def _check_methods(cls: Any, *names: str) -> None:
+    """A class that is registered for its methods must have them."""
+    lacking = [name for name in names if not isinstance(cls, type) or not hasattr(cls, name)]
+    if lacking:
+        raise ArgumentTypeError(
+            f"A class with the methods {' and '.join(names)} is needed.",
+            received=repr(cls),
+            fix="tree_flatten(self) returns (children, data); tree_unflatten(cls, data, children) is a classmethod",
+        )
+
+
 def register_pytree_node_class(cls: Class) -> Class:
     """Class decorator: make a class with methods `tree_flatten` and `tree_unflatten` a tree node."""
+    _check_methods(cls, "tree_flatten", "tree_unflatten")
     register_pytree_node(cls, methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
     return cls
 
@@ -282,6 +294,7 @@ def register_pytree_with_keys(
 def register_pytree_with_keys_class(cls: Class) -> Class:
     """Class decorator: make a class with `tree_flatten_with_keys` and `tree_unflatten` a tree node."""
     flatten = methodcaller("tree_flatten") if hasattr(cls, "tree_flatten") else None
+    _check_methods(cls, "tree_flatten_with_keys", "tree_unflatten")
     register_pytree_with_keys(cls, methodcaller("tree_flatten_with_keys"), cls.tree_unflatten, flatten)  # type: ignore[attr-defined]
     return cls
 

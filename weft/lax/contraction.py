@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.arguments import index
+from weft.base.arguments import index, parts
 from weft.ir.types import ArrayType, type_of
 from weft.ops.arithmetic import sub
 from weft.ops.bitwise import and_
@@ -66,7 +66,9 @@ def dot_general(
 
 def canonical_numbers(dimension_numbers: DotDimensionNumbers) -> DimensionNumbers:
     """The numbers as tuples of ints, as equations carry them."""
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+    what, fix = "The dimension numbers of dot_general", "((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))"
+    contract, batch = parts(dimension_numbers, 2, what, fix)
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = (parts(pair, 2, what, fix) for pair in (contract, batch))
     return (_axes(lhs_contract), _axes(rhs_contract)), (_axes(lhs_batch), _axes(rhs_batch))
 
 

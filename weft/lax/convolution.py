@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.arguments import index
+from weft.base.arguments import index, indices
 from weft.base.errors import ArgumentError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType, type_of
@@ -105,7 +105,7 @@ def conv_general_dilated(
 
 
 def _counts(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
-    counts = tuple(index(v) for v in values)
+    counts = indices(values, f"{name} of a convolution")
     if len(counts) != rank or any(c < 1 for c in counts):
         raise fail(
             f"conv_general_dilated got {name} {counts} for {rank} spatial dimensions.",

@@ -7,12 +7,12 @@ that changes nothing: every result is within the error that the primitive states
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes, tree
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import type_of
 from weft.ops import arithmetic, bitwise, compare, convert, exponential, rounding, special, special_gamma, trigonometric
@@ -148,7 +148,7 @@ def square(x: Any) -> Any:
 
 def integer_pow(x: Any, y: int) -> Any:
     """x to a whole power known in advance."""
-    return arithmetic.integer_pow(x, y=operator.index(y))
+    return arithmetic.integer_pow(x, y=index(y))
 
 
 def reciprocal(x: Any) -> Any:
@@ -489,7 +489,7 @@ def nextafter(x1: Any, x2: Any) -> Any:
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     """Each element rounded to a float of fewer bits, in the same dtype."""
-    bits = {"exponent_bits": operator.index(exponent_bits), "mantissa_bits": operator.index(mantissa_bits)}
+    bits = {"exponent_bits": index(exponent_bits), "mantissa_bits": index(mantissa_bits)}
     return rounding.reduce_precision(operand, **bits)
 
 

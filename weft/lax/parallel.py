@@ -29,7 +29,7 @@ def names_of(axis_name: Name) -> tuple[Any, ...]:
     """The named axes asked for, each checked to be in scope."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for name in names:
-        if name not in context.axes:
+        if getattr(type(name), "__hash__", None) is None or name not in context.axes:
             known = ", ".join(map(repr, context.axes)) or "none"
             raise UnboundAxisError(
                 f"There is no axis named {name!r} here; in scope: {known}.",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
-from weft.base.arguments import index
+from weft.base.arguments import function_of, index, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError, UnexpectedTracerError
 from weft.base.source import user_line
 from weft.ir.interpreter import storage_of
@@ -82,6 +82,7 @@ def _in_dtype_of(initial: Any, operand: ArrayType) -> Any:
 
 def _program(name: str, computation: Callable[[Any, Any], Any], treedef: Any, scalars: list[ArrayType]) -> Jaxpr:
     count = len(scalars)
+    function_of(computation, f"The computation of lax.{name}", "a function of two values, such as lax.add")
 
     def flat(*args: Any) -> list[Any]:
         result = computation(tree.unflatten(treedef, list(args[:count])), tree.unflatten(treedef, list(args[count:])))
@@ -167,7 +168,7 @@ def reduce(
 
 
 def _axes(axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(index(a) for a in axes)
+    return indices(axes, "The axes of a reduction")
 
 
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.arguments import index
+from weft.base.arguments import index, indices, parts, sequence
 from weft.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -36,7 +36,7 @@ def canonical_shape(shape: Any) -> Shape:
     if isinstance(shape, (Expression, int)) or (hasattr(shape, "__index__") and not np.ndim(shape)):
         shape = (shape,)
     sizes = []
-    for d in shape:
+    for d in sequence(shape, "A shape", "an int or a tuple of ints"):
         if isinstance(d, Tracer) and d.known() is None:
             raise TracedShapeError(
                 "A shape must be known when tracing, but one of its sizes is a traced value.",
@@ -73,7 +73,7 @@ def canonical_axis(axis: Any, rank: int) -> int:
 def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
     """Distinct axes counted from either end, as ones in range(rank), in the order given."""
     single = hasattr(axes, "__index__") and not np.ndim(axes)
-    made = tuple(canonical_axis(a, rank) for a in ((axes,) if single else axes))
+    made = tuple(canonical_axis(a, rank) for a in ((axes,) if single else sequence(axes, "Axes", "a tuple of ints")))
     if len(set(made)) != len(made):
         raise ArgumentError(f"Axes must be distinct, got {tuple(axes)} for an array of rank {rank}.")
     return made
@@ -187,7 +187,7 @@ def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
     """Operand axis i becomes axis `broadcast_dimensions[i]` of an array of `shape`; all else is repetition."""
-    sizes, dims = canonical_shape(shape), tuple(int(d) for d in broadcast_dimensions)
+    sizes, dims = canonical_shape(shape), indices(broadcast_dimensions, "broadcast_dimensions")
     if isinstance(operand, Array) and operand.shape == sizes and dims == tuple(range(len(sizes))):
         return operand
     order = tuple(sorted(range(len(dims)), key=dims.__getitem__))
@@ -208,7 +208,7 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     """`array` with new dimensions of size 1 at `dimensions` of the result."""
     shape = _type(array).shape
-    rank = len(shape) + len(tuple(dimensions))
+    rank = len(shape) + len(sequence(dimensions, "The dimensions of expand_dims", "a tuple of ints, such as (0,)"))
     new = set(canonical_axes(dimensions, rank))
     if not new and isinstance(array, Array):
         return array
@@ -243,7 +243,7 @@ def reshape(
 
 def transpose(operand: Any, permutation: Any) -> Array:
     """Result axis i is operand axis `permutation[i]`."""
-    order = tuple(int(p) for p in permutation)
+    order = indices(permutation, "The permutation of lax.transpose")
     if order == tuple(range(_type(operand).ndim)) and isinstance(operand, Array):
         return operand
     return _shape.transpose(operand, permutation=order)
@@ -304,5 +304,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     """The operand with (low, high, interior) padding in each dimension; negative low or high crops."""
     if not isinstance(padding_value, Array):
         padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)
-    config = tuple(tuple(d if isinstance(d, Expression) else as_index(d) for d in entry) for entry in padding_config)
+    what, fix = "The padding_config of lax.pad", "a tuple (low, high, interior) for each dimension"
+    entries = [parts(entry, 3, what, fix) for entry in sequence(padding_config, what, fix)]
+    config = tuple(tuple(d if isinstance(d, Expression) else as_index(d) for d in entry) for entry in entries)
     return _pad.pad(operand, padding_value, padding_config=config)

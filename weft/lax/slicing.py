@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.arguments import described, indices, sequence
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.base.settings import config
 from weft.indexing.expression import Expression
@@ -49,8 +50,10 @@ def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
     """From start (included) to limit (not included) in steps, in each dimension."""
-    starts, limits = tuple(map(_bound, start_indices)), tuple(map(_bound, limit_indices))
-    steps = None if strides is None else tuple(map(_bound, strides))
+    fix = "one int for each dimension"
+    starts = tuple(map(_bound, sequence(start_indices, "start_indices of lax.slice", fix)))
+    limits = tuple(map(_bound, sequence(limit_indices, "limit_indices of lax.slice", fix)))
+    steps = None if strides is None else tuple(map(_bound, sequence(strides, "strides of lax.slice", fix)))
     if steps is not None and all(step == 1 for step in steps):
         steps = None
     shape = _shape_of(operand)
@@ -128,7 +131,7 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
             )
         count = _shape_of(start_indices)[0]
         start_indices = [index_in_dim(start_indices, i, 0, keepdims=False) for i in range(count)]
-    starts = list(start_indices)
+    starts = list(sequence(start_indices, "Start indices", "one index for each axis"))
     if len(starts) != rank:
         raise ArgumentError(
             f"{len(starts)} start indices were given for an operand of rank {rank}.",
@@ -253,7 +256,7 @@ def gather(
         )
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
-    numbers = GatherDimensionNumbers(*(tuple(map(int, dims)) for dims in dimension_numbers))
+    numbers = _numbers(dimension_numbers, GatherDimensionNumbers)
     sizes = canonical_shape(slice_sizes)
     read = _gather.gather(
         operand,
@@ -282,13 +285,24 @@ def _gathered_keys(
     return select_n(inside, full(read.shape, word, _dtype_of(keys)), read)
 
 
+def _numbers(given: Any, kind: Any) -> Any:
+    """Dimension numbers of a gather or scatter, as tuples of ints."""
+    if not isinstance(given, kind):
+        raise ArgumentTypeError(
+            f"{kind.__name__} are needed.",
+            received=described(given),
+            fix=f"lax.{kind.__name__}({', '.join(f'{name}=(...)' for name in kind._fields[:3])})",
+        )
+    return kind(*(indices(dims, name) for name, dims in zip(kind._fields, given, strict=True)))
+
+
 def _bind_scatter(
     card: Any, operand: Any, indices: Any, updates: Any, numbers: Any, is_sorted: bool, unique: bool, mode: Any
 ) -> Array:
     parsed = GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         parsed = GatherScatterMode.FILL_OR_DROP  # a one-hot row out of bounds writes nothing
-    dimension_numbers = ScatterDimensionNumbers(*(tuple(map(int, dims)) for dims in numbers))
+    dimension_numbers = _numbers(numbers, ScatterDimensionNumbers)
     written = card(
         operand,
         indices,
@@ -407,7 +421,7 @@ def scatter_apply(
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
     """The operand with an elementwise `func` applied at the places named, as often as a place is named."""
-    numbers = ScatterDimensionNumbers(*dimension_numbers)
+    numbers = _numbers(dimension_numbers, ScatterDimensionNumbers)
     shape, updates = _shape_of(operand), canonical_shape(update_shape)
     if not updates:
         many = iter(_shape_of(scatter_indices)[:-1])

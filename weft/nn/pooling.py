@@ -9,7 +9,9 @@ import numpy as np
 
 from weft import lax
 from weft import numpy as wnp
+from weft.base.arguments import indices
 from weft.base.errors import ArgumentError
+from weft.numpy.util import ensure_arrays
 from weft.trace.array import Array
 
 
@@ -22,8 +24,8 @@ def pool(
     padding: str | Sequence[tuple[int, int]],
 ) -> Array:
     """Windows of `inputs`, reduced with `reduce_fn` from `init`. Without a batch dimension one is not needed."""
-    window = tuple(window_shape)
-    steps = (1,) * len(window) if strides is None else tuple(strides)
+    window = indices(window_shape, "The window_shape of a pool")
+    steps = (1,) * len(window) if strides is None else indices(strides, "The strides of a pool")
     if len(steps) != len(window):
         raise ArgumentError(f"pool needs a stride for each of {window}, got strides {steps}.")
     batches = inputs.ndim - (len(window) + 1)
@@ -50,6 +52,7 @@ def max_pool(
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
     """The largest element of each window; padding never is."""
+    (inputs,) = ensure_arrays("max_pool", inputs)
     return pool(inputs, _extreme(inputs.dtype, lowest=True), lax.max, window_shape, strides, padding)
 
 
@@ -60,6 +63,7 @@ def min_pool(
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
     """The smallest element of each window; padding never is."""
+    (inputs,) = ensure_arrays("min_pool", inputs)
     return pool(inputs, _extreme(inputs.dtype, lowest=False), lax.min, window_shape, strides, padding)
 
 
@@ -71,6 +75,7 @@ def avg_pool(
     count_include_pad: bool = True,
 ) -> Array:
     """The mean of each window; padding counts as zeros, or not at all without `count_include_pad`."""
+    (inputs,) = ensure_arrays("avg_pool", inputs)
     zero = np.array(0, inputs.dtype)
     total = pool(inputs, zero, lax.add, window_shape, strides, padding)
     if count_include_pad:

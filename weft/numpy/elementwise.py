@@ -12,6 +12,7 @@ import numpy as np
 from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import converted, filled
 from weft.numpy.util import (
@@ -523,7 +524,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
     """Each element rounded to a number of decimals, halves to the even digit."""
     check_arraylike("round", a)
     check_no_out("round", out)
-    decimals = operator.index(decimals)
+    decimals = index(decimals)
     x = ensure_array(a)
     kind = kind_of(x)
     if kind in "biu":

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.numpy.creation import converted, filled
@@ -138,7 +139,7 @@ def known_size(size: Any, name: str) -> int:
     value = concrete_or_error(
         size, f"The size argument of {name} must be known when tracing.", "static_argnames='size'"
     )
-    return int(value)
+    return index(value[()])
 
 
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:

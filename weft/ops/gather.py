@@ -35,7 +35,7 @@ class GatherScatterMode(enum.Enum):
             return mode
         try:
             return _MODE_NAMES[mode]
-        except KeyError:
+        except (KeyError, TypeError):
             names = ", ".join(repr(name) for name in _MODE_NAMES if name)
             raise ArgumentError(f"Unknown mode {mode!r} for indices out of bounds; it is one of {names}.") from None
 

@@ -12,6 +12,7 @@ from weft import numpy as wnp
 from weft.api.custom import custom_jvp
 from weft.api.jit import jit
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, shape_of
 from weft.ops.random import random_split
@@ -202,7 +203,7 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     typed, _ = one_key("ball", key)
     found = real_dtype("ball", dtype)
     (power,) = parameters("ball", found, p)
-    (size,) = as_shape(d, "d")
+    (size,) = as_shape(index(d), "d")
     direction_key, length_key = split_keys(typed, 2)
     directions = _generalized_normal(direction_key, power, shape=(*as_shape(shape), size), dtype=found)
     excess = exponential(length_key, shape, found)

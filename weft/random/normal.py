@@ -12,6 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
+from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
 from weft.random.discrete import draw_rademacher
@@ -172,8 +173,8 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     """Matrices of n rows and m (by default n) columns, uniform among those with orthonormal rows or columns."""
     typed, _ = one_key("orthogonal", key)
     found = inexact_dtype("orthogonal", dtype)
-    (rows,) = as_shape(n, "n")
-    (columns,) = as_shape(rows if m is None else m, "m")
+    (rows,) = as_shape(index(n), "n")
+    (columns,) = as_shape(rows if m is None else index(m), "m")
     return _orthogonal(typed, rows, columns, shape=as_shape(shape), dtype=found)
 
 
