@@ -85,6 +85,7 @@ from weft.base.settings import (
     enable_x64,
     explain_cache_misses,
     log_compiles,
+    no_tracing,
     numpy_dtype_promotion,
     numpy_rank_promotion,
 )
@@ -182,6 +183,7 @@ __all__ = [
     "named_call",
     "named_scope",
     "nn",
+    "no_tracing",
     "numpy",
     "numpy_dtype_promotion",
     "numpy_rank_promotion",

@@ -170,6 +170,7 @@ ROWS = [
     "lib.random.key_data(lib.device_get(lib.random.key(0)))",
     "lib.checkpoint(lambda s, x: x + s['a'], static_argnums=(0,))({'a': 1}, 2.)",
     "lib.config.update('jax_platform_name', 'cpu')",
+    "[str(lax.dtype(x)) for x in (1., 1, True, onp.float64(1), onp.ones(2), float)]",
 ]
 
 # Where both raise.

@@ -126,6 +126,11 @@ def test_structs_and_types_stand_for_arrays():
     assert weft.device_get(weft.random.key(0)).dtype == weft.random.key(0).dtype
 
 
+def test_dtype_of_anything():
+    assert [lax.dtype(x) for x in (1.0, 1, np.float64(1), np.ones(2), float)] == ["float32", "int32", *["float32"] * 3]
+    assert weft.jit(lambda x: wnp.zeros(2, lax.dtype(x)))(1).dtype == "int32"
+
+
 def test_a_wrapper_keeps_its_methods():
     def function(x):
         return x
@@ -161,7 +166,7 @@ def test_mistake(call, error, text):
 def test_no_tracing():
     step = weft.jit(lambda x: x + 1)
     step(wnp.arange(3))
-    with weft.base.settings.no_tracing(True):
+    with weft.no_tracing(True):
         assert step(wnp.arange(3)).tolist() == [1, 2, 3]
         with pytest.raises(RuntimeError, match="no_tracing"):
             step(wnp.arange(4))

@@ -62,6 +62,7 @@ from weft.lax.elementwise import (
     cosh,
     digamma,
     div,
+    dtype,
     eq,
     erf,
     erf_inv,

@@ -557,6 +557,11 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     return convert.bitcast_convert_type(operand, new_dtype=dtype)
 
 
+def dtype(x: Any) -> Any:
+    """The dtype that an array of `x`, an array, a number or a type, has in a program."""
+    return dtypes.dtype(x, canonicalize=True)
+
+
 def stop_gradient(x: Any) -> Any:
     """A tree of the same numbers, constant for differentiation."""
     return tree.map(_constant_leaf, x)
