@@ -142,3 +142,14 @@ def test_masks_are_booleans(reduction: str) -> None:
     options = {"initial": 0} if reduction == "max" else {}
     with pytest.raises(ValueError, match="booleans as where"):
         getattr(wnp, reduction)(wnp.ones(3), where=wnp.ones(3), **options)
+
+
+def test_a_float_becomes_an_integer_as_an_array_of_it_would() -> None:
+    for value, dtype in itertools.product((np.nan, np.inf, -np.inf, 300.7, -1.5), ("int8", "uint8", "int32")):
+        expected = np.full(2, wnp.asarray(value).astype(dtype))
+        for made in (wnp.full(2, value, dtype), lax.full((2,), value, dtype), wnp.full_like(wnp.ones(2, dtype), value)):
+            np.testing.assert_array_equal(made, expected)
+    for value in (np.nan, [1.0, np.inf], 300.7, [-129.0]):
+        with pytest.raises((ValueError, OverflowError), match=r"cannot become|does not fit"):
+            wnp.array(value, "int8")
+    np.testing.assert_array_equal(wnp.array([1.7, -1.7, 127.9, -128.9], "int8"), [1, -1, 127, -128])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import difflib
 import functools
+import math
 import warnings
 from collections.abc import Hashable
 from typing import Any, TypeAlias
@@ -558,6 +559,9 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
         # NumPy has no 64-bit integer for a large one, but a float may hold it.
         value = float(value) if issubdtype(found, np.inexact) else bool(value)
     array = np.asarray(value)
+    if array.dtype == float64 and array is not value and not isinstance(value, np.generic):
+        if issubdtype(found, np.integer):
+            return _whole_parts(array, found)  # Python numbers, or lists of them
     if array.dtype == object and issubdtype(found, np.inexact):
         array = array.astype(float64)
     if array.dtype not in _KEEP:
@@ -565,6 +569,17 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     if array is not value and array.dtype in (int64, uint64) and issubdtype(found, np.integer):
         return _narrow_integers(array, found)  # a list of Python integers is held to what one of them is
     return convert(array, found)
+
+
+def _whole_parts(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Floats of a program as integers, towards zero; what no integer of the dtype is near raises."""
+    limits, whole = iinfo(dtype), np.trunc(array)
+    outside = array[~((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0))]
+    for number in outside.tolist():
+        if not math.isfinite(number):
+            raise ArgumentError(f"The number {number} cannot become an integer of dtype {dtype}.")
+        return _integer_array(int(number), dtype)
+    return whole.astype(np.int64 if limits.min < 0 else np.uint64).astype(dtype)
 
 
 def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

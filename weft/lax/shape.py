@@ -98,7 +98,11 @@ def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         return _convert_element_type(value, new_dtype=dtype, weak_type=weak_type)
     if isinstance(dtype, KeyDtype):
         return key_of_words(value, dtype)
-    made = dtypes.coerce_value(value, dtype)
+    if isinstance(value, float) and dtypes.kind(dtype) in "iu":  # as an array of it would be converted
+        equation: Any = _convert_element_type
+        made = equation.eval(np.asarray(value), new_dtype=dtype)
+    else:
+        made = dtypes.coerce_value(value, dtype)
     return wrap(made, array_type(made.shape, dtype, True)) if weak_type else made
 
 

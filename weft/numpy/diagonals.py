@@ -106,9 +106,10 @@ def diag(v: Any, k: int = 0) -> Array:
     v, k = ensure_array(v), index(k)
     if v.ndim == 1:
         size = v.shape[0] + abs(k)
-        line = lax.pad(v, cast(0, v.dtype), [(max(k, 0), max(-k, 0), 0)])
+        zero = cast(0, v.dtype, v.weak_type)
+        line = lax.pad(v, zero, [(max(k, 0), max(-k, 0), 0)])
         spread = lax.broadcast_in_dim(line, (size, size), (1,))
-        return where(eye(size, k=k, dtype=bool), spread, cast(0, v.dtype))
+        return where(eye(size, k=k, dtype=bool), spread, zero)
     if v.ndim == 2:
         return diagonal(v, k)
     raise ArgumentError(f"diag takes arrays of rank 1 or 2, got shape {v.shape}.")

@@ -144,6 +144,8 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
             return ConcreteArray(converted_value(x._value, dtype), array_type((), dtype, weak))
         return convert_element_type(x, new_dtype=dtype, weak_type=weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
+        if type(x) is float and dtypes.kind(dtype) in "iu":  # as an array of it would be converted
+            return _constant(converted_value(np.asarray(x), dtype), weak)
         return _constant(scalar_value(x, dtype), weak)
     if isinstance(x, (np.ndarray, np.generic)):
         value = dtypes.canonical_array(x)
