@@ -9,6 +9,7 @@ Bits are compared with the signs of zeros; a nan is equal to a nan of any payloa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ from weft.runtime.executable import Executable
 
 # Programs of so many kernel iterations are run by the interpreter of kernels too.
 MOST_INTERPRETED = 6_000
+# Programs whose light code takes so many seconds are not compiled with full care: that would take many times as long.
+MOST_LINKING = 0.4
 # What the setting `checks` raises.
 CHECK_ERRORS = (OutOfBoundsIndexError, NonFiniteValueError, ZeroDivisionError)
 
@@ -240,10 +243,13 @@ def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> No
             compare_bits(run(executable, case), results, f"compiled, with {number} threads")
     finally:
         pool.set_threads(0)
+    started = time.process_time()
     for tier in (Tier.LIGHT, Tier.FULL):
         with every_loop():
             executable._link(tier)
         compare_bits(run(executable, case), results, f"compiled in tier {tier.name}")
+        if time.process_time() - started > MOST_LINKING:
+            break
     content = stored.to_bytes(executable.program)
     if content is not None:
         again = stored.from_bytes(content, case.jaxpr.name)

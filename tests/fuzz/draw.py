@@ -370,26 +370,47 @@ class Draw:
         return value.name
 
     def steps(self, count: int) -> None:
-        """Apply so many operations, most of them to the result of the one before."""
+        """Apply so many operations: pairs of neighbours, and single ones, mostly to the result of the one before."""
         latest: list[Value] = []
-        for _ in range(count):
+        while count > 0:
+            if self.flag():
+                latest, count = self.pair(), count - 2
+                continue
+            count -= 1
             for _ in range(4):
-                entry = self.settings.choose(self)
-                if self.depth > entry.depth:
-                    continue
-                self.focus = self.one_of(latest) if latest and self.flag(0.85) else None
-                before, written = len(self.values), len(self.lines)
-                try:
-                    entry.draw(self)
-                except Skip:
-                    del self.values[before:], self.lines[written:]
-                    continue
-                finally:
-                    self.focus = None
-                latest = self.values[before:]
-                break
-            else:
-                latest = []
+                focus = self.one_of(latest) if latest and self.flag(0.85) else None
+                found = self.attempt(self.settings.choose(self), focus)
+                latest = found or []
+                if found is not None:
+                    break
+
+    def pair(self) -> list[Value]:
+        """Two operations, the second on a result of the first, which is drawn again until that result fits."""
+        first, second = self.settings.choose(self, 0.0), self.settings.choose(self, 0.0)
+        for _ in range(6):
+            values, lines = len(self.values), len(self.lines)
+            made = self.attempt(first, None) or []
+            for n in self.permutation(len(made))[:3]:
+                found = self.attempt(second, made[n])
+                if found is not None:
+                    return found
+            del self.values[values:], self.lines[lines:]
+        return []
+
+    def attempt(self, entry: Any, focus: Value | None) -> list[Value] | None:
+        """The new values of an operation on the value in focus; None, and nothing written, if it does not fit."""
+        if self.depth > entry.depth:
+            return None
+        values, lines = len(self.values), len(self.lines)
+        self.focus = focus
+        try:
+            entry.draw(self)
+        except Skip:
+            del self.values[values:], self.lines[lines:]
+            return None
+        finally:
+            self.focus = None
+        return self.values[values:]
 
     def unread(self) -> list[Value]:
         """The values that no line reads."""
@@ -414,4 +435,4 @@ class Settings:
     wide: bool
     derivatives: bool
     array: Callable[[np.random.Generator, Sequence[int], Any], np.ndarray]
-    choose: Callable[[Draw], Any]
+    choose: Callable[..., Any]

@@ -16,6 +16,7 @@ import numpy as np
 import weft
 from tests.fuzz import numbers, table
 from tests.fuzz.draw import WEIGHTS, Draw, Settings, Text, literal, namespace
+from tests.fuzz.products import LAPACK
 from weft.base import dtypes
 from weft.errors import CustomRuleError, MissingRuleError
 
@@ -85,8 +86,12 @@ def generate(seed: int, most: int | None = None) -> Program:
     )
     draw = Draw(rng, settings, dict(NAMES))
     types = [(draw.shape(), draw.dtype("f") if n == 0 else draw.dtype()) for n in range(draw.between(1, 4))]
+    if draw.flag(0.4):
+        # What linear algebra takes.
+        side = draw.between(1, 4)
+        types.append(((side, side), draw.one_of([d for d in LAPACK if d in settings.dtypes])))
     arrays = [settings.array(rng, shape, dtype) for shape, dtype in types]
-    length, results = draw.one_of((2, 3, 4, 6, 8, 10)), draw.between(1, 2)
+    length, results = draw.one_of((3, 4, 6, 8, 10, 12)), draw.between(1, 2)
     donated = tuple(draw.flag(0.3) for _ in types)
     checks = draw.flag(0.08)
 

@@ -270,3 +270,64 @@ def barrier(draw: Draw) -> None:
     parts = [draw.pick(ALL) for _ in range(draw.between(1, 2))]
     for value, before in zip(draw.call("lax.optimization_barrier", tuple(parts)), parts, strict=True):
         draw.keep(value, before.bound)
+
+
+def there(draw: Draw, x: Value) -> tuple[Value, Callable[[Value], Value]]:
+    """A movement of data and what takes it back, as the transpose of the movement does."""
+    bound = x.bound
+    match draw.one_of(("pad", "pad", "pad", "transpose", "reshape", "rev", "roll", "broadcast")):
+        case "pad":
+            # Mostly along the last axis: that is where vectors run.
+            widths = [(draw.below(3), draw.below(3)) if draw.flag(0.4) else (0, 0) for _ in x.shape]
+            widths[-1] = (draw.between(0, 2), draw.between(1, 2))
+            inner = [draw.one_of((0, 0, 0, 1)) for _ in x.shape]
+            config = [(low, high, i) for (low, high), i in zip(widths, inner, strict=True)]
+            moved = draw.call("lax.pad", x, np.zeros((), x.dtype), config)
+            low = [w for w, _ in widths]
+            limits = [a + max(s + (s - 1) * i, 0) for a, s, i in zip(low, x.shape, inner, strict=True)]
+            strides = [i + 1 for i in inner]
+            back = lambda y: draw.call("lax.slice", y, low, limits, strides)
+        case "transpose":
+            order = draw.permutation(x.rank)
+            moved = draw.call("lax.transpose", x, order)
+            back = lambda y: draw.call("lax.transpose", y, tuple(order.index(a) for a in range(x.rank)))
+        case "reshape":
+            moved = draw.call("lax.reshape", x, (x.size,))
+            back = lambda y: draw.call("lax.reshape", y, x.shape)
+        case "rev":
+            axes = draw.axes(x.rank, 1)
+            moved = draw.call("lax.rev", x, axes)
+            back = lambda y: draw.call("lax.rev", y, axes)
+        case "roll":
+            shift, axis = draw.between(-2, 2), draw.axis(x)
+            moved = draw.call("np.roll", x, shift, axis)
+            back = lambda y: draw.call("np.roll", y, -shift, axis)
+        case _:
+            moved = draw.call("lax.broadcast_in_dim", x, (2, *x.shape), tuple(range(1, x.rank + 1)))
+            back = lambda y: draw.assign(f"{y.name}[1]")
+    moved.bound = bound
+    return moved, lambda y: draw.bounded(back(y), y.bound)
+
+
+def there_and_back(draw: Draw) -> None:
+    """Move, compute, move back, reduce: what derivatives make of every movement."""
+    x = draw.pick("fiu", rank=1, most=4, accepts=lambda v: 0 < v.size <= draw.settings.most)
+    x = draw.within(x, SMALL)
+    moved, undone = x, []
+    for _ in range(draw.between(1, 2)):
+        moved, back = there(draw, moved)
+        undone.append(back)
+    names = ("neg", "abs", "sign", "square") if moved.kind != "f" or draw.exact else ("neg", "tanh", "square", "exp")
+    y = draw.call(f"lax.{draw.one_of(names)}", moved)
+    y.bound = moved.bound**2
+    if draw.flag():
+        other = draw.like(y.shape[-1:] if draw.flag() else (), y.dtype, 2)
+        y = draw.bounded(draw.assign(f"lax.mul({y.name}, np.broadcast_to({other.name}, {y.shape}))"), 2 * y.bound)
+    for back in undone[::-1]:
+        y = back(y)
+    draw.keep(y, y.bound)
+    if draw.flag(0.8):
+        axes = draw.axes(y.rank, 1) if draw.flag() else (0,)
+        name = draw.one_of(("reduce_sum", "reduce_sum", "reduce_max", "reduce_min"))
+        count = math.prod(y.shape[a] for a in axes)
+        draw.keep(draw.call(f"lax.{name}", y, axes), y.bound * count)

@@ -48,17 +48,9 @@ def chain(draw: Draw) -> None:
     again = [MOVES[draw.below(len(MOVES))] for _ in range(draw.between(1, 3))]
     names = [*moved, *(draw.one_of(ARITHMETIC) for _ in range(draw.below(3))), *again, draw.one_of(REDUCTIONS)]
     for name in names:
-        before, written = len(draw.values), len(draw.lines)
-        draw.focus = focus
-        try:
-            BY_NAME[name].draw(draw)
-        except Skip:
-            del draw.values[before:], draw.lines[written:]
-            continue
-        finally:
-            draw.focus = None
-        done += 1
-        focus = draw.values[-1]
+        made = draw.attempt(BY_NAME[name], focus)
+        if made:
+            done, focus = done + 1, made[-1]
     if not done:
         raise Skip
 
@@ -154,7 +146,8 @@ ENTRIES: tuple[Entry, ...] = (
 )  # fmt: skip
 # What draws no primitive of its own: other ways to the same ones.
 OTHERS: tuple[Entry, ...] = (
-    Entry("chain", 12, chain), Entry("roll", 2, moves.roll), Entry("expand_dims", 1, moves.expand),
+    Entry("chain", 12, chain), Entry("there and back", 10, moves.there_and_back),
+    Entry("roll", 2, moves.roll), Entry("expand_dims", 1, moves.expand),
     Entry("scatter of windows", 1, moves.scatter_windows), Entry("fori_loop", 2, control.fori, NESTED),
     Entry("vmap", 2, control.mapped, NESTED), Entry("grad", 2, control.gradient, NESTED),
     Entry("jvp", 1, control.tangent, NESTED), Entry("distribution", 0.5, control.distribution),
@@ -165,10 +158,10 @@ EQUAL = tuple(entry for entry in ENTRIES if not entry.again)
 WEIGHTS = np.cumsum([entry.weight for entry in WEIGHTED]) / sum(entry.weight for entry in WEIGHTED)
 
 
-def choose(draw: Draw) -> Entry:
-    """The next operation: mostly any primitive as often as any other, so that rare pairs of neighbours come about; else
-    those that programs have most."""
-    if draw.flag(0.35):
+def choose(draw: Draw, weighted: float = 0.35) -> Entry:
+    """The next operation: mostly any primitive as often as any other, so that rare pairs of neighbours come about; with
+    some chance those that programs have most."""
+    if draw.flag(weighted):
         return WEIGHTED[int(np.searchsorted(WEIGHTS, draw.rng.random()))]
     return EQUAL[draw.below(len(EQUAL))]
 
