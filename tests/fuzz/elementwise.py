@@ -97,7 +97,9 @@ def gamma_function(name: str) -> Drawing:
     """Incomplete gamma functions, which take hundreds of iterations: of few numbers."""
 
     def draw_it(draw: Draw) -> None:
-        x = draw.pick("f", accepts=lambda v: is_wide(v) and v.size <= 64)
+        x = draw.pick("f", accepts=lambda v: is_wide(v) and v.size <= 12)
+        if draw.settings.derivatives and draw.flag(0.7):
+            x = draw.constant(x)
         y = draw.like(x.shape, x.dtype)
         draw.keep(draw.call(f"lax.{name}", draw.call("lax.abs", x) if draw.flag(0.3) else x, y))
 
@@ -105,8 +107,11 @@ def gamma_function(name: str) -> Drawing:
 
 
 def second_gamma_derivative(draw: Draw) -> None:
-    """The derivative of a derivative of `igamma`."""
-    x = draw.pick("f", accepts=lambda v: is_wide(v) and v.size <= 20)
+    """The derivative of a derivative of `igamma`, which `eval` takes a second for: of one or two numbers, and not
+    differentiated any further."""
+    if draw.settings.derivatives or draw.depth > 1:
+        raise Skip
+    x = draw.pick("f", accepts=lambda v: is_wide(v) and v.size <= 2)
     y, z = draw.like(x.shape, x.dtype), draw.like(x.shape, x.dtype)
     name = draw.fresh("f")
     draw.statement(f"{name} = lambda a: lax.igamma_grad_a(a, {y.name})")
