@@ -311,7 +311,8 @@ def there(draw: Draw, x: Value) -> tuple[Value, Callable[[Value], Value]]:
 
 def there_and_back(draw: Draw) -> None:
     """Move, compute, move back, reduce: what derivatives make of every movement."""
-    x = draw.pick("fiu", rank=1, most=4, accepts=lambda v: 0 < v.size <= draw.settings.most)
+    least = 2 if draw.flag(0.7) else 1
+    x = draw.pick("fiu", rank=least, most=4, accepts=lambda v: 0 < v.size <= draw.settings.most)
     x = draw.within(x, SMALL)
     moved, undone = x, []
     for _ in range(draw.between(1, 2)):

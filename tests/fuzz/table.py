@@ -146,7 +146,7 @@ ENTRIES: tuple[Entry, ...] = (
 )  # fmt: skip
 # What draws no primitive of its own: other ways to the same ones.
 OTHERS: tuple[Entry, ...] = (
-    Entry("chain", 25, chain), Entry("there and back", 40, moves.there_and_back),
+    Entry("chain", 60, chain), Entry("there and back", 140, moves.there_and_back),
     Entry("roll", 2, moves.roll), Entry("expand_dims", 1, moves.expand),
     Entry("scatter of windows", 1, moves.scatter_windows), Entry("fori_loop", 2, control.fori, NESTED),
     Entry("vmap", 2, control.mapped, NESTED), Entry("grad", 2, control.gradient, NESTED),
