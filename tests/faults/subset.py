@@ -35,7 +35,6 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("tiny/test_devices_arrays.py", 1),
     ("tiny/test_callbacks.py", 1),
     ("tiny/test_differentiate.py", 1),
-    ("compiler/test_passes_laws.py", 4),
     ("fuzz/test_structure.py::test_programs", 3),
     ("fuzz/test_accuracy.py", 1),
     ("laws/test_batching.py", 8),
