@@ -158,12 +158,14 @@ def test_later_calls_are_judged_like_the_first() -> None:
     with pytest.raises(errors.DonatedArrayError, match="as another argument too"):
         update(x, x)
     assert not x.is_deleted()
-    seen = np.asarray(x)
-    for _ in range(2):
-        update(x, wnp.ones(2))
-        assert seen.tolist() == [1.0, 1.0], "a view of NumPy shows memory that was donated"
-        x = wnp.ones(2)
-        seen = np.asarray(x)
+    for count in (2, 5000):
+        ones = weft.jit(lambda count=count: wnp.ones(count))
+        for share in (np.asarray, copy.copy):  # a view of NumPy, and another array of the same memory
+            for _ in range(3):
+                x = ones()
+                other = share(x)
+                update(x, wnp.ones(count))
+                assert np.asarray(other).tolist() == [1.0] * count, "donated memory is somebody else's too"
 
 
 def test_donation_is_a_matter_of_the_call() -> None:
