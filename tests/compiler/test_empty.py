@@ -150,7 +150,7 @@ def test_lookups(mode: str) -> None:
         made = []
         for x in arrays:
             for axis in range(x.ndim):
-                if x.shape[axis] or mode == "fill":
+                if x.shape[axis]:  # of nothing, only nothing can be taken
                     made += [wnp.take(x, i, axis, mode=mode) for i in where]
                 made.append(wnp.take(x, where[0], axis, mode=mode))
                 made += [x.at[(slice(None),) * axis + (i,)].add(1, mode=mode if mode == "clip" else "drop")
