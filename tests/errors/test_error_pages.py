@@ -112,6 +112,9 @@ def index_text() -> str:
         f"```\n{type(example).__name__}: {example}\n```\n\n"
         "All of them are `WeftError`s, and also the builtin exception that fits (`TypeError`, `IndexError`, ...). An\n"
         "`InternalError` is not: it is a bug in Weft, and its message holds what a report needs.\n\n"
+        "Tracebacks show the frames of your program; Weft's own are left out. `WEFT_TRACEBACK_FILTERING=off`, or the\n"
+        "setting `traceback_filtering`, is 'off', 'remove_frames' (all of them in the error's cause),\n"
+        "'quiet_remove_frames' (a note says that there are more), 'tracebackhide' (marked for IPython), 'auto'.\n\n"
         f"{rows}"
     )
 
