@@ -152,6 +152,8 @@ def test_lookups(mode: str) -> None:
             for axis in range(x.ndim):
                 if x.shape[axis]:  # of nothing, only nothing can be taken
                     made += [wnp.take(x, i, axis, mode=mode) for i in where]
+                elif mode == "fill":
+                    made += [x.at[(slice(None),) * axis + (i,)].get(mode=mode) for i in where]
                 made.append(wnp.take(x, where[0], axis, mode=mode))
                 made += [x.at[(slice(None),) * axis + (i,)].add(1, mode=mode if mode == "clip" else "drop")
                          for i in where]  # fmt: skip
