@@ -38,6 +38,8 @@ REFUSED = {
     "jax._src.ad_util.Zero": "a symbolic zero reaches one of JAX's own rules",
     "logical reduction requires operand dtype bool or int": "JAX has no such reductions of int4",
     "Support for narrow-width integers is platform-dependent": "Weft has all operations of int4",
+    "does not accept dtype": "Weft has some operations for more dtypes, such as abs of unsigned integers",
+    "Linearization failed to produce known values": "JAX's way to say that a rule for reverse mode is missing",
     "not implemented": "JAX has no rule or no kernel for some dtypes and derivatives",
     "not supported": "JAX has no rule or no kernel for some dtypes and derivatives",
     "Unimplemented": "XLA has no kernel for some dtypes",
