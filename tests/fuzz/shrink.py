@@ -266,7 +266,8 @@ def array_text(array: np.ndarray) -> str:
     if dtypes.kind(array.dtype) in "iub":
         wide = array.astype(object)
     flat = wide.ravel()
-    if flat.size > MOST_WRITTEN:
+    # Not every nan and infinity has a name that Python reads back.
+    if flat.size > MOST_WRITTEN or (wide.dtype != object and not np.isfinite(wide).all()):
         held = base64.b64encode(zlib.compress(array.tobytes())).decode()
         return f'np.frombuffer(zlib.decompress(base64.b64decode("{held}")), {dtype}).reshape({array.shape})'
     if flat.size > 1 and array.tobytes() == array.ravel()[:1].tobytes() * array.size:
