@@ -32,7 +32,7 @@ LEAST_WORK, MOST_PADDING = 1 << 17, 2.0
 GROUP_BYTES = 4
 # Results that a task has at most, and how many tasks there should be at least; bytes of operands that a task reads from
 # the second cache again and again, and tiles along K of which that is not fewer.
-MOST_TASK, TASKS = 512 * 512, 32
+MOST_TASK, TASKS = 512 * 512, 96
 CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
 
 

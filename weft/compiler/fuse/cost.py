@@ -174,7 +174,9 @@ def equation_flops(equation: Equation, facts: Facts) -> float:
     if card is conv_general_dilated:
         kernel: Any = equation.invars[1].aval
         features = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
-        return 2 * size_of(result.shape) * size_of(kernel.shape) / max(size_of((features,)), 1)
+        # Of an operand that is spread out, most taps fall on zeros between its elements, which are left out.
+        spread = size_of(equation.params["lhs_dilation"])
+        return 2 * size_of(result.shape) * size_of(kernel.shape) / max(size_of((features,)) * spread, 1)
     if isinstance(card, WindowFold):
         return size_of(result.shape) * size_of(equation.params["window_dimensions"])
     if facts.full is not None or is_scatter(card):
