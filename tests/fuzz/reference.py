@@ -182,7 +182,8 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> B
         return product_budget(equation, operands, floats, result)
     if name in EXTREMES and has_both_zeros(floats):
         return Budget(zeros=True)
-    units = ulp_of(card, result.dtype)
+    # By the dtype of the operands: the magnitude of a complex number is a float.
+    units = max(ulp_of(card, a.dtype) for a in floats or [result])
     if units <= 0.5:
         return None
     size = np.abs(result).astype(np.float64)

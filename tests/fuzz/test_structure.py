@@ -136,6 +136,14 @@ def test_judges_see_what_is_wrong() -> None:
             compare(wrong, case, expected_of(case), "wrong")
 
 
+def test_budgets_are_those_of_the_operands() -> None:
+    """The magnitude of a complex number is a float that may be a unit off, though that of a float may not."""
+    numbers = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
+    for dtype, given in (("c64", numbers[0] + 1j * numbers[1]), ("f32", numbers[0])):
+        program = parse(f"{{ lambda ; a:{dtype}[64]. let b:f32[64] = abs a in (b,) }}")
+        assert check_case(Case(program, [given], (False,))).exact == (dtype == "f32")
+
+
 def test_small_integers_have_zeros_of_both_signs() -> None:
     found = small_integers(np.random.default_rng(0), (200,), np.float32)
     assert set(np.signbit(found[found == 0])) == {True, False}

@@ -111,7 +111,8 @@ class Primitive:
     multilinear: ClassVar[bool] = False
     # A float result whose derivative is zero everywhere it exists (floor, sign).
     zero_derivative: ClassVar[bool] = False
-    # Largest error of compiled code in units in the last place, by dtype name; "" is the default.
+    # Largest error of compiled code in units in the last place of the result, by the name of the operands' dtype; "" is
+    # the default.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
 
