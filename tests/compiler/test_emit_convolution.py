@@ -137,3 +137,12 @@ def test_bias_and_activation_follow_in_the_same_kernel() -> None:
         return wnp.maximum(convolved(2)(x, w) + bias, 0.0)
 
     assert check(layer, whole(2, 5, 6, 3), whole(3, 3, 3, 20), whole(20), compare=EXACT) == ["convolution"]
+
+
+@pytest.mark.parametrize("dilation", [3, 4])
+@pytest.mark.parametrize("padding", [(0, 0), (1, 2), (4, 1), (-1, 3)])
+def test_every_phase_of_a_spread_operand_meets_its_taps(dilation: int, padding: tuple[int, int]) -> None:
+    """With two zeros or more between elements, a result that is off by a phase has other taps."""
+    x, w = whole(2, 3, 5), whole(4, 3, 7, seed=1)
+    convolve = lambda x, w: lax.conv_general_dilated(x, w, (1,), [padding], lhs_dilation=(dilation,))
+    check(convolve, x, w)

@@ -174,11 +174,12 @@ def test_donation_is_a_matter_of_the_call() -> None:
     def function(x: Any) -> Any:
         return x.at[0].set(7.0)
 
-    x = wnp.ones(2)
-    weft.jit(function, donate_argnums=0)(wnp.ones(2))
-    assert weft.jit(function)(x)[0] == 7.0 and x.tolist() == [1.0, 1.0]
-    outer = weft.jit(lambda x: (weft.jit(function, donate_argnums=0)(x), x))
-    assert outer(x)[1].tolist() == [1.0, 1.0]
+    for count in (2, 5000):  # the memory of small arrays is never taken
+        x = wnp.ones(count)
+        weft.jit(function, donate_argnums=0)(wnp.ones(count))
+        assert weft.jit(function)(x)[0] == 7.0 and x.tolist() == [1.0] * count
+        outer = weft.jit(lambda x: (weft.jit(function, donate_argnums=0)(x), x))
+        assert outer(x)[1].tolist() == [1.0] * count
 
 
 def test_static_and_donated_is_refused() -> None:
