@@ -108,9 +108,18 @@ def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
     return list(results) if equation.primitive.multiple_results else [results]
 
 
-@functools.lru_cache(256)
 def routine(card: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> Callable[..., list[Any]]:
-    """Compiled code of one equation, on a list of arrays."""
+    """Compiled code of one equation, on a list of arrays. It checks nothing: who evaluates a program with checks looks
+    at the results of every equation itself."""
+    with weft.checks("off"):
+        return _routine(card, types, params, weft.config.key())
+
+
+@functools.lru_cache(256)
+def _routine(
+    card: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...], settings: Any
+) -> Callable[..., list[Any]]:
+    """The code that is made under some settings."""
     invars = [Var(t) for t in types]
     made = card.type(*types, **dict(params))
     outvars = [Var(t) for t in (made if card.multiple_results else [made])]

@@ -19,6 +19,7 @@ from tests.fuzz.numbers import small_integers
 from tests.fuzz.reference import Case, Expected, expected_of
 from tests.fuzz.shrink import script, shrink, standalone
 from tests.fuzz.table import BY_NAME, NEVER
+from weft.errors import NonFiniteValueError
 from weft.ir.parser import parse
 from weft.ir.primitive import registered
 
@@ -142,6 +143,16 @@ def test_budgets_are_those_of_the_operands() -> None:
     for dtype, given in (("c64", numbers[0] + 1j * numbers[1]), ("f32", numbers[0])):
         program = parse(f"{{ lambda ; a:{dtype}[64]. let b:f32[64] = abs a in (b,) }}")
         assert check_case(Case(program, [given], (False,))).exact == (dtype == "f32")
+
+
+def test_checks_of_one_program_are_not_those_of_the_next() -> None:
+    """Code of single equations, which evaluation uses for matrix functions, outlives the settings of a program."""
+    program = parse("{ lambda ; a:f32[3,3]. let b:f32[3,3] = cholesky a in (b,) }")
+    case = Case(program, [-np.eye(3, dtype=np.float32)], (False,))
+    for _ in range(2):
+        with weft.checks("all"), pytest.raises(NonFiniteValueError, match="`cholesky`"):
+            expected_of(case)
+        assert np.isnan(expected_of(case).results[0]).any()
 
 
 def test_small_integers_have_zeros_of_both_signs() -> None:

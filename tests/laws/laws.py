@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -284,6 +284,23 @@ def check_batch(
             assert len(rows) == BATCH, f"batch dimension {dim} of a result of shape {array.shape}"
             for row, expected in zip(rows, looped[batched], strict=True):
                 assert_close(row, expected[number], tolerance, f"result {number} batched at {dims}")
+    check_batch_of_none(function, each, looped)
+
+
+def check_batch_of_none(
+    function: Flat, each: Sequence[Sequence[ConcreteArray]], looped: Mapping[tuple[bool, ...], Sequence[Any]]
+) -> None:
+    """Over a batch of no elements, a function gives empty arrays of the types that it has for one."""
+    for batched, rows in looped.items():
+        given = [
+            ConcreteArray(numbers(v[0])[None][:0], v[0].aval.with_shape((0, *v[0].shape))) if b else v[0]
+            for v, b in zip(each, batched, strict=True)
+        ]
+        results, out_dims = batch_flat(function, Axis(0), given, [0 if b else None for b in batched])
+        for result, dim, expected in zip(results, out_dims, rows[0], strict=True):
+            shape = expected.shape if dim is None else (*expected.shape[:dim], 0, *expected.shape[dim:])
+            found = numbers(result)
+            assert (found.shape, found.dtype) == (shape, expected.dtype), f"a batch of none at {batched}"
 
 
 def stacked(values: Sequence[ConcreteArray], dim: int) -> ConcreteArray:

@@ -50,7 +50,7 @@ def test_compiled_is_eval(group: list[Case]) -> None:
         for number, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
             actual = next(results)
             assert actual.aval is aval or actual.aval.matches(aval)
-            if case.primitive.name == "eig" and number:  # vectors are found up to a factor
+            if case.primitive.name == "eig" and number and expected.size:  # vectors are found up to a factor
                 actual, expected = turned(actual._value), turned(expected)
             assert_close(actual, expected, case.tolerance, f"{case}, result {number}")
 

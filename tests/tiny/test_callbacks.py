@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,28 @@ def test_vmap_methods(method: str, shapes: list) -> None:
         seen.clear()
         assert transform(weft.vmap(f, (0, None)))(wnp.arange(3.0), wnp.float32(1)).tolist() == [1.0, 2.0, 3.0]
         assert seen == shapes
+
+
+@pytest.mark.parametrize("transform", [lambda g: g, weft.jit], ids=["eager", "jit"])
+def test_a_batch_of_none_calls_nothing(transform: Any) -> None:
+    called = []
+    row = weft.ShapeDtypeStruct((2,), np.int32)
+    back = lambda x: (called.append(x), x)[1]
+    ways = [lambda x: weft.io_callback(back, row, x)]
+    ways += [
+        lambda x, m=m: weft.pure_callback(back, row, x, vmap_method=m) for m in ("sequential", "sequential_unrolled")
+    ]
+    for f in ways:
+        made = transform(weft.vmap(f))(wnp.zeros((0, 2), np.int32))
+        assert (made.shape, made.dtype) == ((0, 2), np.int32)
+        # Lanes of a branch are run for every row, also where there is none.
+        made = transform(weft.vmap(lambda p, x, f=f: lax.cond(p, f, lambda x: x, x)))(
+            wnp.zeros(0, bool), wnp.zeros((0, 2), np.int32)
+        )
+        assert made.shape == (0, 2)
+    transform(weft.vmap(lambda x: weft.debug.callback(lambda x: called.append(x), x)))(wnp.zeros(0))
+    weft.effects_barrier()
+    assert not called
 
 
 def test_vmap_without_a_method() -> None:

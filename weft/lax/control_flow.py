@@ -28,12 +28,12 @@ from weft.ir.types import ArrayType, is_value, type_of
 from weft.lax.bodies import adapted, arrays_of, staged
 from weft.ops.arithmetic import add
 from weft.ops.compare import lt, ne
-from weft.ops.concatenate import concatenate
+from weft.ops.concatenate import concatenate, stacked
 from weft.ops.cond import cond as cond_primitive
 from weft.ops.convert import convert_element_type
 from weft.ops.scan import scan as scan_primitive
 from weft.ops.select import clamp
-from weft.ops.shape import broadcast_in_dim, reshape
+from weft.ops.shape import reshape
 from weft.ops.slicing import slice as slice_primitive
 from weft.ops.while_loop import while_ as while_primitive
 from weft.trace.closed import stage_closed
@@ -484,16 +484,7 @@ def scan_in_python(
         ys.append(y)
     if reverse:
         ys.reverse()
-    return carry, tree.map(lambda *parts: stack_leading(parts), *ys)
-
-
-def stack_leading(parts: Sequence[Any]) -> Any:
-    shapes = [type_of(p).shape for p in parts]  # type: ignore[attr-defined]
-    rows = [
-        broadcast_in_dim(p, shape=(1, *s), broadcast_dimensions=tuple(range(1, len(s) + 1)))
-        for p, s in zip(parts, shapes, strict=True)
-    ]
-    return concatenate(*rows, dimension=0)
+    return carry, tree.map(lambda *parts: stacked(parts, type_of(parts[0])), *ys)  # type: ignore[arg-type]
 
 
 @boundary

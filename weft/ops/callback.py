@@ -15,9 +15,9 @@ from weft.ir.context import current_source
 from weft.ir.primitive import Axis, No, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
-from weft.ops.concatenate import concatenate
+from weft.ops.concatenate import stacked
 from weft.ops.cond import refuse_ordered
-from weft.ops.shape import batched_at_front, broadcast_in_dim, squeeze
+from weft.ops.shape import batched_at_front, leading_one, squeeze
 from weft.ops.slicing import slice as slice_primitive
 
 
@@ -119,7 +119,7 @@ class pure_callback(Callback):
                 pure_callback(*row, callback=callback, result_types=result_types, vmap_method=vmap_method)
                 for row in rows_of(axis, args, dims)
             ]
-            return stacked_rows(rows, count), [0] * count
+            return stacked_rows(rows, result_types), [0] * count
         batched_types = tuple(t.with_shape((axis.size, *t.shape)) for t in result_types)
         if vmap_method == "expand_dims":
             args = [
@@ -146,8 +146,7 @@ class EffectfulCallback(Callback):
         if self.ordered_over_batch:
             refuse_ordered(self.effects((), params))
         rows = [self(*row, **params) for row in rows_of(axis, args, dims)]
-        count = len(params["result_types"])
-        return stacked_rows(rows, count), [0] * count
+        return stacked_rows(rows, params["result_types"]), [0] * len(params["result_types"])
 
 
 @primitive
@@ -185,10 +184,6 @@ def row(x: Any, number: int) -> Any:
     return squeeze(part, dimensions=(0,))
 
 
-def leading_one(x: Any) -> Any:
-    shape = x.shape
-    return broadcast_in_dim(x, shape=(1, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
-
-
-def stacked_rows(rows: Sequence[Sequence[Any]], count: int) -> list[Any]:
-    return [concatenate(*(leading_one(r[k]) for r in rows), dimension=0) for k in range(count)]
+def stacked_rows(rows: Sequence[Sequence[Any]], result_types: Sequence[ArrayType]) -> list[Any]:
+    """Each result of all rows as one array."""
+    return [stacked([r[k] for r in rows], aval) for k, aval in enumerate(result_types)]

@@ -16,7 +16,7 @@ from weft.ir.primitive import Axis, Primitive, Sample, instantiate, lookup, prim
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.families import Indexing, fail
-from weft.ops.shape import batched_at_front, ramp
+from weft.ops.shape import batched_at_front, broadcast_in_dim, leading_one, ramp
 from weft.sharding.factors import AxisFactors
 
 
@@ -89,6 +89,14 @@ class concatenate(Indexing):
         yield Sample(ramp(2, dtype=np.int32), ramp(1, dtype=np.int32), dimension=0)
         yield Sample(ramp(2, dtype=dtypes.bfloat16), ramp(2, dtype=dtypes.bfloat16), dimension=0)
         yield Sample(ramp(1, 2, dtype=np.complex64), ramp(2, 2, dtype=np.complex64) * 1j, dimension=0)
+
+
+def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:
+    """Values of one type along a new leading dimension. Of no values the array is empty."""
+    if not rows:
+        zero = np.zeros((), dtypes.storage(aval.dtype))
+        return broadcast_in_dim(zero, shape=(0, *aval.shape), broadcast_dimensions=())
+    return concatenate(*map(leading_one, rows), dimension=0)
 
 
 @primitive

@@ -208,12 +208,15 @@ class eig(MatrixFunction):
         tilted = (general(2, 2, dtype=np.complex64) + np.diag([1, 3j])).astype(np.complex64)
         yield Sample(tilted, **both)
         yield Sample(np.full((2, 2), np.nan, np.float32), differentiable=False, **both)
+        yield Sample(np.zeros((0, 0), np.float32), **both)
 
 
 def _normalised(vectors: Any, change: Any) -> Any:
     """The change of eigenvectors less what would alter their length or the phase of their largest element."""
     shape = vectors.shape
     rows = len(shape) - 2
+    if shape[rows] == 0:
+        return change  # no element is the largest
     along = reduce_sum(mul(conjugate(vectors), change), axes=(rows,))
     size = real_part(mul(conjugate(vectors), vectors))
     largest = _largest(size, rows)

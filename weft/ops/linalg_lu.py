@@ -58,8 +58,9 @@ class lu(MatrixFunction):
     def eval(self, x: Any) -> Any:
         *lead, rows, columns = x.shape
         factors, pivots = np.array(x, order="C"), np.zeros((*lead, min(rows, columns)), np.int32)
-        if math.prod(lead) >= MANY and max(rows, columns) <= SMALL:
-            _eliminate(factors.reshape(-1, rows, columns), pivots.reshape(-1, pivots.shape[-1]))
+        count = math.prod(lead)
+        if count >= MANY and max(rows, columns) <= SMALL:
+            _eliminate(factors.reshape(count, rows, columns), pivots.reshape(count, pivots.shape[-1]))
         elif x.size:
             from scipy.linalg.lapack import get_lapack_funcs
 
@@ -97,6 +98,7 @@ class lu(MatrixFunction):
         yield Sample(general(3, 3, dtype=np.complex64))
         yield Sample(np.zeros((2, 2), np.float32), differentiable=False)
         yield Sample(np.zeros((0, 0), np.float32), differentiable=False)
+        yield Sample(np.zeros((9, 3, 0), np.float32))
 
 
 def _eliminate(a: np.ndarray, pivots: np.ndarray) -> None:

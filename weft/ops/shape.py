@@ -294,6 +294,12 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
     return transpose(x, permutation=tuple(order))
 
 
+def leading_one(x: Any) -> Any:
+    """`x` with a new leading dimension of size 1."""
+    shape = type_of(x).shape  # type: ignore[attr-defined]
+    return broadcast_in_dim(x, shape=(1, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
+
+
 def batched_at_front(x: Any, dim: int | None, axis: Axis) -> Any:
     """`x` with its batch dimension first, made by repetition when it has none."""
     if dim is None:

@@ -17,7 +17,7 @@ from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type, type_of
 from weft.ops.arithmetic import add, mul
 from weft.ops.compare import ge, le
-from weft.ops.concatenate import concatenate
+from weft.ops.concatenate import concatenate, stacked
 from weft.ops.convolution_shapes import Window
 from weft.ops.extremes import maximum, minimum
 from weft.ops.families import fail, wide
@@ -499,6 +499,8 @@ class select_and_scatter(Primitive):
         lifted = {**params, **inserted(0, _windows_of(params))}
         if dims[2] is None:
             return select_and_scatter(operand, source, initial, **lifted), 0
+        if axis.size == 0:
+            return stacked([], operand.aval.with_shape(operand.shape[1:])), 0
         if not isinstance(axis.size, int):
             raise fail(f"select_and_scatter over initial values that are batched needs a known size, got {axis.size}.")
         # The primitive has one initial value, so each element of the batch is computed by itself.
