@@ -17,6 +17,7 @@ import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.library import batches, capsules, guard, moves, products
+from weft.compiler.library import host as host_calls
 from weft.compiler.library.blas import PRODUCTS
 from weft.compiler.library.host import PublicTransforms, transforms
 from weft.compiler.library.planning import PLANS, plan
@@ -568,6 +569,34 @@ def test_transforms(rng: np.random.Generator) -> None:
                 size = (lengths[-1] - 1) * 2 if kind is FftType.IRFFT else lengths[-1]
                 params = {"fft_type": kind, "fft_lengths": (*lengths[:-1], size)}
                 check(fft, [numbers(rng, shape, signal)], params)
+
+
+class ContiguousFirst(PublicTransforms):
+    """As SciPy from 1.18 on: into another array the contiguous axis is the first, in place the order is as asked."""
+
+    def c2c(self, x: Any, axes: Any, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
+        if not np.shares_memory(x, out):
+            found = [i for i, axis in enumerate(axes) if i and x.strides[axis] == x.itemsize]
+            if found:
+                axes = list(axes)
+                axes[0], axes[found[0]] = axes[found[0]], axes[0]
+        super().c2c(x, axes, forward, scale, out, threads)
+
+
+@pytest.mark.parametrize("module", [transforms(), ContiguousFirst()], ids=["scipy", "contiguous first"])
+def test_transforms_in_place_have_the_same_bits(
+    module: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setattr(host_calls, "transforms", lambda: module)
+    for kind in (FftType.FFT, FftType.IFFT):
+        for shape in ((7, 9, 5), (7, 9, 1), (7, 1, 9), (1, 1, 1)):
+            x = numbers(rng, shape, np.complex64)
+            found = plan(equation_of(fft, [x], {"fft_type": kind, "fft_lengths": shape[1:]}))
+            apart, inside = np.empty_like(x), x.copy()
+            assert found.host is not None and found.in_place
+            found.host(x, out=[apart])
+            found.host(inside, out=[inside])
+            assert apart.tobytes() == inside.tobytes(), (kind, shape)
 
 
 def test_eigenvalues_chosen_by_a_function(rng: np.random.Generator) -> None:

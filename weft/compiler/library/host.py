@@ -69,11 +69,14 @@ def plan_fft(equation: Equation) -> Call:
     forward = kind in (FftType.FFT, FftType.RFFT)
     scale = _NOT if forward else _INVERSE
     module = transforms()
+    # SciPy takes the contiguous axis first, but not in place, and scales along the axis that comes first. So that the
+    # bits do not depend on which buffers are shared, it has no choice: the last axis is first, none has length 1.
+    order = tuple(a for a in reversed(axes) if lengths[a] != 1) or axes[-1:]
 
     def host(x: np.ndarray, *, out: Sequence[np.ndarray]) -> None:
         threads = pool.threads() if x.nbytes >= SHARED else 1
         if same:
-            module.c2c(x, axes, forward, scale, out[0], threads)
+            module.c2c(x, order, forward, scale, out[0], threads)
         elif forward:
             module.r2c(x, axes, True, scale, out[0], threads)
         else:
