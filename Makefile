@@ -62,13 +62,13 @@ format: setup
 	$(BIN)/ruff format .
 
 test: setup lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not peer" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not peer" tests
 
 test-all: setup lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not peer" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not peer" tests
 
 test-peer: setup-peer
-	$(PEER_BIN)/python -m pytest -n $(WORKERS) --no-skips tests/peer
+	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/peer
 
 # Goes on where it was stopped; `make test-faults FAULTS=--fresh` begins anew, FAULTS='--only NAME' judges one.
 test-faults: setup

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from weft.base.errors import ArgumentError
 from weft.compiler.target.cpu import native
 
 
@@ -58,9 +60,19 @@ def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Features:
     return Features(triple, cpu, text, bits, masks)
 
 
+# The variable of the environment that has programs compiled for an older machine than this one, to see what they are
+# like there: `avx2`.
+ASKED = "WEFT_CPU_FEATURES"
+
+
 @functools.cache
 def host() -> Features:
-    """This machine."""
+    """This machine, or as much of it as the environment asks for."""
+    asked = os.environ.get(ASKED, "")
+    if asked == "avx2":
+        return host_avx2()
+    if asked:
+        raise ArgumentError(f"{ASKED} is {asked!r}; it can be avx2, or unset for all that this machine has.")
     triple, cpu, flags = native.host()
     made = of_flags(triple, cpu, flags)
     return replace(made, tiles=made.masks and all(flags.get(name) for name in _TILES) and _may_use_tiles())
