@@ -27,15 +27,21 @@ def _no_derivative(name: str, argument: str) -> MissingRuleError:
     )
 
 
+def _log_gamma(x: Any) -> Any:
+    """SciPy's `gammaln`, which is infinite at denormal numbers; near 0 gamma(x) is 1/x to all digits."""
+    from scipy import special
+
+    near_pole = (np.abs(x) < 2.0**-60) & (x != 0)
+    return np.where(near_pole, -np.log(np.where(near_pole, np.abs(x), 1.0)), special.gammaln(x))
+
+
 @primitive
 class lgamma(SpecialFunction):
     """Logarithm of the magnitude of the gamma function."""
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
-        return np.where(np.isinf(x), np.inf, special.gammaln(x))
+        return np.where(np.isinf(x), np.inf, _log_gamma(x))
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, digamma(x))
@@ -127,6 +133,21 @@ def _density_derivatives(a: Any, x: Any, order: int) -> Any:
     return made[order]
 
 
+def _incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
+    """SciPy's `gammainc` or `gammaincc`, which fail where 1/a overflows or x is denormal. For small `a` the upper
+    function is `a` times the exponential integral; as a function of small x the lower one is proportional to x**a."""
+    from scipy import special
+
+    inside = (a > 0) & (x > 0)
+    small = inside & (a < 2.0**-70)
+    safe = np.where(small, 1.0, a)
+    if upper:
+        return np.where(small, a * special.exp1(x), special.gammaincc(safe, x))
+    denormal = inside & (x < np.finfo(np.float64).tiny)
+    value = special.gammainc(safe, np.where(denormal, x * 2.0**100, x))
+    return np.where(small, 1.0, value * np.where(denormal, np.exp2(-100 * safe), 1.0))
+
+
 class GammaFunction(SpecialFunction):
     """Of a shape parameter `a` and a bound `x`, both positive."""
 
@@ -145,9 +166,7 @@ class igamma(GammaFunction):
 
     @precise
     def eval(a: Any, x: Any) -> Any:
-        from scipy import special
-
-        return special.gammainc(a, x)
+        return _incomplete_gamma(a, x, upper=False)
 
     def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
         return mul(tangent, igamma_grad_a(a, x) if number == 0 else exp(gamma_log_density(a, x)))
@@ -159,9 +178,7 @@ class igammac(GammaFunction):
 
     @precise
     def eval(a: Any, x: Any) -> Any:
-        from scipy import special
-
-        return special.gammaincc(a, x)
+        return _incomplete_gamma(a, x, upper=True)
 
     def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
         return neg(mul(tangent, igamma_grad_a(a, x) if number == 0 else exp(gamma_log_density(a, x))))
@@ -240,15 +257,13 @@ def _exponential(x: Series) -> Series:
 
 def incomplete_gamma_derivative(a: Any, x: Any, order: int, relative: bool = False) -> Any:
     """Derivative of the lower incomplete gamma function in `a`, divided by the density where `relative`."""
-    from scipy import special
-
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     valid = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
     lower = (safe_x <= 1.0) | (safe_x < safe_a)
     made = np.where(lower, _lower_series(safe_a, safe_x, order, lower), _upper_fraction(safe_a, safe_x, order, ~lower))
     if not relative:
-        made = made * np.exp((safe_a - 1) * np.log(safe_x) - safe_x - special.gammaln(safe_a))
+        made = made * np.exp((safe_a - 1) * np.log(safe_x) - safe_x - _log_gamma(safe_a))
     outside = np.where((x == 0) | ((x == np.inf) & (a > 0)), 0.0, np.nan)
     return np.where(valid, made, outside)
 
@@ -317,6 +332,23 @@ def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------- beta
 
 
+def _incomplete_beta(a: Any, b: Any, x: Any) -> Any:
+    """SciPy's `betainc`, which fails where 1/a or 1/b overflows, and has few digits at denormal x. So small a parameter
+    is far in the limit: the function is proportional to b, or 1 for small a, or b/(a + b) if both are small. As a
+    function of small x it is proportional to x**a."""
+    from scipy import special
+
+    small, least = 2.0**-100, 2.0**-300
+    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1)
+    tiny = inside & (np.minimum(a, b) < least)
+    raised_a, raised_b = (np.where(tiny, np.maximum(parameter, least), parameter) for parameter in (a, b))
+    denormal = inside & (x < np.finfo(np.float64).tiny) & (b < 2.0**800)
+    value = special.betainc(raised_a, raised_b, np.where(denormal, x * 2.0**100, x))
+    value = value * np.where(denormal, np.exp2(-100 * a), 1.0) * np.where(tiny, np.minimum(b, least) / least, 1.0)
+    both = tiny & (np.maximum(a, b) < small)
+    return np.where(both, b / (np.minimum(a, small) + np.minimum(b, small)), value)
+
+
 @primitive
 class regularized_incomplete_beta(Elementwise):
     """Regularized incomplete beta function of a, b and x."""
@@ -326,9 +358,7 @@ class regularized_incomplete_beta(Elementwise):
 
     @precise
     def eval(a: Any, b: Any, x: Any) -> Any:
-        from scipy import special
-
-        return special.betainc(a, b, x)
+        return _incomplete_beta(a, b, x)
 
     def partial(self, number: int, tangent: Any, out: Any, a: Any, b: Any, x: Any) -> Any:
         if number != 2:

@@ -59,6 +59,8 @@ DIGAMMA_FAR = (
     (0.08333333283750183, -0.008332768006930391, 0.0038722391737171353),
 )  # fmt: skip
 FAR = 8.0
+# Nearer to 0 gamma(x) is 1/x to all digits. Reflection would take sin(pi*x), which has few digits where x is denormal.
+POLE = 2.0**-60
 
 
 def lgamma(x: Term) -> Term:
@@ -85,9 +87,9 @@ def _half_turns(size: Term) -> tuple[Term, Term, Term]:
 
 def _lgamma(x: Term, table: int) -> Term:
     size = abs(x)
-    negative = x < 0
+    negative = x < -POLE
     below_one = (size < 1.0) & ~negative
-    # u is the argument less one, of lgamma(x), lgamma(1 + x) for x below 1, or lgamma(1 + |x|) for negative x.
+    # u is the argument less one, of lgamma(x), lgamma(1 + |x|) for x below 1, negative x included.
     u = (negative | below_one).select(size, size - 1)
     argument = negative.select(size + 1, size)
     far = argument >= FAR
@@ -123,7 +125,7 @@ def _huge(size: Term, negative: Term) -> Term:
 
 def _digamma(x: Term, table: int) -> Term:
     size = abs(x)
-    negative = x < 0
+    negative = x < -POLE
     below_one = (size < 1.0) & ~negative
     u = (negative | below_one).select(size, size - 1)
     argument = negative.select(size + 1, size)
@@ -136,7 +138,7 @@ def _digamma(x: Term, table: int) -> Term:
         above = reduce.select(above.fma(u, below), above)
         below = reduce.select(below * u, below)
         u = reduce.select(u - 1, u)
-    above, below = below_one.select(-1.0, above), below_one.select(size, below)
+    above, below = below_one.select(-1.0, above), below_one.select(x, below)
     near = ((u - (DIGAMMA_ROOT[0] - 1)) - DIGAMMA_ROOT[1]) * polynomial(u - 0.5, DIGAMMA[table]) + above / below
     inverse = 1 / argument
     square = inverse * inverse

@@ -59,7 +59,7 @@ def _inside(a: Term, b: Term, x: Term) -> Term:
     first, second = swapped.select(b, a), swapped.select(a, b)
     at, rest = swapped.select(y, x), swapped.select(x, y)
     fraction = _fraction(first, second, at, rest, swapped.select(distance, -distance), ~(normal | small))
-    part = _density(a, b, x, y, total, distance) / first * fraction
+    part = _density(a, b, x, y, total, distance, first) * fraction
     made = swapped.select(1 - part, part)
     made = small.select(_near_one(small.select(a, 1.0), small.select(b, 1.0), y, small), made)
     return normal.select(_normal(a, b, total, normal.select(distance, 0.0)), made)
@@ -86,15 +86,17 @@ def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) ->
     return 1 / repeated(active, (first, a.of(0), first), turn, LIMIT)[2]
 
 
-def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term) -> Term:
-    """x**a * y**b / B(a, b), where y is 1 - x."""
+def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, divisor: Term) -> Term:
+    """x**a * y**b / B(a, b) / divisor, where y is 1 - x and the divisor a or b."""
     turned = a < b
     large, little = turned.select(b, a), turned.select(a, b)
     above, below = turned.select(y, x), turned.select(x, y)
     beyond = turned.select(-distance, distance)
-    both_small = large < FAR
+    # Parameters below 8, or one of them and a product, `reach`, that may be denormal: then it has few digits.
+    reach = total * below
+    simple = (large < FAR) | ((little < FAR) & (reach < 2.0**-1000))
     # Otherwise the smaller parameter sees a gamma distribution of total * below ...
-    (high, low), factor = gamma_exponent(little, total * below, -beyond)
+    (high, low), factor = gamma_exponent(little, reach, -beyond)
     # ... and the larger one an exponent that is small near the mean.
     mu = beyond / large
     near = is_near(mu)
@@ -102,16 +104,17 @@ def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term) ->
     far = mu - log(far_ratio)
     exponent = large * near.select(excess(near.select(mu, 0.0)), far)
     # Gamma(large + little)/Gamma(large), as far as the powers have not taken it.
-    wide = both_small.select(FAR, large)
+    wide = simple.select(FAR, large)
     corrections = stirling_difference(wide, little) - log1p(little / wide) * 0.5
     high, lost = two_sum(high, corrections - exponent)
-    made = exp_pair(high, low + lost) * factor * little
-    # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) of parameters below 8.
-    lesser, greater = both_small.select(little, 1.0), both_small.select(large, 1.0)
+    # The result before it is divided may be denormal, with few digits, though the divisor is the smaller parameter.
+    made = exp_pair(high, low + lost) * factor * (little / divisor)
+    # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) as it stands.
+    lesser, greater = simple.select(little, 1.0), simple.select(large, 1.0)
     powers = greater * log(above) + lesser * log(below)
     gammas = lgamma_difference(greater + 1, lesser) - lgamma_of_one_more(lesser)
-    direct = exp(powers + gammas) * lesser * (greater / (greater + lesser))
-    return both_small.select(direct, made)
+    direct = exp(powers + gammas) * (lesser / divisor) * (greater / (greater + lesser))
+    return simple.select(direct, made)
 
 
 def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
