@@ -228,8 +228,9 @@ def sum_budget(equation: Equation, operands: Sequence[Any], floats: Sequence[np.
         # Whether the zeros of padding and dilation are multiplied is nobody's promise.
         return Budget(free=np.ones(result.shape, bool))
     free = ~np.isfinite(sizes) | (sizes > limit / 2)
-    if has_specials:
-        # With infinities among the terms a sum of nothing else than those is certain, and nothing else is.
+    if has_specials and not (name in TWO_FACTORS and dtypes.kind(result.dtype) == "c"):
+        # With infinities among the terms a sum of nothing else than those is certain, and nothing else is. Of a complex
+        # matmul not even that: BLAS multiplies sums by 1 + 0i, and 0 times an infinite part makes the other part nan.
         free = free & np.isfinite(np.abs(result)) | free & (largest_finite(floats) > limit / 4)
     return Budget(distance, zeros=True, free=free)
 

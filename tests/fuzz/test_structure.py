@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from tests.fuzz.campaign import check_seed
-from tests.fuzz.checks import Mismatch, case_of, check_case, compare
+from tests.fuzz.checks import Mismatch, case_of, check_case, compare, same
 from tests.fuzz.coverage import coverage_of
 from tests.fuzz.feasible import possible_pairs
 from tests.fuzz.generator import Program, generate
@@ -143,6 +143,22 @@ def test_budgets_are_those_of_the_operands() -> None:
     for dtype, given in (("c64", numbers[0] + 1j * numbers[1]), ("f32", numbers[0])):
         program = parse(f"{{ lambda ; a:{dtype}[64]. let b:f32[64] = abs a in (b,) }}")
         assert check_case(Case(program, [given], (False,))).exact == (dtype == "f32")
+
+
+def test_infinite_matmuls_are_certain_for_real_numbers_only() -> None:
+    """Where one part of a complex matmul is infinite, whether the other is nan is up to the library."""
+    for dtype, name, certain in ((np.complex64, "c64", False), (np.float32, "f32", True)):
+        params = f"dimension_numbers=(((1,), (0,)), ((), ())) precision=None preferred_element_type={np.dtype(dtype)}"
+        program = parse(f"{{ lambda ; a:{name}[4,4]. let b:{name}[4,4] = dot_general[{params}] a a in (b,) }}")
+        given = np.full((4, 4), 0.1, dtype)
+        given[1, 2] = np.inf
+        case = Case(program, [given], (False,))
+        check_case(case)
+        plain, *moved = expected_of(case).runs
+        infinite = ~np.isfinite(np.abs(plain[0]))
+        # The row and the column of the infinity; all others stay certain within their budget.
+        assert infinite.sum() == 7 and all(np.isfinite(run[0][~infinite]).all() for run in moved)
+        assert all(same(plain[0], run[0])[infinite].all() for run in moved) == certain
 
 
 def test_checks_of_one_program_are_not_those_of_the_next() -> None:
