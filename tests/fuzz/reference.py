@@ -196,10 +196,20 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> B
     if units <= 0.5:
         return None
     size = np.abs(result).astype(np.float64)
+    if name == "pow" and dtypes.kind(result.dtype) == "c":
+        return power_budget(operands, units, size, result)
     if name in WITH_ZEROS:
         # Near a zero it is the size of what is subtracted that counts.
         units, size = units + 16, np.maximum(size, max(1.0, largest_finite(floats)))
     return Budget((units + 1) * spacing(size, result.dtype))
+
+
+def power_budget(operands: Sequence[Any], units: float, size: Any, result: np.ndarray) -> Budget:
+    """A power of a complex number is computed in complex128; what is rounded off the exponent of e, a product with a
+    logarithm, is an error of the angle and of the magnitude. Of a large exponent no digit is left."""
+    base, exponent = (np.asarray(a).astype(np.complex128) for a in operands)
+    error = np.abs(exponent * np.log(base)) * 2.0**-50
+    return Budget((units + 1) * spacing(size, result.dtype) + size * error, free=error > 0.1)
 
 
 def spacing(size: Any, dtype: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ import weft
 from weft import lax
 from weft.base.errors import MissingRuleError, ShapeMismatchError
 from weft.base.settings import enable_x64
+from weft.ir import interpreter
 from weft.ops.random import FRY, random_wrap
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -116,6 +117,75 @@ def test_complex_functions(name: str) -> None:
     assert found.dtype == (np.float32 if name == "abs" else np.complex64)
     with np.errstate(all="ignore"):
         agree(found, UNARY[name](COMPLEX.astype(np.complex128)), 16)
+
+
+INF, NAN, MOST, LEAST = np.inf, np.nan, 1.7976931348623157e308, 5e-324
+# A function, a complex number of float64, and what it is there: to the sign of a zero.
+COMPLEX_EDGES = [
+    ("sign", complex(-MOST, -MOST), complex(-(0.5**0.5), -(0.5**0.5))),
+    ("sign", complex(LEAST, -LEAST), complex(0.5**0.5, -(0.5**0.5))),
+    ("sign", complex(0, -LEAST), complex(0, -1)),
+    ("expm1", complex(720, LEAST), complex(INF, 2.431149283102415e-11)),
+    ("log1p", complex(2e-300, 0), complex(2e-300, 0)),
+    ("log1p", complex(MOST, MOST), complex(710.1292864836639, np.pi / 4)),
+    ("sinh", complex(720, -LEAST), complex(INF, -1.2155746415512075e-11)),
+    ("cosh", complex(720, LEAST), complex(INF, 1.2155746415512075e-11)),
+    ("sinh", complex(0.0, 3), complex(-0.0, np.sin(3))),
+    ("sin", complex(3, 0.0), complex(np.sin(3), -0.0)),
+    ("cosh", complex(0.0, 1e6), complex(np.cos(1e6), -0.0)),
+    ("cos", complex(1e6, -0.0), complex(np.cos(1e6), -0.0)),
+    ("sinh", complex(-INF, NAN), complex(-INF, NAN)),
+    ("sinh", complex(-INF, INF), complex(-INF, NAN)),
+    ("sin", complex(NAN, -INF), complex(NAN, -INF)),
+    ("cosh", complex(-INF, INF), complex(INF, NAN)),
+    ("tanh", complex(90, INF), complex(NAN, NAN)),
+    ("tanh", complex(INF, NAN), complex(1, 0.0)),
+    ("tanh", complex(NAN, -0.0), complex(NAN, -0.0)),
+    ("asin", complex(MOST / 2, MOST), complex(0.4636476090008061, 710.587431849601)),
+    ("asinh", complex(MOST, MOST), complex(710.8224336642238, np.pi / 4)),
+    ("acos", complex(-0.0, NAN), complex(np.pi / 2, NAN)),
+    ("acosh", complex(-MOST, -MOST), complex(710.8224336642238, -3 * np.pi / 4)),
+    ("atanh", complex(1, LEAST), complex(372.56660955097055, np.pi / 4)),
+    ("atanh", complex(-INF, NAN), complex(-0.0, NAN)),
+    ("atanh", complex(NAN, -INF), complex(0.0, -np.pi / 2)),
+    ("exp", complex(-INF, -INF), complex(0.0, 0.0)),
+    ("square", complex(MOST, MOST), complex(NAN, INF)),
+]  # fmt: skip
+
+
+def test_complex_edges() -> None:
+    """Compiled, and by the interpreter."""
+    with enable_x64(True), np.errstate(all="ignore"):
+        for name, x, expected in COMPLEX_EDGES:
+            function = getattr(lax, name)
+            program = weft.make_jaxpr(function)(np.array([x]))
+            for found in (
+                np.asarray(weft.jit(function)(np.array([x])))[0],
+                interpreter.run(program, [np.array([x])])[0][0],
+            ):
+                for a, b in ((found.real, expected.real), (found.imag, expected.imag)):
+                    np.testing.assert_allclose(a, b, rtol=1e-15, err_msg=f"{name}({x})")
+                    assert np.isnan(b) or np.signbit(a) == np.signbit(b), f"{name}({x}) = {found}"
+
+
+def test_complex64_is_computed_in_complex128() -> None:
+    """Angles of large numbers, and magnitudes beyond the largest float32, keep their digits."""
+    x = np.array([3 + 720j, 1e4 - 3e38j, -3e38 - 3e38j, 1e-45 + 2e-45j, 1e-3 + 65504j], np.complex64)
+    for name in ("exp2", "sign", "log1p", "sinh", "rsqrt"):
+        function = getattr(lax, name)
+        with enable_x64(True):
+            exact = np.asarray(weft.jit(function)(x.astype(np.complex128)))
+        with np.errstate(all="ignore"):
+            agree(weft.jit(function)(x), exact, 2)
+            agree(interpreter.run(weft.make_jaxpr(function)(x), [x])[0], exact, 2)
+
+
+def test_complex_angles_do_not_overflow() -> None:
+    with enable_x64(True):
+        for size in (1e200, 1e-200):
+            y, x = np.array([3 + 1j]), np.array([4 - 2j])
+            found = weft.jit(lax.atan2)(y * size, x * size)
+            agree(found, -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y)), 16)
 
 
 @pytest.mark.parametrize("name", [n for n in UNARY if n not in ("neg", "abs", "sign", "square", "reciprocal")])

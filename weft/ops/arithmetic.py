@@ -11,8 +11,10 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.zeros import Zero, is_linear
+from weft.ops import complex_values
 from weft.ops.compare import eq, ge
 from weft.ops.complex import conj, real
+from weft.ops.complex_values import of_complex
 from weft.ops.convert import convert_element_type
 from weft.ops.elementwise import Elementwise
 from weft.ops.extremes import maximum, minimum
@@ -66,7 +68,7 @@ class mul(Elementwise):
 
     linear = "all"
     multilinear = True
-    eval = rounded(np.multiply)
+    eval = rounded(complex_values.product)
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         if is_linear(x):
@@ -193,7 +195,7 @@ class square(Elementwise):
 
     ulp = COMPLEX_ULP
 
-    eval = rounded(np.square)
+    eval = rounded(lambda x: complex_values.product(x, x))
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, 2), x))
@@ -249,10 +251,10 @@ def _whole_power(x: np.ndarray, exponent: int) -> Any:
     power: Any = np.ones(x.shape, x.dtype)
     while left:
         if left & 1:
-            power = power * base
+            power = complex_values.product(power, base)
         left >>= 1
         if left:
-            base = base * base
+            base = complex_values.product(base, base)
     return np.ones((), x.dtype) / power if exponent < 0 else power
 
 
@@ -304,12 +306,7 @@ class sign(Elementwise):
 
     ulp = COMPLEX_ULP
 
-    @rounded
-    def eval(x: Any) -> Any:
-        if x.dtype.kind == "c":
-            size = np.abs(x)
-            return np.where(size == 0, np.zeros((), x.dtype), x / np.where(size == 0, np.ones((), size.dtype), size))
-        return np.where(x == 0, x, np.sign(x))
+    eval = of_complex(lambda x: np.where(x == 0, x, np.sign(x)), complex_values.sign)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
@@ -336,7 +333,7 @@ class abs(Elementwise):
     def result_dtype(self, dtype: Any, **params: Any) -> Any:
         return dtypes.to_real_dtype(dtype)
 
-    eval = rounded(np.abs)
+    eval = of_complex(np.abs)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):

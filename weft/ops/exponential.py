@@ -11,10 +11,12 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import array_type
+from weft.ops import complex_values
 from weft.ops.arithmetic import abs as magnitude
 from weft.ops.arithmetic import add, div, integer_pow, mul, sub, without_zeros
 from weft.ops.bitwise import and_
 from weft.ops.compare import eq, lt
+from weft.ops.complex_values import of_complex
 from weft.ops.convert import convert_element_type
 from weft.ops.elementwise import Elementwise, common_shape
 from weft.ops.scalar import (
@@ -52,7 +54,7 @@ class PositiveFunction(FloatFunction):
 class exp(FloatFunction):
     """e to the power of each element."""
 
-    eval = rounded(np.exp)
+    eval = of_complex(np.exp, complex_values.exp)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, out)
@@ -62,7 +64,7 @@ class exp(FloatFunction):
 class exp2(FloatFunction):
     """2 to the power of each element."""
 
-    eval = rounded(np.exp2)
+    eval = of_complex(np.exp2, complex_values.exp2)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, math.log(2)), out))
@@ -72,16 +74,7 @@ class exp2(FloatFunction):
 class expm1(FloatFunction):
     """exp(x) - 1, accurate near 0."""
 
-    @rounded
-    def eval(x: Any) -> Any:
-        if x.dtype.kind != "c":
-            return np.expm1(x)
-        # NumPy multiplies infinity with the sine of zero, which its power does not.
-        less, power = np.expm1(x), np.exp(x)
-        made = np.empty_like(x)
-        made.real = np.where(np.isfinite(x.real), less.real, power.real - 1)
-        made.imag = power.imag
-        return made
+    eval = of_complex(np.expm1, complex_values.expm1)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, add(out, constant_like(x, 1)))
@@ -91,7 +84,7 @@ class expm1(FloatFunction):
 class log(PositiveFunction):
     """Natural logarithm."""
 
-    eval = rounded(np.log)
+    eval = of_complex(np.log)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, x)
@@ -101,7 +94,7 @@ class log(PositiveFunction):
 class log1p(PositiveFunction):
     """log(1 + x), accurate near 0."""
 
-    eval = rounded(np.log1p)
+    eval = of_complex(np.log1p, complex_values.log1p)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, add(x, constant_like(x, 1)))
@@ -114,7 +107,7 @@ class log1p(PositiveFunction):
 class logistic(FloatFunction):
     """1 / (1 + exp(-x))."""
 
-    @rounded
+    @of_complex
     def eval(x: Any) -> Any:
         if x.dtype.kind == "c":
             return 1 / (1 + np.exp(-x))
@@ -131,7 +124,7 @@ class sqrt(PositiveFunction):
     """Square root."""
 
     ulp = {"": 0.5, "complex64": 2.0, "complex128": 2.0}
-    eval = rounded(np.sqrt)
+    eval = of_complex(np.sqrt)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(mul(tangent, constant_like(x, 0.5)), out)
@@ -141,7 +134,7 @@ class sqrt(PositiveFunction):
 class rsqrt(PositiveFunction):
     """1 / sqrt(x)."""
 
-    @rounded
+    @of_complex
     def eval(x: Any) -> Any:
         return np.divide(np.ones((), x.dtype), np.sqrt(x))
 
@@ -184,7 +177,7 @@ class pow(Elementwise):
         if dtypes.kind(y.dtype) in "iu":
             # An exponent that the dtype of x cannot hold is still taken exactly.
             wide = np.complex128 if x.dtype.kind == "c" else np.float64
-            return np.power(x.astype(wide), y.astype(np.float64)).astype(x.dtype)
+            return _power(x.astype(wide), y.astype(np.float64)).astype(x.dtype)
         return _power(x, y)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
@@ -213,4 +206,4 @@ class pow(Elementwise):
         yield Sample(positive_ramp(2, dtype=bfloat16), ramp(2, dtype=bfloat16), differentiable=False)
 
 
-_power = rounded(np.power).__func__
+_power = of_complex(np.power, complex_values.pow).__func__

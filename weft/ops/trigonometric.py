@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from weft.ir.primitive import Sample, primitive
+from weft.ops import complex_values
 from weft.ops.arithmetic import add, div, mul, neg, square, sub
+from weft.ops.complex_values import of_complex
 from weft.ops.exponential import FloatFunction, rsqrt
-from weft.ops.scalar import complex_ramp, constant_like, float_samples, positive_ramp, rounded, unit_ramp
+from weft.ops.scalar import complex_ramp, constant_like, float_samples, positive_ramp, unit_ramp
 from weft.ops.shape import ramp
 
 
@@ -17,7 +19,7 @@ from weft.ops.shape import ramp
 class sin(FloatFunction):
     """Sine of each element, in radians."""
 
-    eval = rounded(np.sin)
+    eval = of_complex(np.sin, complex_values.sin)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, cos(x))
@@ -27,7 +29,7 @@ class sin(FloatFunction):
 class cos(FloatFunction):
     """Cosine of each element, in radians."""
 
-    eval = rounded(np.cos)
+    eval = of_complex(np.cos, complex_values.cos)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return neg(mul(tangent, sin(x)))
@@ -37,7 +39,7 @@ class cos(FloatFunction):
 class tan(FloatFunction):
     """Tangent of each element, in radians."""
 
-    eval = rounded(np.tan)
+    eval = of_complex(np.tan, complex_values.tan)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, add(constant_like(x, 1), square(out)))
@@ -63,7 +65,7 @@ def _one_minus_square(x: Any) -> Any:
 class asin(UnitFunction):
     """Inverse sine."""
 
-    eval = rounded(np.arcsin)
+    eval = of_complex(np.arcsin, complex_values.asin)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, rsqrt(_one_minus_square(x)))
@@ -73,7 +75,7 @@ class asin(UnitFunction):
 class acos(UnitFunction):
     """Inverse cosine."""
 
-    eval = rounded(np.arccos)
+    eval = of_complex(np.arccos, complex_values.acos)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return neg(mul(tangent, rsqrt(_one_minus_square(x))))
@@ -83,7 +85,7 @@ class acos(UnitFunction):
 class atan(FloatFunction):
     """Inverse tangent."""
 
-    eval = rounded(np.arctan)
+    eval = of_complex(np.arctan, complex_values.atan)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, add(constant_like(x, 1), square(x)))
@@ -93,7 +95,7 @@ class atan(FloatFunction):
 class sinh(FloatFunction):
     """Hyperbolic sine."""
 
-    eval = rounded(np.sinh)
+    eval = of_complex(np.sinh, complex_values.sinh)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, cosh(x))
@@ -103,7 +105,7 @@ class sinh(FloatFunction):
 class cosh(FloatFunction):
     """Hyperbolic cosine."""
 
-    eval = rounded(np.cosh)
+    eval = of_complex(np.cosh, complex_values.cosh)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, sinh(x))
@@ -113,7 +115,7 @@ class cosh(FloatFunction):
 class tanh(FloatFunction):
     """Hyperbolic tangent."""
 
-    eval = rounded(np.tanh)
+    eval = of_complex(np.tanh, complex_values.tanh)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, _one_minus_square(out))
@@ -123,7 +125,7 @@ class tanh(FloatFunction):
 class asinh(FloatFunction):
     """Inverse hyperbolic sine."""
 
-    eval = rounded(np.arcsinh)
+    eval = of_complex(np.arcsinh, complex_values.asinh)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, rsqrt(add(square(x), constant_like(x, 1))))
@@ -133,7 +135,7 @@ class asinh(FloatFunction):
 class acosh(FloatFunction):
     """Inverse hyperbolic cosine, of numbers from 1 up."""
 
-    eval = rounded(np.arccosh)
+    eval = of_complex(np.arccosh, complex_values.acosh)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         one = constant_like(x, 1)
@@ -151,7 +153,7 @@ class acosh(FloatFunction):
 class atanh(UnitFunction):
     """Inverse hyperbolic tangent, of numbers between -1 and 1."""
 
-    eval = rounded(np.arctanh)
+    eval = of_complex(np.arctanh, complex_values.atanh)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, _one_minus_square(x))
@@ -164,11 +166,7 @@ class atan2(FloatFunction):
     # Of complex numbers by a logarithm, which cancels near 1.
     ulp = {"": 2.0, "complex64": 4.0, "complex128": 256.0}
 
-    @rounded
-    def eval(x: Any, y: Any) -> Any:
-        if x.dtype.kind == "c":
-            return (-1j * np.log((y + 1j * x) / np.sqrt(x * x + y * y))).astype(x.dtype)
-        return np.arctan2(x, y)
+    eval = of_complex(np.arctan2, complex_values.atan2)
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         length = add(square(x), square(y))

@@ -6,6 +6,7 @@ rounded, which keeps their intermediate results from overflowing or cancelling i
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -95,18 +96,48 @@ def absolute(a: Complex) -> Term:
     return infinite.select(math.inf, (a.re.is_nan() | a.im.is_nan()).select(math.nan, fine))
 
 
+def _scale(*numbers: Complex) -> Term:
+    """A power of two with which squares of these numbers, which are not all 0, neither overflow nor vanish."""
+    most = functools.reduce(
+        lambda a, b: (b > a).select(b, a.is_nan().select(b, a)), [abs(p) for number in numbers for p in number]
+    )
+    return (most > 2.0**500).select(most.of(2.0**-600), (most < 2.0**-500).select(most.of(2.0**600), 1.0))
+
+
+def _times(a: Complex, factor: Term) -> Complex:
+    return Complex(a.re * factor, a.im * factor)
+
+
 def sign(a: Complex) -> Complex:
-    """Scaled to magnitude 1; 0 stays."""
-    size = absolute(a)
+    """Scaled to magnitude 1; 0 stays. By a power of two first, so that the magnitude is not infinite or denormal."""
+    scaled = _times(a, _scale(a))
+    size = absolute(scaled)
     zero = size.equals(0.0)
-    made = div(a, of_parts(zero.select(1.0, size), 0.0, size))
+    made = div(scaled, of_parts(zero.select(1.0, size), 0.0, size))
     return chosen(zero, of_parts(0.0, 0.0, size), made)
+
+
+def _power(x: Term) -> tuple[Term, Term]:
+    """e**x in two factors; the second is 1 unless the first alone would overflow."""
+    return exponential.exp(x.at_most(709.0)), exponential.exp((x - 709).at_least(0.0))
+
+
+def _hyperbolic(x: Term) -> tuple[Term, Term, Term]:
+    """sinh(x) and cosh(x), and a factor of both as that of `_power`."""
+    size = abs(x)
+    far = size > 709.0
+    half = 0.5 * math.exp(709.0)
+    more = exponential.exp((size - 709).at_least(0.0))
+    return (
+        far.select(x.of(half).copysign(x), exponential.sinh(x)),
+        far.select(x.of(half), exponential.cosh(x)),
+        more,
+    )
 
 
 def exp(a: Complex) -> Complex:
     """e**re * (cos(im) + i*sin(im)), where the power alone may overflow."""
-    e = exponential.exp(a.re.at_most(709.0))
-    more = exponential.exp((a.re - 709).at_least(0.0))
+    e, more = _power(a.re)
     s, c = trigonometric.sin_cos(a.im)
     made = Complex(c * e * more, s * e * more)
     made = chosen(a.im.equals(0.0), Complex(e * more, a.im), made)
@@ -125,8 +156,9 @@ def expm1(a: Complex) -> Complex:
     half = trigonometric.sin(a.im * 0.5)
     s, c = trigonometric.sin_cos(a.im)
     less = exponential.expm1(a.re)
-    re = less * c - 2 * half * half
-    im = exponential.exp(a.re) * s
+    e, more = _power(a.re)
+    re = (a.re > 40.0).select(c * e * more, less * c - 2 * half * half)
+    im = s * e * more
     made = chosen(a.im.equals(0.0), Complex(less, a.im), Complex(re, im))
     unknown = a.im.is_nan() | _is_infinite(a.im)
     made = chosen(unknown & a.re.equals(-math.inf), of_parts(-1.0, 0.0, less), made)
@@ -208,19 +240,21 @@ def pow(a: Complex, b: Complex) -> Complex:
 def sinh(a: Complex) -> Complex:
     """sinh(re)*cos(im) + i*cosh(re)*sin(im)."""
     s, c = trigonometric.sin_cos(a.im)
-    sh, ch = exponential.sinh(a.re), exponential.cosh(a.re)
-    made = Complex(a.re.equals(0.0).select(a.re, sh * c), a.im.equals(0.0).select(a.im, ch * s))
-    return chosen(_is_infinite(a.re) & ~(abs(a.im) < math.inf), of_parts(a.re, math.nan, s), made)
+    sh, ch, more = _hyperbolic(a.re)
+    unknown = ~(abs(a.im) < math.inf)
+    made = Complex(sh * c * more, a.im.equals(0.0).select(a.im, ch * s * more))
+    return chosen(unknown & (_is_infinite(a.re) | a.re.equals(0.0)), of_parts(a.re, math.nan, s), made)
 
 
 def cosh(a: Complex) -> Complex:
     """cosh(re)*cos(im) + i*sinh(re)*sin(im)."""
     s, c = trigonometric.sin_cos(a.im)
-    sh, ch = exponential.sinh(a.re), exponential.cosh(a.re)
-    still = a.re.equals(0.0) | a.im.equals(0.0)
+    sh, ch, more = _hyperbolic(a.re)
+    unknown = ~(abs(a.im) < math.inf)
     zero = s.of(0).copysign(s.of(1).copysign(a.re) * s.of(1).copysign(a.im))
-    made = Complex(ch * c, still.select(zero, sh * s))
-    return chosen(_is_infinite(a.re) & ~(abs(a.im) < math.inf), of_parts(math.inf, math.nan, s), made)
+    im = a.im.equals(0.0).select(a.re.is_nan().select(0.0, zero), sh * s * more)
+    made = Complex(ch * c * more, (unknown & a.re.equals(0.0)).select(0.0, im))
+    return chosen(_is_infinite(a.re) & unknown, of_parts(math.inf, math.nan, s), made)
 
 
 def tanh(a: Complex) -> Complex:
@@ -234,11 +268,12 @@ def tanh(a: Complex) -> Complex:
     # tan at its pole is infinite in neither float, but its square may be.
     small = exponential.exp(-abs(a.re))
     sine, cosine = trigonometric.sin_cos(a.im)
-    away = Complex(a.re.of(1).copysign(a.re), 4 * sine * cosine * small * small)
-    unknown = a.im.is_nan() | _is_infinite(a.im)
-    away = chosen(unknown, of_parts(away.re, 0.0, t), away)
+    one = a.re.of(1).copysign(a.re)
+    unknown = ~(abs(a.im) < math.inf)
+    away = Complex(unknown.select(math.nan, one), 4 * sine * cosine * small * small)
+    away = chosen(unknown & _is_infinite(a.re), of_parts(one, 0.0, t), away)
     made = chosen(far, away, near)
-    return Complex(a.re.equals(0.0).select(a.re, made.re), made.im)
+    return Complex(a.re.equals(0.0).select(a.re, made.re), a.im.equals(0.0).select(a.im, made.im))
 
 
 def _turned_left(a: Complex) -> Complex:
@@ -266,10 +301,19 @@ def tan(a: Complex) -> Complex:
     return _turned_right(tanh(_turned_left(a)))
 
 
-def _at_infinity(a: Complex, angle: Term, sign: Term, made: Complex) -> Complex:
-    """An angle and an infinite part of some sign where `a` is infinite, since differences there are nan."""
-    infinite = _is_infinite(a.re) | _is_infinite(a.im)
-    return chosen(infinite, Complex(angle, angle.of(math.inf).copysign(sign)), made)
+def _is_huge(a: Complex) -> Term:
+    """Whether squares, or the sum of 1 and a square, would overflow or be nan."""
+    return (abs(a.re) > 2.0**500) | (abs(a.im) > 2.0**500)
+
+
+def _log_of_double(a: Complex) -> Term:
+    """log|2a|, which inverse functions are near to where `a` is huge."""
+    return _log_of_size(a) + math.log(2)
+
+
+def _known_sign(x: Term) -> Term:
+    """`x`, or 1 for nan, whose sign nothing defines."""
+    return x.is_nan().select(1.0, x)
 
 
 def asin(a: Complex) -> Complex:
@@ -277,7 +321,9 @@ def asin(a: Complex) -> Complex:
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = inverse.atan2(a.re, below.re * above.re - below.im * above.im)
     made = Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
-    return _at_infinity(a, inverse.atan2(a.re, abs(a.im)), a.im, made)
+    far = Complex(inverse.atan2(a.re, abs(a.im)), _log_of_double(a).copysign(_known_sign(a.im)))
+    made = chosen(_is_huge(a), far, made)
+    return Complex(a.re.equals(0.0).select(a.re, made.re), made.im)
 
 
 def acos(a: Complex) -> Complex:
@@ -285,7 +331,9 @@ def acos(a: Complex) -> Complex:
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = 2 * inverse.atan2(below.re, above.re)
     made = Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
-    return _at_infinity(a, inverse.atan2(abs(a.im), a.re), -a.im, made)
+    far = Complex(inverse.atan2(abs(a.im), a.re), _log_of_double(a).copysign(-_known_sign(a.im)))
+    made = chosen(_is_huge(a), far, made)
+    return Complex(a.re.equals(0.0).select(0.5 * math.pi, made.re), made.im)
 
 
 def acosh(a: Complex) -> Complex:
@@ -293,8 +341,9 @@ def acosh(a: Complex) -> Complex:
     below, above = sqrt(Complex(a.re - 1, a.im)), sqrt(Complex(a.re + 1, a.im))
     re = logarithm.asinh(below.re * above.re + below.im * above.im)
     made = Complex(re, 2 * inverse.atan2(below.im, above.re))
-    infinite = _is_infinite(a.re) | _is_infinite(a.im)
-    return chosen(infinite, of_parts(math.inf, inverse.atan2(a.im, a.re), re), made)
+    made = chosen(_is_huge(a), Complex(_log_of_double(a), inverse.atan2(a.im, a.re)), made)
+    right_angle = a.im.of(0.5 * math.pi).copysign(_known_sign(a.im))
+    return Complex(made.re, a.re.equals(0.0).select(right_angle, made.im))
 
 
 def asinh(a: Complex) -> Complex:
@@ -304,14 +353,19 @@ def asinh(a: Complex) -> Complex:
 
 def atanh(a: Complex) -> Complex:
     """log((1 + a)/(1 - a))/2 by its parts."""
-    x = abs(a.re)
+    x, y = abs(a.re), abs(a.im)
     less, more = 1 - x, 1 + x
     square = a.im * a.im
-    re = (logarithm.log1p(4 * x / (less * less + square)) * 0.25).copysign(a.re)
-    im = inverse.atan2(2 * a.im, less * more - square) * 0.5
-    huge = (abs(a.re) > 2.0**500) | (abs(a.im) > 2.0**500)
-    right_angle = a.im.of(0.5 * math.pi).copysign(a.im)
-    return chosen(huge, Complex(a.re.of(0).copysign(a.re), right_angle), Complex(re, im))
+    # At 1 the square of a small imaginary part may be 0.
+    pole = less.equals(0.0) & (y < 2.0**-400)
+    size = pole.select((math.log(2) - logarithm.log(y)) * 0.5, logarithm.log1p(4 * x / (less * less + square)) * 0.25)
+    made = Complex(size.copysign(a.re), inverse.atan2(2 * a.im, less * more - square) * 0.5)
+    infinite = _is_infinite(a.re) | _is_infinite(a.im)
+    unknown = _unknown(a)
+    nothing = (unknown & ~infinite).select(math.nan, a.re.of(0).copysign(_known_sign(a.re)))
+    right_angle = (a.im.is_nan() | (unknown & ~infinite)).select(math.nan, a.im.of(0.5 * math.pi).copysign(a.im))
+    made = chosen(_is_huge(a), Complex(nothing, right_angle), made)
+    return Complex(a.re.equals(0.0).select(a.re, made.re), made.im)
 
 
 def atan(a: Complex) -> Complex:
@@ -321,6 +375,8 @@ def atan(a: Complex) -> Complex:
 
 def atan2(y: Complex, x: Complex) -> Complex:
     """-i*log((x + i*y)/sqrt(x*x + y*y))."""
+    scale = _scale(y, x)
+    y, x = _times(y, scale), _times(x, scale)
     size = sqrt(add(mul(x, x), mul(y, y)))
     return _turned_right(log(div(add(x, _turned_left(y)), size)))
 
