@@ -11,6 +11,7 @@ import pytest
 
 from tests.compiler.lane_maps import AVX2, SCALAR, WIDE, Compiled, Map, Target, same_bits, units_in_the_last_place
 from tests.compiler.test_math_accuracy import distance_from_pair, exact_values
+from tests.fuzz import gamma
 from weft.base import dtypes
 from weft.ir.primitive import lookup
 
@@ -20,9 +21,8 @@ FUNCTIONS = {
     "igamma_derivative": 2, "regularized_incomplete_beta": 3,
 }  # fmt: skip
 PARAMS: dict[str, dict[str, Any]] = {"igamma_derivative": {"order": 2}}
-# Between float64 and `eval`, which is not exact itself: its exponents lose digits as parameters grow, and a second
-# derivative is a difference of larger numbers.
-DOUBLE_TOLERANCE = {"zeta": 1e-14, "polygamma": 1e-14, "igamma_grad_a": 1e-11, "igamma_derivative": 1e-9}
+# Between float64 and `eval`, which is not exact itself.
+DOUBLE_TOLERANCE = {"zeta": 1e-14, "polygamma": 1e-14, "regularized_incomplete_beta": 1e-12}
 EDGES = [
     -np.inf, -1e10, -2.25, -2.0, -1.0, -0.5, -0.0, 0.0, 1e-30, 0.1, 0.5, 1.0, 1.1, 1.5, 2.0, 3.0, 7.75, 8.0, 10.5, 63.0,
     170.0, 171.0, 1e4, np.inf, np.nan,
@@ -86,12 +86,16 @@ def test_short_floats_are_rounded_once(name: str, dtype: np.dtype[Any], rng: np.
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64_is_near_eval(name: str, rng: np.random.Generator) -> None:
     given = interior(name, rng)
-    np.testing.assert_allclose(
-        compiled(dtypes.float64)(name, *given),
-        evaluated(name, *given),
-        rtol=DOUBLE_TOLERANCE.get(name, 1e-12),
-        atol=1e-290,
-    )
+    found, expected = compiled(dtypes.float64)(name, *given), evaluated(name, *given)
+    if name in gamma.ORDERS:
+        units = lookup(name).ulp["float64"]
+        allowed = units * np.spacing(np.abs(expected))
+        allowed += gamma.digits_lost(name, *given, expected, units, **PARAMS.get(name, {}))
+        worst = int(np.argmax(np.abs(found - expected) / allowed))
+        numbers = [x[worst] for x in given]
+        assert abs(found[worst] - expected[worst]) <= allowed[worst], (numbers, found[worst], expected[worst])
+    else:
+        np.testing.assert_allclose(found, expected, rtol=DOUBLE_TOLERANCE[name], atol=1e-290)
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - PARAMS.keys()))

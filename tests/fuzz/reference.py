@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import weft
+from tests.fuzz import gamma
 from weft.base import dtypes
 from weft.compiler.compile import compile_program
 from weft.ir import interpreter
@@ -198,6 +199,10 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> B
     size = np.abs(result).astype(np.float64)
     if name == "pow" and dtypes.kind(result.dtype) == "c":
         return power_budget(operands, units, size, result)
+    if name in gamma.ORDERS:
+        distance = (units + 1) * spacing(size, result.dtype)
+        distance += gamma.digits_lost(name, *operands, result, units, **equation.params)
+        return Budget(np.nan_to_num(distance, posinf=0.0), free=np.isinf(distance))
     if name in WITH_ZEROS:
         # Near a zero it is the size of what is subtracted that counts.
         units, size = units + 16, np.maximum(size, max(1.0, largest_finite(floats)))

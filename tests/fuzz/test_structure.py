@@ -171,6 +171,20 @@ def test_checks_of_one_program_are_not_those_of_the_next() -> None:
         assert np.isnan(expected_of(case).results[0]).any()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_derivatives_that_cancel(dtype: str) -> None:
+    """Derivatives of `igamma` in its first argument have the digits of their terms; a wrong one is still seen."""
+    numbers = np.array([1.6839579570466618, 0.36493728398183, 1.2e-4, 0.906361416214704, 2.5908690549275653, 181.6])
+    given = numbers.astype({"f32": np.float32, "f64": np.float64}[dtype])
+    text = f"b:{dtype}[6] = igamma_derivative[order=2] a a  c:{dtype}[6] = igamma_grad_a a a"
+    case = Case(parse(f"{{ lambda ; a:{dtype}[6]. let {text} in (b, c) }}"), [given], (False,), dtype == "f64")
+    check_case(case)
+    expected = expected_of(case)
+    wrong = [r * r.dtype.type(1 + 1e-4 * (dtype == "f32") + 1e-9) for r in expected.results]
+    with pytest.raises(Mismatch):
+        compare(wrong, case, expected, "wrong")
+
+
 def test_small_integers_have_zeros_of_both_signs() -> None:
     found = small_integers(np.random.default_rng(0), (200,), np.float32)
     assert set(np.signbit(found[found == 0])) == {True, False}

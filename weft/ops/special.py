@@ -97,6 +97,12 @@ class SpecialFunction(FloatFunction):
     ulp = {"": 8.0}
 
 
+class IteratedFunction(SpecialFunction):
+    """A series or a continued fraction. Small results are off by more: an error of an exponent is one of the value."""
+
+    ulp = {"": 8.0, "float64": 64.0}
+
+
 @primitive
 class erf(SpecialFunction):
     """Error function."""

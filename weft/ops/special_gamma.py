@@ -14,10 +14,9 @@ import numpy as np
 from weft.base.errors import MissingRuleError
 from weft.ir.primitive import Sample, primitive
 from weft.ops.arithmetic import add, div, mul, neg, sub
-from weft.ops.elementwise import Elementwise
 from weft.ops.exponential import exp, log, log1p
 from weft.ops.scalar import bfloat16, constant_like, float_samples, positive_ramp, precise, unit_ramp
-from weft.ops.special import SpecialFunction
+from weft.ops.special import IteratedFunction, SpecialFunction
 
 
 def _no_derivative(name: str, argument: str) -> MissingRuleError:
@@ -69,7 +68,7 @@ class digamma(SpecialFunction):
 
 
 @primitive
-class zeta(SpecialFunction):
+class zeta(IteratedFunction):
     """Hurwitz zeta function: the sum of (q + k) ** -x over k from 0 up."""
 
     @precise
@@ -91,7 +90,7 @@ class zeta(SpecialFunction):
 
 
 @primitive
-class polygamma(SpecialFunction):
+class polygamma(IteratedFunction):
     """Derivative number `m` of `digamma`."""
 
     @precise
@@ -148,8 +147,9 @@ def _incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
     return np.where(small, 1.0, value * np.where(denormal, np.exp2(-100 * safe), 1.0))
 
 
-class GammaFunction(SpecialFunction):
-    """Of a shape parameter `a` and a bound `x`, both positive."""
+class GammaFunction(IteratedFunction):
+    """Of a shape parameter `a` and a bound `x`, both positive. Derivatives in `a` are sums of terms that cancel:
+    those of order n are off by the units of igamma(a, x) * (|log(x)| + |digamma(a)| + 1/a)**n, where that is more."""
 
     def samples(self) -> Any:
         shape = positive_ramp(3, 2) * 0.8
@@ -350,11 +350,8 @@ def _incomplete_beta(a: Any, b: Any, x: Any) -> Any:
 
 
 @primitive
-class regularized_incomplete_beta(Elementwise):
+class regularized_incomplete_beta(IteratedFunction):
     """Regularized incomplete beta function of a, b and x."""
-
-    kinds = "f"
-    ulp = {"": 16.0}
 
     @precise
     def eval(a: Any, b: Any, x: Any) -> Any:
