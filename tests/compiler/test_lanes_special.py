@@ -21,8 +21,8 @@ FUNCTIONS = {
     "igamma_derivative": 2, "regularized_incomplete_beta": 3,
 }  # fmt: skip
 PARAMS: dict[str, dict[str, Any]] = {"igamma_derivative": {"order": 2}}
-# Between float64 and `eval`, which is not exact itself.
-DOUBLE_TOLERANCE = {"zeta": 1e-14, "polygamma": 1e-14, "regularized_incomplete_beta": 1e-12}
+# How far `eval` in float64, which is not exact itself, may be off from exact values: its exponents lose digits.
+DOUBLE_TOLERANCE = {"zeta": 1e-14, "polygamma": 1e-14, "igamma_grad_a": 1e-11}
 EDGES = [
     -np.inf, -1e10, -2.25, -2.0, -1.0, -0.5, -0.0, 0.0, 1e-30, 0.1, 0.5, 1.0, 1.1, 1.5, 2.0, 3.0, 7.75, 8.0, 10.5, 63.0,
     170.0, 171.0, 1e4, np.inf, np.nan,
@@ -95,7 +95,7 @@ def test_float64_is_near_eval(name: str, rng: np.random.Generator) -> None:
         numbers = [x[worst] for x in given]
         assert abs(found[worst] - expected[worst]) <= allowed[worst], (numbers, found[worst], expected[worst])
     else:
-        np.testing.assert_allclose(found, expected, rtol=DOUBLE_TOLERANCE[name], atol=1e-290)
+        np.testing.assert_allclose(found, expected, rtol=DOUBLE_TOLERANCE.get(name, 1e-12), atol=1e-290)
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - PARAMS.keys()))
