@@ -109,7 +109,7 @@ def cases(names: Iterable[str], chosen: Iterable[np.dtype[Any]]) -> Iterator[Cas
 
 EDGES = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 1e-310, 3e38, -3e38,
-    65504.0, 1e5, -7.0, 100.25, 88.8, -104.0, 710.0,
+    65504.0, 1e5, -7.0, 100.25, 88.8, -104.0, 710.0, 2e305, 3e305, 1e306,
 ]  # fmt: skip
 
 

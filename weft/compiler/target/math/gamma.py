@@ -115,7 +115,7 @@ def _lgamma(x: Term, table: int) -> Term:
     reflected = (math.log(math.pi) - log(sine_of)) - made
     made = negative.select(distance.equals(0.0).select(math.inf, reflected), made)
     made = size.equals(0.0).select(math.inf, made)
-    return (size < 2.0**1015).select(made, (size < math.inf).select(_huge(size, negative), size))
+    return (size < 2.0**1014).select(made, (size < math.inf).select(_huge(size, negative), size))
 
 
 def _huge(size: Term, negative: Term) -> Term:
