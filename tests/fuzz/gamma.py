@@ -26,12 +26,13 @@ def digits_lost(name: str, a: Any, x: Any, result: Any, units: float, order: int
     assert order is not None
     info = np.finfo(np.float64)
     with np.errstate(all="ignore"):
-        exponents = np.abs((a - 1) * np.log(x)), x, np.abs(special.gammaln(a))
+        logarithm = lookup("lgamma").eval(a)
+        exponents = np.abs((a - 1) * np.log(x)), x, np.abs(logarithm)
         # What derivatives of the density and of the series multiply them by.
         factor = math.factorial(order) * (np.abs(np.log(x)) + np.abs(special.psi(a)) + 1 / a) ** order
         terms = factor * np.where((x <= 1) | (x < a), lookup("igamma").eval(a, x), lookup("igammac").eval(a, x))
         if name == "random_gamma_grad":
-            density = np.exp((a - 1) * np.log(x) - x - special.gammaln(a))
+            density = np.exp((a - 1) * np.log(x) - x - logarithm)
             lost = units * np.fmax(size, terms / density) * info.eps
         else:
             # A density below the least normal number has fewer digits, or is zero.

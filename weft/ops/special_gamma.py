@@ -133,13 +133,14 @@ def _density_derivatives(a: Any, x: Any, order: int) -> Any:
 
 
 def _incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
-    """SciPy's `gammainc` or `gammaincc`, which fail where 1/a overflows or x is denormal. For small `a` the upper
-    function is `a` times the exponential integral; as a function of small x the lower one is proportional to x**a."""
+    """SciPy's `gammainc` or `gammaincc`, which fail where 1/a overflows or x is denormal, and for `a` near the largest
+    number. For small `a` the upper function is `a` times the exponential integral; as a function of small x the lower
+    one is proportional to x**a; for large `a` it is 0 unless x is large too."""
     from scipy import special
 
     inside = (a > 0) & (x > 0)
     small = inside & (a < 2.0**-70)
-    safe = np.where(small, 1.0, a)
+    safe = np.where(small, 1.0, np.where(inside & (a < np.inf) & (x < 2.0**800), np.minimum(a, 2.0**900), a))
     if upper:
         return np.where(small, a * special.exp1(x), special.gammaincc(safe, x))
     denormal = inside & (x < np.finfo(np.float64).tiny)
@@ -335,16 +336,19 @@ def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
 def _incomplete_beta(a: Any, b: Any, x: Any) -> Any:
     """SciPy's `betainc`, which fails where 1/a or 1/b overflows, and has few digits at denormal x. So small a parameter
     is far in the limit: the function is proportional to b, or 1 for small a, or b/(a + b) if both are small. As a
-    function of small x it is proportional to x**a."""
+    function of small x it is proportional to x**a, or the incomplete gamma function of b*x if b is very large."""
     from scipy import special
 
     small, least = 2.0**-100, 2.0**-300
     inside = (a > 0) & (b > 0) & (x > 0) & (x < 1)
     tiny = inside & (np.minimum(a, b) < least)
     raised_a, raised_b = (np.where(tiny, np.maximum(parameter, least), parameter) for parameter in (a, b))
-    denormal = inside & (x < np.finfo(np.float64).tiny) & (b < 2.0**800)
+    denormal = inside & (x < np.finfo(np.float64).tiny)
+    limit = denormal & (b >= 2.0**800) & (b < np.inf)
+    denormal = denormal & ~limit
     value = special.betainc(raised_a, raised_b, np.where(denormal, x * 2.0**100, x))
     value = value * np.where(denormal, np.exp2(-100 * a), 1.0) * np.where(tiny, np.minimum(b, least) / least, 1.0)
+    value = np.where(limit, _incomplete_gamma(a, np.where(limit, b, 1.0) * x, upper=False), value)
     both = tiny & (np.maximum(a, b) < small)
     return np.where(both, b / (np.minimum(a, small) + np.minimum(b, small)), value)
 
