@@ -268,7 +268,7 @@ def product_budget(
 
 
 def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variation: int) -> np.ndarray:
-    """A result moved within its budget: all up, all down, or each element its own way."""
+    """A result moved within its budget: all up, all down, to integers, or each element its own way."""
     if variation % 8 == 0:
         direction: Any = np.ones(result.shape)
     elif variation % 8 == 1:
@@ -283,7 +283,11 @@ def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variatio
         return made
     wide = result.astype(np.float64)
     step = np.where(np.isfinite(wide), allowed.distance, 0.0)
-    made = np.where(step > 0, wide + direction * step, wide).astype(result.dtype)
+    target = wide + direction * step
+    if variation % 8 == 3:
+        # What may be an integer is one: quotients, remainders and poles have no limit there.
+        target = np.where(np.abs(wide - np.rint(wide)) <= step, np.rint(wide), target)
+    made = np.where(step > 0, target, wide).astype(result.dtype)
     if allowed.zeros:
         flipped = np.where(rng.random(result.shape) < 0.5, -0.0, 0.0).astype(result.dtype)
         made = np.where(made == 0, flipped, made)

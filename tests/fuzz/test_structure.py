@@ -16,7 +16,7 @@ from tests.fuzz.coverage import coverage_of
 from tests.fuzz.feasible import possible_pairs
 from tests.fuzz.generator import Program, generate
 from tests.fuzz.numbers import small_integers
-from tests.fuzz.reference import Case, Expected, expected_of
+from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, expected_of
 from tests.fuzz.shrink import script, shrink, standalone
 from tests.fuzz.table import BY_NAME, NEVER
 from weft.errors import NonFiniteValueError
@@ -118,6 +118,16 @@ def test_sums_that_depend_on_their_order_are_seen() -> None:
         ([0.1, 1, 1, 1], False),
     ):
         assert expected_of(Case(program, [np.array(numbers, np.float32)], (False,))).exact == exact
+
+
+@pytest.mark.parametrize("terms", [(1e8, 3, -1e8), (1 / 3, 1 / 3, 1.3333334)], ids=["zero", "two"])
+def test_sums_that_may_be_integers_are(terms: tuple[float, ...]) -> None:
+    """In some order of the terms: a remainder by zero is nan, and next to multiples of a divisor it jumps."""
+    program = parse("{ lambda ; a:f32[3] b:f32[]. let c:f32[] = reduce_sum[axes=(0,)] a d:f32[] = rem b c in (d,) }")
+    case = Case(program, [np.array(terms, np.float32), np.array(2, np.float32)], (False, False))
+    results = np.array([run[0] for run in expected_of(case, MORE_VARIATIONS).runs])
+    special = np.isnan(results) if terms[0] > 1 else results == 0
+    assert special.any() and not special.all()
 
 
 def test_judges_see_what_is_wrong() -> None:
