@@ -192,3 +192,13 @@ def test_matrices() -> None:
         return made
 
     check(factors, [ones(shape, "float32") for shape in ((0, 0), (0, 3, 3), (2, 0, 0))])
+
+
+def test_nothing_is_loaded_before_a_loop_without_iterations() -> None:
+    """The index of a reshaped array without elements is constant, so its load moved out of the loop: past the end."""
+
+    def function(x: Any) -> list[Any]:
+        part = lax.integer_pow(lax.slice(x, (2,), (2,)), 4)
+        return [lax.reduce_min(part, (0,)), lax.reshape(lax.floor(part), (1, 0))]
+
+    check(function, ones((2,), "float32"))

@@ -156,6 +156,8 @@ class KernelBuilder:
         variable = Variable(f"i{self._variables}")
         inside = tuple(Value(initial.dtype) for initial in carries)
         block = _Block(inside)
+        # What a loop without iterations would load may not be there, so nothing is loaded before it instead.
+        block.conditional = stop <= start
         terms: tuple[Term, ...] = (variable, *inside)
         for term in terms:
             self._depths[term] = len(self._blocks)
