@@ -110,6 +110,13 @@ def test_float64_is_near_the_exact_value(name: str, target: Target) -> None:
     assert apart[worst] <= allowed[worst], f"{name}({[x[worst] for x in given]}) is {apart[worst]} units off"
 
 
+def test_beta_of_small_numbers(rng: np.random.Generator) -> None:
+    """A power with a large logarithm is as exact as others."""
+    a, b, x = rng.uniform(0, 1, 2000), rng.uniform(0, 4, 2000), np.exp(rng.uniform(-744, -5, 2000))
+    name = "regularized_incomplete_beta"
+    np.testing.assert_allclose(compiled(dtypes.float64)(name, a, b, x), evaluated(name, a, b, x), 2e-14, 1e-290)
+
+
 @pytest.mark.parametrize("name", ["lgamma", "digamma", *sorted(FUNCTIONS.keys() - PARAMS.keys())])
 def test_eval_is_near_the_exact_value(name: str) -> None:
     """At denormal operands too, where SciPy has infinities, zeros or few digits; in far tails it is 1e-11 off."""

@@ -22,8 +22,8 @@ from weft.compiler.target.math.exponential import exp, expm1
 from weft.compiler.target.math.gamma import FAR
 from weft.compiler.target.math.iteration import Turn, called, repeated
 from weft.compiler.target.math.logarithm import log, log1p
-from weft.compiler.target.math.power import exp_pair
-from weft.compiler.target.math.term import Term, two_sum
+from weft.compiler.target.math.power import exp_pair, log_pair
+from weft.compiler.target.math.term import Term, two_product, two_sum
 
 # The fraction takes about the root of the smaller parameter many turns, at the mean.
 LIMIT = 40_000
@@ -111,10 +111,20 @@ def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, di
     made = exp_pair(high, low + lost) * factor * (little / divisor)
     # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) as it stands.
     lesser, greater = simple.select(little, 1.0), simple.select(large, 1.0)
-    powers = greater * log(above) + lesser * log(below)
     gammas = lgamma_difference(greater + 1, lesser) - lgamma_of_one_more(lesser)
-    direct = exp(powers + gammas) * (lesser / divisor) * (greater / (greater + lesser))
+    (high, low), (more, more_low) = _log_power(lesser, below), _log_power(greater, above)
+    high, lost = two_sum(high, more)
+    high, lost_too = two_sum(high, gammas)
+    direct = exp_pair(high, low + more_low + (lost + lost_too))
+    direct = direct * (lesser / divisor) * (greater / (greater + lesser))
     return simple.select(direct, made)
+
+
+def _log_power(exponent: Term, base: Term) -> tuple[Term, Term]:
+    """exponent*log(base) in two parts: an error of it is one of the power as many times as large as it is."""
+    high, low = log_pair(base)
+    product, lost = two_product(exponent, high)
+    return product, exponent.fma(low, lost)
 
 
 def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
