@@ -68,7 +68,7 @@ test-all: setup lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not peer" tests
 
 test-peer: setup-peer
-	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/peer
+	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer
 
 # Goes on where it was stopped; `make test-faults FAULTS=--fresh` begins anew, FAULTS='--only NAME' judges one.
 test-faults: setup

@@ -335,8 +335,9 @@ def _run_map_variables(
     with lift.running():
         result = target.call(call, target.args, target.kwargs)
     changed, rest = lift.collect(call, [mapped, True])
-    if mutable and not written:
-        written.append(through(trans_out, changed))
+    if mutable or written:
+        # What is stored of an initialisation is what the module saw, as in Flax.
+        written.append(through(trans_out, {**seen, **changed} if written else changed))
     lift.put_back([*written, rest])
     target.finish()
     return result
