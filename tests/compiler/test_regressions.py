@@ -191,3 +191,26 @@ def test_checks_inside_of_branches_compile() -> None:
     with weft.checks("all"):
         jitted = weft.jit(lambda p, x, i: lax.cond(p, lambda: x[i], lambda: x[0]))
         assert jitted(True, np.arange(3.0, dtype=np.float32), 2) == 2
+
+
+def test_what_a_window_reads_from_memory_is_not_made_in_its_kernel_only() -> None:
+    """The operand is a broadcast that what follows the window computes again for itself."""
+
+    def pooled(q: Any, x: Any) -> Any:
+        spread = wnp.broadcast_to(q, (2, 3))
+        back = weft.vjp(lambda s: lax.reduce_window(s, -np.inf, lax.max, (1, 2), (1, 2), [(0, 0), (0, 1)]), spread)[1](
+            x
+        )[0]
+        return back > spread, weft.numpy.arcsinh(q) * back
+
+    q, x = np.arange(3, dtype=np.float32), np.ones((2, 2), np.float32)
+    for got, want in zip(weft.jit(pooled)(q, x), pooled(q, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (3, 2)])
+def test_no_window_fits(shape: tuple[int, int]) -> None:
+    """Of several dimensions, one has no windows."""
+    pool = lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 4), (1, 1), [(0, 0), (0, 0)], (1, 1), (1, 1))
+    x = np.ones(shape, np.float32)
+    assert weft.jit(pool)(x).shape == pool(x).shape

@@ -58,6 +58,8 @@ class At:
 def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callable[[At], None]) -> None:
     """Visit every window: lanes along the last dimension that has several, threads over the first."""
     counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    if 0 in counts:
+        return
     lanes = max((axis for axis, count in enumerate(counts) if count > 1), default=-1)
     written = prod(map(period_of, windows)) <= PHASES
 
