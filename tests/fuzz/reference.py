@@ -258,7 +258,8 @@ def product_budget(
     equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], result: np.ndarray
 ) -> Budget | None:
     if all(np.isin(np.abs(p), (0.0, 1.0)).all() for a in floats for p in parts(a)):
-        return None
+        # Exact, but for the signs of zeros among complex numbers: each product of two of them is a sum of four terms.
+        return Budget(zeros=True) if dtypes.kind(result.dtype) == "c" else None
     spread = [np.log2(np.abs(a[np.isfinite(a) & (a != 0)]).astype(np.float64)) for a in floats]
     powers = sum(float(np.sum(np.abs(s))) for s in spread)
     info = dtypes.finfo(dtypes.to_real_dtype(result.dtype))
