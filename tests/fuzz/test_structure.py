@@ -24,7 +24,7 @@ from weft.ir.parser import parse
 from weft.ir.primitive import registered
 
 TOGETHER = 25
-FIXED_GROUPS, FRESH_GROUPS, ALL_GROUPS = 6, 10, 400
+FIXED_GROUPS, FRESH_GROUPS, ALL_GROUPS = 6, 6, 400
 
 
 @pytest.fixture(autouse=True)
