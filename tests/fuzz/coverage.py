@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.fuzz.checks import case_of
-from tests.fuzz.feasible import TAPES, countable, name_of, possible_pairs, possible_triples
+from tests.fuzz.feasible import TAPES, countable, name_of, possible_pairs, possible_triples, registered
 from tests.fuzz.generator import NO_RULE, STAGES, DrawError, generate
 from tests.fuzz.table import NEVER
 from weft.compiler.passes.inline import inline
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
-from weft.ir.primitive import registered
 
 ALL_STAGES = ("plain", *dict.fromkeys(STAGES))
 

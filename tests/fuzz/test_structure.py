@@ -13,7 +13,7 @@ import weft
 from tests.fuzz.campaign import check_seed
 from tests.fuzz.checks import Mismatch, case_of, check_case, compare, same
 from tests.fuzz.coverage import coverage_of
-from tests.fuzz.feasible import possible_pairs
+from tests.fuzz.feasible import possible_pairs, registered
 from tests.fuzz.generator import Program, generate
 from tests.fuzz.numbers import small_integers
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, expected_of
@@ -21,7 +21,6 @@ from tests.fuzz.shrink import script, shrink, standalone
 from tests.fuzz.table import BY_NAME, NEVER
 from weft.errors import NonFiniteValueError
 from weft.ir.parser import parse
-from weft.ir.primitive import registered
 
 TOGETHER = 25
 FIXED_GROUPS, FRESH_GROUPS, ALL_GROUPS = 6, 6, 400
