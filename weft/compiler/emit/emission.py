@@ -33,6 +33,12 @@ def storage(atom: Any) -> np.dtype[Any]:
     return _KEY_STORAGE[dtype.itemsize] if dtype.names is not None else dtype
 
 
+def kept_dtype(atom: Any, moved: Mapping[Any, Any]) -> np.dtype[Any]:
+    """The dtype of a value's elements in kernels: what is only moved is a number of the same bits."""
+    dtype = storage(atom)
+    return moved.get(dtype) or dtype
+
+
 def size_of(atom: Any) -> int:
     """The number of elements."""
     return int(np.prod(atom.aval.shape, dtype=np.int64))
@@ -114,9 +120,8 @@ class Fusion:
             self.literals[dtype] = self.literals.get(dtype, 0) + 1
 
     def kept(self, atom: Any) -> np.dtype[Any]:
-        """The dtype of a value's elements in the kernels: what is only moved is a number of the same bits."""
-        dtype = storage(atom)
-        return self.moved.get(dtype) or dtype
+        """The dtype of a value's elements in the kernels."""
+        return kept_dtype(atom, self.moved)
 
     def new_scratch(self, dtype: Any, size: int) -> int:
         """Memory between kernels; gives its number for `Writer.scratch`."""
@@ -159,8 +164,7 @@ class Writer:
 
     def kept(self, atom: Any) -> np.dtype[Any]:
         """The dtype of a value's elements in this kernel."""
-        dtype = storage(atom)
-        return self.moved.get(dtype) or dtype
+        return kept_dtype(atom, self.moved)
 
     def argument(self, v: Any) -> Buffer:
         """The buffer of an argument of the fusion."""

@@ -280,6 +280,14 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
     return aligned + moved, direct
 
 
+def in_memory(node: Node) -> list[Var]:
+    """The operands of an equation that must be in memory."""
+    closed = node.facts.closed
+    if closed is not None and not closed:
+        return []
+    return [a for i, a in enumerate(node.equation.invars) if type(a) is Var and (closed is None or i in closed)]
+
+
 # The index at which the loops of a group stand.
 HERE = frozenset((0,))
 

@@ -18,6 +18,7 @@ from weft.compiler.fuse.graph import (
     Group,
     Node,
     code_at_further_sites,
+    in_memory,
     set_hero,
     sites_of,
     usage,
@@ -193,14 +194,8 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
 
 def closed_operand(group: Group, node: Node) -> str | None:
     """The reader in the group that needs the value in memory, if there is one."""
-    made = node.equation.outvars
-    for user in users_in(group, node):
-        closed = user.facts.closed
-        if closed is None:
-            return user.label
-        if closed and any(type(a) is Var and a in made for i, a in enumerate(user.equation.invars) if i in closed):
-            return user.label
-    return None
+    made = set(node.equation.outvars)
+    return next((user.label for user in users_in(group, node) if not made.isdisjoint(in_memory(user))), None)
 
 
 def _takes_index(user: Node, node: Node) -> bool:

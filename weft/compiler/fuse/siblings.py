@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.compiler.fuse.classify import Space
 from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order
+from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Order, in_memory
 from weft.ir.jaxpr import Var
 from weft.ops.slicing import slice as slice_
 
@@ -87,14 +87,6 @@ def joint_obstacle(graph: Graph, first: Group, last: Group) -> tuple[tuple[str, 
             if not made.isdisjoint(in_memory(node)):
                 return (("closed", f"{node.label} reads from memory what {other.label} computes too"),)
     return None
-
-
-def in_memory(node: Node) -> list[Var]:
-    """The operands of an equation that must be in memory."""
-    closed = node.facts.closed
-    if closed is not None and not closed:
-        return []
-    return [a for i, a in enumerate(node.equation.invars) if type(a) is Var and (closed is None or i in closed)]
 
 
 def can_wait(graph: Graph, first: Group, last: Group) -> bool:

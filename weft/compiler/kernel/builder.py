@@ -235,9 +235,7 @@ class KernelBuilder:
 
     def store(self, buffer: Buffer, index: AnyIndex, value: Value, condition: Value | None = None) -> None:
         """Write a value, where the condition holds."""
-        for block in self._blocks:
-            for key in block.loads.pop(buffer, ()):
-                block.known.pop(key, None)
+        self._forget(buffer)
         self._append(Store(buffer, self._raveled(index), value, condition))
 
     def expect(self, buffer: Buffer, index: AnyIndex) -> None:
@@ -246,9 +244,7 @@ class KernelBuilder:
 
     def tile_matmul(self, statement: TileMatmul) -> None:
         """Multiply packed tiles; see the statement."""
-        for block in self._blocks:
-            for key in block.loads.pop(statement.out, ()):
-                block.known.pop(key, None)
+        self._forget(statement.out)
         index, left, right = map(self._raveled, (statement.index, statement.left_index, statement.right_index))
         self._append(replace(statement, index=index, left_index=left, right_index=right))
 
@@ -340,6 +336,12 @@ class KernelBuilder:
     def remember(self, key: Any, value: Value) -> None:
         """Remember a value for as long as the block that it stands in is open."""
         self._blocks[self._depths[value]].known[key] = value
+
+    def _forget(self, buffer: Buffer) -> None:
+        """What was loaded of a buffer is not known any more, since it is written."""
+        for block in self._blocks:
+            for key in block.loads.pop(buffer, ()):
+                block.known.pop(key, None)
 
     def _depth_of(self, index: Index) -> int:
         return max((self._depths[term] for term, _ in index.terms), default=0)
