@@ -214,3 +214,15 @@ def test_no_window_fits(shape: tuple[int, int]) -> None:
     pool = lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 4), (1, 1), [(0, 0), (0, 0)], (1, 1), (1, 1))
     x = np.ones(shape, np.float32)
     assert weft.jit(pool)(x).shape == pool(x).shape
+
+
+@pytest.mark.parametrize("moved", [lambda t: t[:, :1], lambda t: wnp.flip(t, 1), lambda t: wnp.roll(t, 1, 1)])
+def test_what_one_pass_over_a_row_stores_is_read_by_another_at_its_own_index_only(moved: Any) -> None:
+    """The exponential is kept between passes, but through its double it is read at another index too."""
+
+    def function(x: Any) -> Any:
+        exponential = wnp.exp(x)
+        return exponential / exponential.sum(1, keepdims=True) - moved(exponential * 2)
+
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
+    np.testing.assert_allclose(weft.jit(function)(x), function(x), rtol=1e-5)

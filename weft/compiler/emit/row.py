@@ -41,6 +41,7 @@ class Passes:
         # Values that are kept: the result in whose place they stand, and the pass that puts them there.
         self.places: dict[Any, tuple[Any, int]] = {}
         self._needed: dict[int, set[Any]] = {}
+        self._elsewhere = self._read_elsewhere()
         if self.count > 1:
             self._choose_places()
 
@@ -117,7 +118,7 @@ class Passes:
                     continue
                 passes = [n for n in range(self.count) if v in self.needed(n)]
                 saved = costs[v] * (len(passes) - 1)
-                if saved < DEAR or (best is not None and saved <= best[0]) or not self._stays(v):
+                if saved < DEAR or (best is not None and saved <= best[0]) or v in self._elsewhere:
                     continue
                 result = self._place_for(v, passes, taken)
                 if result is not None:
@@ -150,10 +151,15 @@ class Passes:
                 costs[v] = weight_of(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
         return costs
 
-    def _stays(self, v: Any) -> bool:
-        """Whether a value is only read at the index at which a pass stands."""
-        readers = [e for e in self.program.eqns if any(a is v for a in e.invars)]
-        return all(self._is_hero(e) or self._reads_in_place(e) for e in readers)
+    def _read_elsewhere(self) -> set[Any]:
+        """Values that are read at other indices than the one a pass is at, by an equation or by what that one gives."""
+        found: set[Any] = set()
+        for equation in reversed(self.program.eqns):
+            if self._is_hero(equation):
+                continue
+            if not self._reads_in_place(equation) or not found.isdisjoint(equation.outvars):
+                found.update(a for a in equation.invars if isinstance(a, Var))
+        return found
 
     def _reads_in_place(self, equation: Equation) -> bool:
         """Whether an equation of the full space reads its operands at the index of its result."""
@@ -169,16 +175,9 @@ class Passes:
     def in_place(self) -> list[tuple[int, int]]:
         """Pairs (argument, result) that may share memory: the argument is read at the index of the result only, and not
         in passes after the one that first writes there."""
-        elsewhere: set[Any] = set()
-        for equation in reversed(self.program.eqns):
-            if self._is_hero(equation):
-                continue
-            moved = not self._reads_in_place(equation) or any(v in elsewhere for v in equation.outvars)
-            if moved:
-                elsewhere.update(a for a in equation.invars if isinstance(a, Var))
         pairs = []
         for number, argument in enumerate(self.program.invars):
-            if not self.is_full(argument) or argument in elsewhere:
+            if not self.is_full(argument) or argument in self._elsewhere:
                 continue
             read = max((n for n in range(self.count) if argument in self.needed(n)), default=0)
             for position, result in enumerate(self.program.outvars):
