@@ -182,6 +182,19 @@ def test_donation_is_a_matter_of_the_call() -> None:
         assert outer(x)[1].tolist() == [1.0] * count
 
 
+def test_one_program_is_called_with_and_without_donation() -> None:
+    """An interpreter of the user's may leave donation out of an equation that it binds, and shares its program."""
+    donating = weft.jit(lambda x: x * 2 + 1, donate_argnums=0)
+    for count in (2, 5000):
+        (equation,) = weft.make_jaxpr(lambda x: donating(x))(wnp.ones(count)).eqns
+        x = wnp.ones(count)
+        equation.primitive.bind(x, **equation.params)
+        assert x.is_deleted()
+        x = wnp.ones(count)
+        (doubled,) = equation.primitive.bind(x, **{**equation.params, "donated": ()})
+        assert doubled.tolist() == [3.0] * count and x.tolist() == [1.0] * count
+
+
 def test_static_and_donated_is_refused() -> None:
     with pytest.raises(ValueError, match="both static and donated"):
         weft.jit(lambda x: x, static_argnums=0, donate_argnums=0)

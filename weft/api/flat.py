@@ -85,17 +85,23 @@ def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: Ou
     return flat
 
 
-def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any]) -> None:
-    """Every leaf of a transformed function's result must be an array or a number."""
+def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any], what: str = "The function") -> None:
+    """Every leaf of a transformed function's result must be an array or a number. `what` says what the function is."""
+    check_values(
+        result,
+        leaves,
+        lambda path: f"{what} {name_of(function)} returned a value that is not an array at result{path}.",
+        "return arrays, numbers, or trees of them",
+    )
+
+
+def check_values(value: Any, leaves: Sequence[Any], says: Callable[[str], str], fix: str) -> None:
+    """The leaves of `value` must be arrays or numbers: the error for the first that is not `says` at which path."""
     for leaf in leaves:
         if not is_value(leaf):
-            path = next(p for p, v in tree.leaves_with_path(result) if v is leaf)
-            raise InvalidInputTypeError(
-                f"The function {name_of(function)} returned a value that is not an array at result{tree.keystr(path)}.",
-                received=f"{leaf!r} of type {type(leaf).__name__}",
-                fix="return arrays, numbers, or trees of them",
-                at=user_line(),
-            )
+            path = next(p for p, v in tree.leaves_with_path(value) if v is leaf)
+            received = f"{leaf!r} of type {type(leaf).__name__}"
+            raise InvalidInputTypeError(says(tree.keystr(path)), received=received, fix=fix, at=user_line())
 
 
 def argument_paths(

@@ -11,10 +11,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.flat import name_of
+from weft.api.flat import check_results, name_of
 from weft.base import tree
 from weft.base.arguments import called
-from weft.base.errors import InvalidInputTypeError
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context
@@ -80,15 +79,7 @@ def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], wha
     def flat(*leaves: Any) -> list[Any]:
         result = called(function, tree.unflatten(in_tree, leaves), f"{what} {name},", _CALLS.get(what, ""))
         results, out_tree = tree.flatten(result)
-        for leaf in results:
-            if not is_value(leaf):
-                path = next(p for p, v in tree.leaves_with_path(result) if v is leaf)
-                raise InvalidInputTypeError(
-                    f"{what} {name} returned a value that is not an array at result{tree.keystr(path)}.",
-                    received=f"{leaf!r} of type {type(leaf).__name__}",
-                    fix="return arrays, numbers, or trees of them",
-                    at=user_line(),
-                )
+        check_results(function, result, results, what)
         kept.append(out_tree)
         return results
 

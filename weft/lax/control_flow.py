@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.api.flat import name_of
+from weft.api.flat import check_values, name_of
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
 from weft.base.arguments import called
@@ -17,7 +17,6 @@ from weft.base.errors import (
     ArgumentTypeError,
     BranchMismatchError,
     CarryMismatchError,
-    InvalidInputTypeError,
 )
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -45,16 +44,14 @@ _MISSING = object()
 
 
 def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
+    """The leaves of an argument of `caller` and its structure."""
     leaves, treedef = tree.flatten(value)
-    for leaf in leaves:
-        if not is_value(leaf):
-            path = next(p for p, v in tree.leaves_with_path(value) if v is leaf)
-            raise InvalidInputTypeError(
-                f"{caller} got a value that is not an array at {word}{tree.keystr(path)}.",
-                received=f"{leaf!r} of type {type(leaf).__name__}",
-                fix="pass arrays or numbers; close over other objects instead",
-                at=user_line(),
-            )
+    check_values(
+        value,
+        leaves,
+        lambda path: f"{caller} got a value that is not an array at {word}{path}.",
+        "pass arrays or numbers; close over other objects instead",
+    )
     return leaves, treedef
 
 
