@@ -51,12 +51,8 @@ def check(program: Jaxpr, arrays: list[Any], monkeypatch: Any) -> None:
 @every_sample()
 def test_sample(case: Case, monkeypatch: Any) -> None:
     check(stage(case.bind, case.types)[0], case.arrays, monkeypatch)
-
-
-@every_sample(lambda case: bool(case.operands))
-def test_sample_on_constants(case: Case, monkeypatch: Any) -> None:
-    """Nothing is an argument, so that all may be folded."""
-    check(stage(lambda: case.bind(*case.operands), [])[0], [], monkeypatch)
+    if case.operands:  # nothing is an argument, so that all may be folded
+        check(stage(lambda: case.bind(*case.operands), [])[0], [], monkeypatch)
 
 
 @every_sample(lambda case: case.primitive.name.startswith("random_"))

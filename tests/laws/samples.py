@@ -33,7 +33,7 @@ WITHIN_PROGRAMS = CALLBACKS | frozenset(
 )
 
 MODULES = [f"weft.ops.{module.name}" for module in pkgutil.iter_modules(weft.ops.__path__)]
-BROKEN: dict[str, BaseException] = {}
+BROKEN: dict[str, Exception] = {}
 for _name in MODULES:
     # A module that fails to import fails one test by name, instead of hiding the laws of all others.
     try:

@@ -31,23 +31,14 @@ def smooth(case: Case) -> laws.Smooth:
 
 
 @every_sample(differentiable)
-def test_jvp_is_the_derivative(case: Case, rng: np.random.Generator) -> None:
-    laws.check_jvp(smooth(case), rng)
-
-
-@every_sample(differentiable)
-def test_reverse_is_the_adjoint_of_forward(case: Case, rng: np.random.Generator) -> None:
-    laws.check_adjoint(smooth(case), rng)
-
-
-@every_sample(differentiable)
-def test_second_order(case: Case, rng: np.random.Generator) -> None:
-    laws.check_second_order(smooth(case), rng)
-
-
-@every_sample(differentiable)
-def test_forward_over_reverse(case: Case, rng: np.random.Generator) -> None:
-    laws.check_forward_over_reverse(smooth(case), rng)
+def test_derivatives(case: Case, rng: np.random.Generator) -> None:
+    """Forward mode is the derivative, reverse mode is its adjoint, and both may be differentiated again."""
+    function = smooth(case)
+    laws.check_jvp(function, rng)
+    laws.check_adjoint(function, rng)
+    laws.check_second_order(function, rng)
+    laws.check_forward_over_reverse(function, rng)
+    check_types(case, rng)
 
 
 def linear_operands(case: Case) -> list[int]:
@@ -88,8 +79,7 @@ def test_transpose_is_the_adjoint(case: Case, rng: np.random.Generator) -> None:
         )
 
 
-@every_sample(differentiable)
-def test_types_of_derivatives(case: Case, rng: np.random.Generator) -> None:
+def check_types(case: Case, rng: np.random.Generator) -> None:
     """In the sample's own dtypes, tangents have the types of results and cotangents those of operands."""
     with enable_x64(False):
         function = laws.Smooth(

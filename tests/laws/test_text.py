@@ -5,29 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tests.laws.samples import Case, every_sample
-from weft.ir.jaxpr import Jaxpr
 from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
 from weft.ir.verifier import verify
 from weft.trace.stage import stage
 
 
-def program(case: Case) -> Jaxpr:
-    return stage(case.bind, case.types)[0]
-
-
 @every_sample()
-def test_parse_of_print_is_the_program(case: Case) -> None:
-    original = program(case)
+def test_the_program_is_well_formed_and_reads_back(case: Case) -> None:
+    original = stage(case.bind, case.types)[0]
+    verify(original)
+    assert [v.aval for v in original.outvars] == case.result_types
     table: list[Any] = []
     text = to_text(original, full=True, table=table)
     again = parse(text, table)
     assert equal(original, again), text
     assert to_text(again, full=True, table=table) == text
-
-
-@every_sample()
-def test_the_program_is_well_formed(case: Case) -> None:
-    original = program(case)
-    verify(original)
-    assert [v.aval for v in original.outvars] == case.result_types

@@ -233,9 +233,10 @@ def test_a_program_called_by_a_callback_is_stopped_too(alarm: Callable[[float], 
 
 
 CONTROL_C = """
-    import sys, time
+    import signal
     import weft
     from weft import lax
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background ignores it
     f = weft.jit(lambda x: lax.while_loop(lambda c: c[0] < 1 << 30, lambda c: (c[0] + 1, c[1] * 0.5), (0, x)))
     f.lower(1.0).compile()
     for number in range(3):
@@ -248,14 +249,17 @@ CONTROL_C = """
 
 
 def test_control_c() -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CONTROL_C)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    for _ in range(3):
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "stopped\n"
-    assert process.communicate(timeout=60) == ("", "")
-    assert process.returncode == 0
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for _ in range(3):
+                assert process.stdout.readline() == "ready\n"
+                time.sleep(0.2)
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "stopped\n"
+            assert process.communicate(timeout=60) == ("", "")
+            assert process.returncode == 0
+        finally:
+            process.kill()
