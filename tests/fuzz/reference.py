@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.fuzz import gamma
+from tests.fuzz import gamma, nans
 from weft.base import dtypes
 from weft.compiler.compile import compile_program
 from weft.ir import interpreter
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import NO_EFFECTS, Primitive, lookup
 from weft.ir.types import array_type
+from weft.ops.elementwise import Elementwise
 from weft.ops.matrix import MatrixFunction
 from weft.runtime.executable import Executable
 
@@ -72,8 +73,8 @@ def expected_of(case: Case, variations: int = VARIATIONS) -> Expected:
 
 
 def evaluated(case: Case, variation: int | None) -> tuple[list[np.ndarray], bool]:
-    """The results by `eval`; those of equations with a budget are moved, each variation in its own way. Also whether
-    there are such equations."""
+    """The results by `eval`; those of equations with a budget are moved, and nans are others, each variation in its own
+    way. Also whether there are equations with a budget."""
     rng = np.random.default_rng(variation)
     moved = False
 
@@ -85,6 +86,8 @@ def evaluated(case: Case, variation: int | None) -> tuple[list[np.ndarray], bool
                 moved = True
                 if variation is not None:
                     results[n] = move(np.asarray(results[n]), found, rng, variation)
+        if variation is not None:
+            results = [with_free_nans(equation, operands, r, rng, variation) for r in results]
         return results
 
     original = interpreter.run_equation
@@ -95,6 +98,19 @@ def evaluated(case: Case, variation: int | None) -> tuple[list[np.ndarray], bool
     finally:
         interpreter.run_equation = original
     return [np.asarray(r) for r in results], moved
+
+
+def with_free_nans(
+    equation: Equation, operands: Sequence[Any], result: Any, rng: np.random.Generator, variation: int
+) -> Any:
+    """A result of an equation, with other nans where it computes them."""
+    card = equation.primitive
+    if card.higher_order or card.name in nans.EXACT or not is_float(result):
+        return result
+    other = nans.with_other_nans(result, rng, variation)
+    if isinstance(card, Elementwise) or card.name in SUMS | PRODUCTS | EXTREMES:
+        return other
+    return np.where(nans.is_new(result, [np.asarray(a) for a in operands if is_float(a)]), other, result)
 
 
 def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
@@ -292,8 +308,16 @@ def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variatio
     if allowed.zeros:
         flipped = np.where(rng.random(result.shape) < 0.5, -0.0, 0.0).astype(result.dtype)
         made = np.where(made == 0, flipped, made)
-    anything = (np.nan, 0.0, -np.inf, 3.0, np.inf)[variation % 5]
-    return np.asarray(np.where(allowed.free, np.asarray(anything).astype(result.dtype), made))
+    return np.where(allowed.free, anything(made, rng, variation), made) if np.any(allowed.free) else made
+
+
+def anything(made: np.ndarray, rng: np.random.Generator, variation: int) -> np.ndarray:
+    """Numbers for what may be any: the same for all elements, or each its own, since they may have any order too."""
+    numbers = np.array((np.nan, 0.0, -np.inf, 3.0, np.inf)).astype(made.dtype)
+    if variation % 2 == 0:
+        return np.broadcast_to(numbers[variation // 2 % 5], made.shape)
+    chosen = rng.integers(0, 6, made.shape)
+    return np.where(chosen == 5, made, numbers[chosen % 5])
 
 
 # ----------------------------------------------------------------------------------------------------------- exactness

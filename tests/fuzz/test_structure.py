@@ -19,6 +19,7 @@ from tests.fuzz.numbers import small_integers
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, expected_of
 from tests.fuzz.shrink import script, shrink, standalone
 from tests.fuzz.table import BY_NAME, NEVER
+from weft.base import dtypes
 from weft.errors import NonFiniteValueError
 from weft.ir.parser import parse
 
@@ -127,6 +128,37 @@ def test_sums_that_may_be_integers_are(terms: tuple[float, ...]) -> None:
     results = np.array([run[0] for run in expected_of(case, MORE_VARIATIONS).runs])
     special = np.isnan(results) if terms[0] > 1 else results == 0
     assert special.any() and not special.all()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_bits_of_nan_are_compared_if_they_are_moved_only(dtype: str) -> None:
+    """Which nan a quotient of zeros is, nobody says; one that is an argument stays what it is, or changes its sign."""
+    bits = 32 if dtype == "f32" else 16
+    cast = f"i{bits}[2] = bitcast_convert_type[new_dtype=int{bits}]"
+    program = parse(
+        f"{{ lambda ; a:{dtype}[2]. let b:{dtype}[2] = neg a c:{cast} b"
+        f" d:{dtype}[2] = div a 0.0:{dtype}[] e:{cast} d in (c, e) }}"
+    )
+    case = Case(program, [np.array([np.nan, 0]).astype(dtypes.storage(program.invars[0].aval.dtype))], (False,))
+    expected = expected_of(case)
+    assert expected.exact
+    moved, computed = expected.results
+    for other in (-1, 1 - np.iinfo(computed.dtype).max):
+        compare([moved, computed + computed.dtype.type(other)], case, expected, "")
+    with pytest.raises(Mismatch):
+        compare([moved + np.iinfo(moved.dtype).min, computed], case, expected, "")
+    check_case(case)
+
+
+def test_what_is_free_has_any_order() -> None:
+    """Products of large and small numbers may overflow in some order, so that those of several rows may be sorted."""
+    program = parse(
+        "{ lambda ; a:f32[2,2] b:i32[2]. let c:f32[2] = reduce_prod[axes=(1,)] a"
+        " d:f32[2] e:i32[2] = sort[dimension=0 is_stable=True num_keys=1] c b in (e,) }"
+    )
+    arrays = [np.array([[3e38, 1e-30], [1e-30, 3e38]], np.float32), np.arange(2, dtype=np.int32)]
+    runs = expected_of(Case(program, arrays, (False, False)), MORE_VARIATIONS).runs
+    assert {tuple(run[0]) for run in runs} == {(0, 1), (1, 0)}
 
 
 def test_judges_see_what_is_wrong() -> None:

@@ -1,0 +1,47 @@
+"""Bits of nan. Which nan an operation gives, its sign and its payload, is nobody's promise: processors, LLVM's
+constants and NumPy choose differently. A program sees them by a bitcast. What is only moved keeps all bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+
+# Elementwise operations that hand the bits of a nan on, or change its sign only, as IEEE 754 says.
+EXACT = frozenset(
+    {"select_n", "neg", "abs", "stop_gradient", "real", "imag", "complex", "conj", "bitcast_convert_type"}
+)
+
+
+def with_other_nans(result: np.ndarray, rng: np.random.Generator, variation: int) -> np.ndarray:
+    """The same numbers with other nans: all of them, or each at random, with another sign and payload."""
+    if dtypes.kind(result.dtype) == "c":
+        made = np.empty(result.shape, result.dtype)
+        made.real, made.imag = (with_other_nans(p, rng, variation) for p in (result.real, result.imag))
+        return made
+    chosen = result != result
+    if not chosen.any():
+        return result
+    if variation % 2:
+        chosen &= rng.random(result.shape) < 0.5
+    bits = np.dtype(f"u{result.dtype.itemsize}")
+    made = np.array(result)
+    payload = (1 << (int(dtypes.finfo(result.dtype).nmant) - 1)) - 1  # all but the bit that makes it quiet
+    for mask in (1 << (8 * result.dtype.itemsize - 1), payload):
+        flipped = (made.view(bits) ^ bits.type(mask)).view(result.dtype)
+        made = np.where(chosen & (flipped != flipped), flipped, made)  # some dtypes have one nan only
+    return made
+
+
+def is_new(result: np.ndarray, operands: Sequence[Any]) -> np.ndarray:
+    """Where a result is a nan with bits that no operand has."""
+    if dtypes.kind(result.dtype) == "c":
+        parts = [p for a in operands if dtypes.kind(a.dtype) == "c" for p in (a.real, a.imag)]
+        return is_new(result.real, parts) | is_new(result.imag, parts)
+    bits = f"u{result.dtype.itemsize}"
+    known = [np.ravel(a).view(bits) for a in operands if a.dtype == result.dtype]
+    return (result != result) & ~np.isin(np.asarray(result).view(bits), np.concatenate(known) if known else [])
