@@ -145,7 +145,7 @@ class RandomKernel:
         """An affine index of the loop variables, and the numbers it lies between."""
         index, low, high = Index(), 0, 0
         for variable, size in self.ranges.items():
-            coefficient = int(self.pick((0, 1, 1, 1, -1, 2, 5)))
+            coefficient = int(self.pick((0, 1, 1, 1, -1, 2, 3, 5)))
             index = index + Index.of(variable) * coefficient
             edges = (0, coefficient * max(0, size - 1))
             low, high = low + min(edges), high + max(edges)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from weft.compiler.kernel import interleaved
 from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
@@ -115,13 +116,15 @@ class _Count:
         return total
 
     def access(self, buffer: Buffer, index: Index, times: float) -> float:
-        """One access, in lanes that are side by side, all at one place, or apart."""
+        """One access, in lanes that are side by side, all at one place, interleaved, or apart."""
         size = buffer.dtype.itemsize
         apart = self.strides(index)
         if self.width == 1 or not apart:
             lanes, cost = 1, ACCESS
         elif len(apart) == 1 and self.variable is not None and abs(index.coefficient(self.variable)) == 1:
             lanes, cost = self.width, ACCESS * self.vectors(buffer.dtype)
+        elif len(apart) == 1 and 1 < apart[0] <= interleaved.WIDEST_SPARSE:
+            lanes, cost = self.width, (ACCESS + SIMPLE * (apart[0] - 1)) * self.vectors(buffer.dtype)
         else:
             lanes, cost = self.width, APART * self.width
         self.bytes[buffer] = self.bytes.get(buffer, 0.0) + times * lanes * size

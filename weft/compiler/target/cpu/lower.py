@@ -14,6 +14,7 @@ from typing import Any, assert_never
 
 from weft.base import dtypes
 from weft.compiler.fuse.cost import WEIGHTS
+from weft.compiler.kernel.interleaved import Group, groups
 from weft.compiler.kernel.ir import (
     Buffer,
     Carry,
@@ -42,7 +43,7 @@ from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
 from weft.compiler.target.cpu.features import Features
-from weft.compiler.target.cpu.memory import Memory, Place
+from weft.compiler.target.cpu.memory import Mask, Memory, Place
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 from weft.ir.primitive import lookup
@@ -51,6 +52,8 @@ from weft.ops.elementwise import Elementwise
 # Whole vectors have a body of their own without masks if there are so many of them, and it is no more work (in
 # additions) than this: the exponential of a softmax is the most.
 SPLIT_VECTORS, SPLIT_WEIGHT = 8, 12
+# Loops over fewer elements than lanes that do no more than this go by shorter vectors.
+MOVE_WEIGHT = 4
 
 
 def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
@@ -121,10 +124,24 @@ class _Lowering:
         self.step = 0
         self.width = 1
         self.mask: llvm.Value | None = None
+        # How far the bound is from the first lane, where there is a mask.
+        self.left = constant(0, i32)
 
-    def block(self, body: Iterable[Statement]) -> None:
+    def block(self, body: Sequence[Statement]) -> None:
+        if self.variable is None or self.width == 1:
+            for statement in body:
+                self.statement(statement)
+            return
+        found = groups(body, self.variable, self.step, self.is_uniform)
         for statement in body:
-            self.statement(statement)
+            group = found.get(statement)
+            if group is None:
+                self.statement(statement)
+            elif isinstance(statement, Store):
+                if statement is group.members[-1]:
+                    self.store_group(group)
+            elif statement is group.members[0]:
+                self.load_group(group)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -340,6 +357,39 @@ class _Lowering:
             with self.f.when(holds), self.scope():
                 memory.store_one(numbers, place.base)
 
+    def is_uniform(self, term: Any) -> bool:
+        """Whether a term of an index is known and the same in all lanes."""
+        return isinstance(term, Variable) or (term in self.values and self.values[term].width == 1)
+
+    def load_group(self, group: Group) -> None:
+        """Read interleaved lanes, for all loads of a group."""
+        memory, place = self.place(group.buffer, group.index, safe=True)
+        columns = memory.load_interleaved(place.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
+        for member, offset in zip(group.members, group.offsets, strict=True):
+            self.values[member.result] = self.lanes(self.width).loaded(columns[offset], group.buffer.dtype)
+
+    def store_group(self, group: Group) -> None:
+        """Write interleaved lanes, for all stores of a group."""
+        memory, place = self.place(group.buffer, group.index, safe=True)
+        lanes = self.lanes(self.width)
+        ordered = sorted(zip(group.offsets, group.members, strict=True), key=lambda pair: pair[0])
+        values = [self.spread(self.values[member.value], self.width) for _, member in ordered]
+        columns = [part for value in values for part in lanes.stored(value)]
+        memory.store_interleaved(columns, place.base, self.mask_of_lanes())
+
+    def mask_of_lanes(self) -> Mask | None:
+        """Which numbers in memory belong to lanes that take part, by their lanes."""
+        if self.mask is None:
+            return None
+        left = self.left
+
+        def mask(owners: Sequence[int | None]) -> llvm.Value:
+            never = (1 << 31) - 1
+            steps = constant_vector([never if lane is None else lane * self.step for lane in owners], i32)
+            return self.f.icmp("slt", steps, self.f.splat(left, len(owners)))
+
+        return mask
+
     def in_lanes(self, holds: llvm.Value) -> llvm.Value:
         return holds if holds.type.is_vector else self.f.splat(holds, self.width)
 
@@ -398,6 +448,8 @@ class _Lowering:
             carried = self.vectors(loop, start, stop, carried, masked=False)
         elif not whole and loop.limit is None and not rest & (rest - 1) and (rest > 1 or not carried):
             carried = self.short_vector(loop, rest, start, carried)
+        elif not whole and loop.limit is None and not carried and _moves(loop.body):
+            self.short_vectors(loop, rest)
         elif self.features.masks and (whole or loop.limit is not None) and not self.splits(loop):
             carried = self.vectors(loop, start, stop, carried, masked=True)
         elif self.features.masks and not carried and not whole:
@@ -455,6 +507,16 @@ class _Lowering:
         mask = constant_vector([lane < count for lane in range(loop.width)], llvm.i1)
         return [self.chosen(mask, self.longer(a), b) for a, b in zip(finals, carried, strict=True)]
 
+    def short_vectors(self, loop: Loop, count: int) -> None:
+        """Fewer elements than lanes in vectors of 8, 4, 2 and 1 of them: a masked store takes longer than two whole
+        ones."""
+        at = loop.start
+        while count:
+            self.width = 1 << (count.bit_length() - 1)
+            self.vector(loop, constant(at, i64), None, [])
+            at, count = at + self.width * loop.step, count - self.width
+        self.width = loop.width
+
     def longer(self, lane: Lane) -> Lane:
         """Lanes as the first ones of a whole vector."""
         chosen = [number % lane.width for number in range(self.width)]
@@ -466,7 +528,8 @@ class _Lowering:
         if loop.stop - loop.start >= 1 << 31:
             left = self.f.smin(left, constant(loop.width * loop.step, i64))
         steps = constant_vector([lane * loop.step for lane in range(loop.width)], i32)
-        return self.f.icmp("slt", steps, self.f.splat(self.f.trunc(left, i32), loop.width))
+        self.left = self.f.trunc(left, i32)
+        return self.f.icmp("slt", steps, self.f.splat(self.left, loop.width))
 
     def tail(self, loop: Loop, edge: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
         """What is left after whole vectors: masked where that costs nothing or lanes are carried, else one element at a
@@ -482,6 +545,11 @@ class _Lowering:
             mask = self.lanes_below(loop, edge, stop)
             region.give(*_flat(self.vector(loop, edge, mask, carried)))
         return _unflat(carried, region.results)
+
+
+def _moves(body: Iterable[Statement]) -> bool:
+    """Whether statements only copy an element or two."""
+    return all(isinstance(statement, Load | Store) for statement in body) and _weight(body) <= MOVE_WEIGHT
 
 
 def _weight(body: Iterable[Statement]) -> float:

@@ -6,11 +6,14 @@ registers is the business of `lanes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.compiler.target import llvm
 from weft.compiler.target.llvm import Function, Type, Value, constant_vector, i1, i32, vector
+
+# The mask of numbers in memory, from the lane that each belongs to; those of no lane (None) are not set.
+Mask = Callable[[Sequence[int | None]], Value]
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,59 @@ class Memory:
         if self.parts == 1 and chosen == list(range(width)):
             return values[0]
         return self.f.shuffle(values[0], values[1] if self.parts == 2 else None, chosen)
+
+    # -- interleaved lanes -----------------------------------------------------------------------------------------
+
+    def load_interleaved(
+        self, base: Value, stride: int, offsets: Iterable[int], width: int, mask: Mask | None
+    ) -> dict[int, list[Value]]:
+        """The numbers of lanes that are `stride` elements apart, from each offset from `base` on."""
+        f, apart = self.f, stride * self.parts
+        wanted = sorted(set(offsets))
+        used = (wanted[-1] + 1) * self.parts
+        span = (width - 1) * apart + used
+        # Vectors cover what lies between the first and the last number that is asked for, and no more.
+        starts = [min(start, span - width) for start in range(0, span, width)]
+        kind = vector(self.element, width)
+        vectors = []
+        for start in starts:
+            address = self._part(base, start)
+            if mask is None:
+                vectors.append(f.load(kind, address, self.align))
+                continue
+            owners = [divmod(start + i, apart) for i in range(width)]
+            bits = mask([lane if number < used else None for lane, number in owners])
+            vectors.append(f.masked_load(kind, address, bits, self.align))
+
+        def column(first: int) -> Value:
+            at = range(first, first + width * apart, apart)
+            return self._permuted(vectors, [(n // width, n - starts[n // width]) for n in at])
+
+        return {o: [column(o * self.parts + part) for part in range(self.parts)] for o in wanted}
+
+    def store_interleaved(self, columns: Sequence[Value], base: Value, mask: Mask | None) -> None:
+        """Write one number of each column after the other, lane by lane, from `base` on."""
+        width, apart = columns[0].type.count, len(columns)
+        for start in range(0, width * apart, width):
+            owners = [divmod(start + i, apart) for i in range(width)]
+            whole = self._permuted(columns, [(number, lane) for lane, number in owners])
+            address = self._part(base, start)
+            if mask is None:
+                self.f.store(whole, address, self.align)
+            else:
+                self.f.masked_store(whole, address, mask([lane for lane, _ in owners]), self.align)
+
+    def _permuted(self, vectors: Sequence[Value], chosen: Sequence[tuple[int, int]]) -> Value:
+        """Elements of several vectors, each given by its vector and its index there."""
+        width = len(chosen)
+        first, *others = sorted({source for source, _ in chosen})
+        result, order = vectors[first], [lane if source == first else i for i, (source, lane) in enumerate(chosen)]
+        if not others:
+            return self._pick(result, order)
+        for other in others:
+            order = [width + lane if source == other else order[i] for i, (source, lane) in enumerate(chosen)]
+            result, order = self.f.shuffle(result, vectors[other], order), list(range(width))
+        return result
 
 
 def _order(width: int, parts: int, backwards: bool) -> list[int]:

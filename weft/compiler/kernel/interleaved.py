@@ -1,0 +1,102 @@
+"""Interleaved accesses: loads or stores whose lanes lie a few elements apart, and side by side between them.
+
+Columns of a matrix with three of them are read as `x[3*i]`, `x[3*i + 1]`, `x[3*i + 2]`. Each alone would be a gather,
+an access to memory for each lane. Together they are three contiguous vectors whose lanes are permuted in registers. A
+group of loads is read where the first one is, and a group of stores is written where the last one is.
+
+Buffers that share memory (a result in place of an operand) do not matter here: a kernel reads what an operand was
+before, so that reading earlier and writing later changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Compute,
+    Constant,
+    Index,
+    Last,
+    Load,
+    Position,
+    Shift,
+    Statement,
+    Store,
+    Variable,
+)
+
+# Lanes that are at most so far apart, in numbers (a complex one is two): each vector costs a permutation for every
+# other one of its group. Where less than half of what lies between is asked for, most of that would be wasted.
+WIDEST, WIDEST_SPARSE = 8, 4
+
+
+@dataclass(frozen=True)
+class Group:
+    """Accesses of one buffer whose lanes are `stride` elements apart. `members` are in the order of the block, each
+    `offsets` elements after the first element of all, which is at `index`."""
+
+    buffer: Buffer
+    index: Index
+    stride: int
+    members: tuple[Any, ...]
+    offsets: tuple[int, ...]
+
+
+def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Callable[[Any], bool]) -> dict[Any, Group]:
+    """The group of each load and store of a block that has one. `uniform` tells terms that are the same in all lanes
+    and known before the block."""
+    found: dict[Any, Group] = {}
+    for run in _runs(body):
+        if not any(1 < access.index.coefficient(lanes) * step <= WIDEST for access in run):
+            continue
+        pending: dict[Any, list[Any]] = {}
+        for access in run:
+            buffer, stores, terms = access.buffer, isinstance(access, Store), access.index.terms
+            stride = access.index.coefficient(lanes) * step
+            regular = access.condition is None and all(term is lanes or uniform(term) for term, _ in terms)
+            mine = (stores, buffer, stride, frozenset(terms)) if regular and 1 < stride <= WIDEST else None
+            # What is written stays before and after what else reads or writes the same buffer.
+            ended = [key for key in pending if key[1] is buffer and key != mine and (stores or key[0])]
+            for key in ended:
+                found.update(_grouped(pending.pop(key), key[2]))
+            if mine is not None:
+                pending.setdefault(mine, []).append(access)
+        for key, accesses in pending.items():
+            found.update(_grouped(accesses, key[2]))
+    return found
+
+
+def _runs(body: Iterable[Statement]) -> Iterable[list[Any]]:
+    """Loads and stores between which there is nothing but computation."""
+    run: list[Any] = []
+    for statement in body:
+        if isinstance(statement, Load | Store):
+            run.append(statement)
+        elif not isinstance(statement, Compute | Constant | Position | Shift | Last):
+            yield run
+            run = []
+    yield run
+
+
+def _grouped(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, Group]]:
+    """Accesses that differ by constants, in groups that are no longer than the distance of lanes."""
+    left = sorted(accesses, key=lambda a: a.index.constant)
+    while left:
+        first = left[0].index
+        near = [a for a in left if a.index.constant - first.constant < stride]
+        left = left[len(near) :]
+        offsets = {a: a.index.constant - first.constant for a in near}
+        distinct = len(set(offsets.values()))
+        stores = isinstance(near[0], Store)
+        if stores and (distinct < stride or len(near) > distinct):
+            continue
+        numbers = 2 * stride if dtypes.kind(near[0].buffer.dtype) == "c" else stride
+        if numbers > (WIDEST if 2 * distinct >= stride else WIDEST_SPARSE):
+            continue
+        members = tuple(a for a in accesses if a in offsets)
+        group = Group(near[0].buffer, first, stride, members, tuple(offsets[a] for a in members))
+        yield from ((a, group) for a in members)
