@@ -385,6 +385,26 @@ def test_infinities_and_which_operation() -> None:
             program(wnp.array([-1.0, 1e30]))  # 0/0; the infinity is none of its business
 
 
+@pytest.mark.parametrize("wrapped", [lambda f: f, weft.jit], ids=["eager", "jit"])
+def test_a_gather_and_a_combination_of_two_elements_are_not_looked_at(wrapped: Any) -> None:
+    """A gather moves a nan, or fills one in as its mode says. The order in which elements are combined is free: a nan
+    that is only there in one of them is none of the result."""
+    table, index = wnp.array([1.0, np.nan]), wnp.array([1, 5])
+    read = wrapped(lambda i: table.at[i].get(mode="fill", fill_value=0))
+    larger = lambda a, b: wnp.where(a - b > 0, a, b)  # inf - inf is nan, and no number is greater
+    fold = wrapped(lambda x: lax.reduce(x, np.float32(-np.inf), larger, (0,)))
+    slide = wrapped(lambda x: lax.reduce_window(x, np.float32(-np.inf), larger, (2,), (1,), "VALID"))
+    with weft.checks("all"):
+        assert read(index)[1] == 0
+        assert np.isnan(wrapped(lambda i: table.at[i].get(mode="fill"))(index)).all()
+        assert fold(wnp.array([np.inf, np.inf, 1.0])) == np.inf
+        assert slide(wnp.array([np.inf, np.inf, 1.0]))[0] == np.inf
+        with pytest.raises(NUMBER, match="reduce"):
+            wrapped(lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b, (0,)))(wnp.array([np.inf, 0.0]))
+    with weft.debug_nans(True), pytest.raises(NUMBER, match="gather"):
+        wrapped(lambda i: table.at[i].get(mode="fill") + 1)(index)
+
+
 def test_numbers_that_are_moved_are_looked_at_where_the_program_ends() -> None:
     move = weft.jit(lambda x: wnp.where(x > 0, x, 0.0).reshape(2, 2)[::-1])
     pick = weft.jit(lambda x: x[1:3] + 0.0)

@@ -16,6 +16,7 @@ from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import storage_of
+from weft.ir.nans import unwatched
 from weft.ir.primitive import Axis, Primitive, primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
@@ -119,7 +120,7 @@ class Composite(Primitive):
         return made if self.multiple_results else made[0]
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
-        with active(EVALUATION):
+        with active(EVALUATION), unwatched():  # the result is looked at, not how it comes about
             made = [storage_of(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
         return made if self.multiple_results else made[0]
 

@@ -13,6 +13,7 @@ from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.nans import unwatched
 from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type, type_of
 from weft.ops.arithmetic import add, mul
@@ -477,7 +478,7 @@ class select_and_scatter(Primitive):
         self, operand: Any, source: Any, initial: Any, *, select_jaxpr: Jaxpr, scatter_jaxpr: Jaxpr, **params: Any
     ) -> Any:
         def everywhere(jaxpr: Jaxpr, *arrays: Any) -> np.ndarray:
-            with active(EVALUATION):
+            with active(EVALUATION), unwatched():
                 return np.asarray(storage_of(apply_everywhere(jaxpr, arrays)[0]))
 
         windows = geometry(operand.shape, **_windows_of(params))

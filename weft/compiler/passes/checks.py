@@ -16,7 +16,7 @@ from weft.compiler.rewrite import make_literal, new_equation, with_carried_param
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
-from weft.ir.nans import MOVES, NARROWING, is_unwatched, watches_numbers
+from weft.ir.nans import FILLING, MOVES, NARROWING, is_unwatched, watches_numbers
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
@@ -165,7 +165,8 @@ def kinds_of(equation: Equation, aval: Any) -> list[str]:
     if name == "gather" and equation.params["mode"] is not GatherScatterMode.FILL_OR_DROP:
         return []
     kinds = []
-    if (config.checks == "all" or config.debug_nans) and can_be("nan", aval) and name not in NARROWING:
+    wanted = config.debug_nans or (config.checks == "all" and name not in FILLING)
+    if wanted and can_be("nan", aval) and name not in NARROWING:
         kinds.append("nan")
     if config.debug_infs and can_be("inf", aval):
         kinds.append("inf")
