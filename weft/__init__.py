@@ -42,6 +42,7 @@ from weft import (
     flatten_util,
     nn,
     random,
+    sharding,
     stages,
     tree,
     tree_util,
@@ -92,7 +93,8 @@ from weft.base.settings import (
 from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapeDtypeStruct
-from weft.runtime.device import Device
+from weft.sharding import NamedSharding, PartitionSpec as P
+from weft.sharding.device import Device
 from weft.trace.array import Array
 
 if _TYPE_CHECKING:
@@ -101,7 +103,7 @@ if _TYPE_CHECKING:
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
-    **{name: (f"weft.{name}", "") for name in ("haiku", "linen", "optim", "scipy", "sharding", "test_util")},
+    **{name: (f"weft.{name}", "") for name in ("haiku", "linen", "optim", "scipy", "test_util")},
     "explain": ("weft.explain", ""),
     "profile": ("weft.profiler", "profile"),
     "profiler": ("weft.profiler", ""),
@@ -122,6 +124,8 @@ __all__ = [
     "Array",
     "Device",
     "Jaxpr",
+    "NamedSharding",
+    "P",
     "ShapeDtypeStruct",
     "ad_checkpoint",
     "block_until_ready",
@@ -194,6 +198,7 @@ __all__ = [
     "pure_callback",
     "random",
     "remat",
+    "sharding",
     "stages",
     "tree",
     "tree_util",

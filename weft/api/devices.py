@@ -11,7 +11,8 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import is_value
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy
-from weft.runtime.device import Device, SingleDeviceSharding
+from weft.sharding import SingleDeviceSharding
+from weft.sharding.device import Device
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import is_key_type
 

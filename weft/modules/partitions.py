@@ -9,33 +9,11 @@ from typing import Any
 import weft
 from weft.errors import ArgumentError
 from weft.modules.metadata import AxisMetadata, is_axis_metadata
+from weft.sharding import NamedSharding, PartitionSpec
 
 PARTITION_NAME = "partition_name"  # under this key a transformation is told the name of the axis it adds
 
 Names = tuple[str | tuple[str, ...] | None, ...]
-
-
-class PartitionSpec(tuple[Any, ...]):
-    """For each axis the mesh axis, or several, that it is split over; None where it is whole."""
-
-    __slots__ = ()
-
-    def __new__(cls, *partitions: Any) -> PartitionSpec:
-        return super().__new__(cls, partitions)
-
-    def __repr__(self) -> str:
-        return f"PartitionSpec{super().__repr__()}"
-
-    def __reduce__(self) -> Any:
-        return PartitionSpec, tuple(self)
-
-
-@dataclass(frozen=True)
-class NamedSharding:
-    """A mesh of devices, and how an array is split over it."""
-
-    mesh: Any
-    spec: PartitionSpec
 
 
 @dataclass(frozen=True)

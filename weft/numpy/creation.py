@@ -40,7 +40,8 @@ from weft.ops.convert import convert_element_type
 from weft.ops.iota import iota
 from weft.ops.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, from_numpy, full_of
-from weft.runtime.device import Device, SingleDeviceSharding
+from weft.sharding import SingleDeviceSharding
+from weft.sharding.device import Device
 from weft.trace.array import Array
 
 # ----------------------------------------------------------------------------------------------- from values

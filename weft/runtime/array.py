@@ -13,8 +13,10 @@ from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError
 from weft.base.source import Location, user_line
 from weft.base.tracebacks import boundary, conceal
 from weft.ir.types import ArrayType, array_type, type_of
-from weft.runtime.device import CPU, Device, SingleDeviceSharding
+from weft.runtime.device import CPU
 from weft.runtime.memory import SMALL, Block, Chunk, pool
+from weft.sharding import SingleDeviceSharding
+from weft.sharding.device import Device
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
 

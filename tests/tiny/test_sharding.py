@@ -1,0 +1,164 @@
+"""Meshes, partition specs and shardings: what they say of arrays, how they compare, and their errors."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ArgumentError, ArgumentTypeError
+from weft.sharding import (
+    AbstractMesh,
+    AxisType,
+    ManualAxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    SingleDeviceSharding,
+)
+from weft.sharding import PartitionSpec as P
+from weft.sharding.layout import Layout, Shard
+from weft.sharding.manual import NONE
+
+DEVICES = [weft.Device(i, "cpu") for i in range(8)]
+MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("x", "y"))
+SPECS = [P(), P("x"), P("x", "y"), P(None, "x"), P(("x", "y")), P(("y", "x"), None), P("y", "x"), P(None, ("y", "x"))]
+
+
+def cut(sharding: NamedSharding, array: np.ndarray) -> dict[weft.Device, np.ndarray]:
+    """The part of an array on each device, from the meaning of a spec: split dimension by dimension, axis by axis."""
+    parts = {}
+    for coordinates in np.ndindex(*MESH.axis_sizes):
+        part = array
+        for dim, entry in enumerate(sharding.spec):
+            for name in (entry if isinstance(entry, tuple) else (entry,)) if entry else ():
+                axis = MESH.axis_names.index(name)
+                part = np.split(part, MESH.axis_sizes[axis], dim)[coordinates[axis]]
+        parts[MESH.devices[coordinates]] = part
+    return parts
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_indices_cut_the_parts(spec: PartitionSpec) -> None:
+    sharding = NamedSharding(MESH, spec)
+    array = np.arange(16 * 8).reshape(16, 8)
+    expected = cut(sharding, array)
+    indices = sharding.devices_indices_map(array.shape)
+    assert list(indices) == DEVICES
+    for device, index in indices.items():
+        np.testing.assert_array_equal(array[index], expected[device])
+        assert array[index].shape == sharding.shard_shape(array.shape)
+    assert sharding.is_fully_replicated == all(part.shape == array.shape for part in expected.values())
+
+
+@pytest.mark.parametrize("first", SPECS, ids=str)
+@pytest.mark.parametrize("second", SPECS, ids=str)
+def test_equivalent_is_the_same_parts(first: PartitionSpec, second: PartitionSpec) -> None:
+    one, other = NamedSharding(MESH, first), NamedSharding(MESH, second)
+    same = one.devices_indices_map((16, 8)) == other.devices_indices_map((16, 8))
+    assert one.is_equivalent_to(other, 2) == same
+    assert (one is other) == (first == second) == (one == other)
+
+
+def test_equal_ones_are_one_object() -> None:
+    assert Mesh(np.array(DEVICES).reshape(4, 2), ["x", "y"]) is MESH
+    assert AbstractMesh((4, 2), ("x", "y")) is MESH.abstract_mesh
+    sharding = NamedSharding(MESH, P("x"))
+    assert NamedSharding(MESH, P(("x",)), memory_kind="device") is sharding
+    assert NamedSharding(MESH, P("x"), memory_kind="pinned_host") is not sharding
+    assert sharding.with_memory_kind("pinned_host").with_memory_kind("device") is sharding
+    assert ManualAxisType(varying={"x"}) is ManualAxisType(varying=frozenset({"x"}))
+    assert ManualAxisType() is NONE and not NONE
+    for item in (sharding, MESH, MESH.abstract_mesh, NONE.update(varying={"x"})):
+        assert pickle.loads(pickle.dumps(item)) is item
+    for item in (P("x", None, unreduced={"y"}), P(P.UNCONSTRAINED), SingleDeviceSharding(DEVICES[1])):
+        assert pickle.loads(pickle.dumps(item)) == item and hash(pickle.loads(pickle.dumps(item))) == hash(item)
+
+
+def test_meshes_with_other_axes_differ() -> None:
+    explicit = MESH.update(axis_types=(AxisType.Explicit, AxisType.Auto))
+    assert explicit != MESH and explicit.explicit_axes == ("x",) and explicit.auto_axes == ("y",)
+    assert MESH.abstract_mesh.update_axis_types({"x": AxisType.Explicit}) is explicit.abstract_mesh
+    assert MESH.are_all_axes_auto and not explicit.are_all_axes_auto
+    assert MESH.update(axis_names=("a", "b")).shape == {"a": 4, "b": 2}
+    assert not MESH.devices.flags.writeable
+
+
+def test_devices_of_other_processes() -> None:
+    devices = [weft.Device(i, "cpu", process_index=i // 4) for i in range(8)]
+    mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+    sharding = NamedSharding(mesh, P("x"))
+    assert mesh.is_multi_process and mesh.local_devices == devices[:4] and mesh.local_mesh.shape == {"x": 2, "y": 2}
+    assert not sharding.is_fully_addressable and sharding.addressable_devices == set(devices[:4])
+    assert list(sharding.addressable_devices_indices_map((8,))) == devices[:4]
+    assert NamedSharding(mesh.local_mesh, P("x")).is_fully_addressable
+    interleaved = Mesh([devices[i] for i in (0, 4, 1, 5)], "x")
+    with pytest.raises(ArgumentError, match="no block of the mesh"):
+        interleaved.local_mesh
+
+
+def test_one_device() -> None:
+    sharding = SingleDeviceSharding(DEVICES[1])
+    assert sharding.devices_indices_map((3, 4)) == {DEVICES[1]: (slice(None), slice(None))}
+    assert sharding.is_equivalent_to(NamedSharding(Mesh(DEVICES[1:2], "q"), P()), 2)
+    assert not sharding.is_equivalent_to(SingleDeviceSharding(DEVICES[0]), 2)
+    assert sharding == SingleDeviceSharding(DEVICES[1], memory_kind="device")
+
+
+def test_layouts_and_shards_are_data() -> None:
+    assert Layout([1, 0]) == Layout((1, 0)) and Layout((1, 0)).update(tiling=[(8,)]).tiling == ((8,),)
+    with pytest.raises(ArgumentError, match="each of the 3 dimensions"):
+        Layout((0, 1)).check_compatible_aval((2, 3, 4))
+    assert Shard(DEVICES[0], (slice(0, 2),), 0, 1.0) == Shard(DEVICES[0], (slice(0, 2),), 0, 2.0)
+
+
+EXPLICIT = MESH.update(axis_types=(AxisType.Explicit,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: NamedSharding(MESH, P("z")), "no axis 'z'; its axes are 'x', 'y'"),
+        (lambda: NamedSharding(MESH, P("x", "x")), "names 'x' twice"),
+        (lambda: NamedSharding(MESH, P(("x", "x"))), "names 'x' twice"),
+        (lambda: NamedSharding(EXPLICIT, P(unreduced={"z"})), "no axis 'z'"),
+        (lambda: NamedSharding(MESH, P(unreduced={"x"})), "Only an Explicit axis"),
+        (lambda: NamedSharding(MESH, P("x"), memory_kind="disk"), "no such kind of memory"),
+        (lambda: NamedSharding(MESH, P("x", "y")).shard_shape((8,)), "2 dimensions, the array has 1"),
+        (lambda: NamedSharding(MESH, P("x")).shard_shape((7,)), "7 elements, which do not split evenly into 4"),
+        (lambda: NamedSharding(MESH.abstract_mesh, P("x")).device_set, "has no devices"),
+        (lambda: MESH.abstract_mesh.devices, "has no devices"),
+        (lambda: Mesh(MESH.devices, ("x",)), "a name for each dimension"),
+        (lambda: Mesh(MESH.devices, ("x", "x")), "different names"),
+        (lambda: Mesh([DEVICES[0], DEVICES[0]], "x"), "each device once"),
+        (lambda: Mesh(MESH.devices, ("x", "y"), (AxisType.Auto,)), "an AxisType for each"),
+        (lambda: AbstractMesh((4, 2), ("x",)), "a name for each"),
+        (lambda: P("x", unreduced={"x"}), "split over and unreduced over"),
+        (lambda: P(unreduced={"x"}, reduced={"x"}), "unreduced and reduced"),
+        (lambda: list(P("x", unreduced={"y"})), "leaves out"),
+        (lambda: ManualAxisType(varying={"x"}, reduced={"x"}), "both varying and reduced"),
+    ],
+)
+def test_mistakes(make: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text) as caught:
+        make()
+    assert "test_sharding.py" in str(caught.value.at)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: NamedSharding(MESH, "x"), r"P\('x'\)"),
+        (lambda: NamedSharding(DEVICES, P("x")), "needs a mesh"),
+        (lambda: Mesh([0, 1], "x"), "made of devices"),
+        (lambda: SingleDeviceSharding("cpu"), "needs a device"),
+        (lambda: P(unreduced="x"), "a set of axes"),
+        (lambda: ManualAxisType(varying="x"), "a set of axes"),
+    ],
+)
+def test_mistakes_of_type(make: Any, text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=text):
+        make()

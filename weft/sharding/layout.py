@@ -1,0 +1,49 @@
+"""`Layout` and `Shard`: how a part of an array lies in memory, and the part itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.base.arguments import indices
+from weft.base.errors import ArgumentError
+from weft.sharding.device import Device
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of an array's dimensions in memory, the slowest first, and how they are tiled."""
+
+    major_to_minor: tuple[int, ...]
+    tiling: tuple[tuple[int, ...], ...] | None = None
+    sub_byte_element_size_in_bits: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "major_to_minor", indices(self.major_to_minor, "major_to_minor of a Layout"))
+        if self.tiling is not None:
+            object.__setattr__(self, "tiling", tuple(map(tuple, self.tiling)))
+
+    def update(self, **changes: Any) -> Layout:
+        """The same layout with some fields changed."""
+        return replace(self, **changes)
+
+    def check_compatible_aval(self, aval_shape: Sequence[Any]) -> None:
+        """Raise unless arrays of this shape can lie so."""
+        if sorted(self.major_to_minor) != list(range(len(aval_shape))):
+            raise ArgumentError(
+                f"A layout names each of the {len(aval_shape)} dimensions once.",
+                received=f"shape {tuple(aval_shape)} with {self!r}",
+                fix=f"major_to_minor={tuple(range(len(aval_shape)))}",
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A device's part of an array: the slices that cut it out, which of several equal copies it is, and its data (None
+    on another process's device)."""
+
+    device: Device
+    index: tuple[slice, ...]
+    replica_id: int
+    data: Any = field(default=None, compare=False)

@@ -1,0 +1,335 @@
+"""Shardings: which part of an array is on which device.
+
+A `NamedSharding` puts a `PartitionSpec` on a mesh. Equal ones are one object, so the fast comparison is identity.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.sharding.device import MEMORY_KINDS, Device, is_addressable
+from weft.sharding.mesh import AbstractMesh, Mesh, flat_position
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
+
+Index = tuple[slice, ...]
+
+
+class Sharding:
+    """Which part of an array is on which device, and in which of its memories."""
+
+    @property
+    def device_tuple(self) -> tuple[Device, ...]:
+        """The devices in order: that of the mesh."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its devices")
+
+    def partition_counts(self, ndim: int) -> tuple[int, ...]:
+        """Into how many parts each of `ndim` dimensions is split."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
+
+    def part_indices(self, ndim: int) -> tuple[tuple[int, ...], ...]:
+        """For each device in order, which part of each of `ndim` dimensions it has."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The kind of memory that the array is in."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its memory")
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """The same parts in another kind of memory."""
+        raise NotImplementedError(f"{type(self).__name__} does not change its memory")
+
+    def check_compatible_aval(self, aval_shape: Sequence[Any]) -> None:
+        """Raise unless arrays of this shape can be split so."""
+
+    @property
+    def device_set(self) -> set[Device]:
+        return set(self.device_tuple)
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.device_tuple)
+
+    @property
+    def addressable_devices(self) -> set[Device]:
+        """The devices of this process."""
+        return {d for d in self.device_tuple if is_addressable(d)}
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        return any(map(is_addressable, self.device_tuple))
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether every device is one of this process."""
+        return all(map(is_addressable, self.device_tuple))
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device has the whole array."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
+
+    def shard_shape(self, global_shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of each device's part of an array."""
+        shape = tuple(global_shape)
+        self.check_compatible_aval(shape)
+        counts = self.partition_counts(len(shape))
+        for dim, (size, count) in enumerate(zip(shape, counts, strict=True)):
+            if count > 1 and size % count != 0:
+                raise ArgumentError(
+                    f"Dimension {dim} has {size} elements, which do not split evenly into {count} parts.",
+                    received=f"shape {shape} with {self!r}",
+                    fix=f"pad dimension {dim} to {-(-size // count) * count}, or leave it whole (None in the spec)",
+                )
+        return tuple(size // count if count > 1 else size for size, count in zip(shape, counts, strict=True))
+
+    def devices_indices_map(self, global_shape: Sequence[Any]) -> Mapping[Device, Index]:
+        """For each device the slices that cut its part out of an array."""
+        shape = tuple(global_shape)
+        sizes, counts = self.shard_shape(shape), self.partition_counts(len(shape))
+        return {
+            device: tuple(
+                slice(None) if count == 1 else slice(part * size, (part + 1) * size)
+                for part, size, count in zip(parts, sizes, counts, strict=True)
+            )
+            for device, parts in zip(self.device_tuple, self.part_indices(len(shape)), strict=True)
+        }
+
+    def addressable_devices_indices_map(self, global_shape: Sequence[Any]) -> Mapping[Device, Index]:
+        """The same for the devices of this process."""
+        everywhere = self.devices_indices_map(global_shape)
+        return {device: index for device, index in everywhere.items() if is_addressable(device)}
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Whether arrays with `ndim` dimensions are in the same parts on the same devices and memory."""
+        if self is other:
+            return True
+        if not isinstance(other, Sharding):
+            return False
+        return (
+            self.device_tuple == other.device_tuple
+            and self.memory_kind == other.memory_kind
+            and self.partition_counts(ndim) == other.partition_counts(ndim)
+            and self.part_indices(ndim) == other.part_indices(ndim)
+            and self._pending_sums() == other._pending_sums()
+        )
+
+    def _pending_sums(self) -> tuple[frozenset[Any], frozenset[Any]]:
+        """The axes over which sums are still to be done: of the value, and of its cotangent."""
+        return frozenset(), frozenset()
+
+
+_named: weakref.WeakValueDictionary[Any, NamedSharding] = weakref.WeakValueDictionary()
+
+
+class NamedSharding(Sharding):
+    """An array split over a mesh as a `PartitionSpec` says. Equal ones are one object."""
+
+    mesh: Mesh | AbstractMesh
+    spec: PartitionSpec
+    _kind: str | None
+    _key: tuple[Any, ...]
+    _hash: int
+
+    def __new__(
+        cls,
+        mesh: Mesh | AbstractMesh,
+        spec: PartitionSpec,
+        memory_kind: str | None = None,
+        _logical_device_ids: Any = None,
+    ) -> NamedSharding:
+        if not isinstance(mesh, (Mesh, AbstractMesh)):
+            raise ArgumentTypeError(
+                "NamedSharding needs a mesh.", received=described(mesh), fix="weft.sharding.Mesh(devices, names)"
+            )
+        if not isinstance(spec, PartitionSpec):
+            raise ArgumentTypeError(
+                "NamedSharding needs a PartitionSpec.", received=described(spec), fix=f"P({spec!r}), or P() for whole"
+            )
+        # An array is in the device's own memory unless somebody says otherwise, so to say that is to say nothing.
+        kind = check_memory_kind(memory_kind) if memory_kind != "device" else None
+        key = (mesh, spec, kind)
+        known = _named.get(key)
+        if known is not None:
+            return known
+        _check_spec(mesh, spec)
+        made = super().__new__(cls)
+        made.mesh, made.spec, made._kind = mesh, spec, kind
+        made._key, made._hash = key, hash(key)
+        return _named.setdefault(key, made)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, NamedSharding) and self._key == other._key)
+
+    def __reduce__(self) -> Any:
+        return NamedSharding, (self.mesh, self.spec, self._kind)
+
+    @property
+    def memory_kind(self) -> str | None:
+        return self._kind or ("device" if isinstance(self.mesh, Mesh) else None)
+
+    def with_memory_kind(self, kind: str) -> NamedSharding:
+        return NamedSharding(self.mesh, self.spec, kind)
+
+    def update(self, **changes: Any) -> NamedSharding:
+        """The same sharding with `mesh`, `spec` or `memory_kind` changed."""
+        return NamedSharding(**{"mesh": self.mesh, "spec": self.spec, "memory_kind": self._kind, **changes})
+
+    @property
+    def device_tuple(self) -> tuple[Device, ...]:
+        if not isinstance(self.mesh, Mesh):
+            raise ArgumentError(
+                "A sharding over an AbstractMesh has no devices.",
+                received=repr(self),
+                fix="NamedSharding(mesh, spec) with a weft.sharding.Mesh of devices",
+            )
+        return self.mesh.device_tuple
+
+    @property
+    def replicated_axes(self) -> frozenset[Any]:
+        """The axes of the mesh along which all devices have the same part."""
+        used = {*split_axes(self.spec.partitions), *self.spec.unreduced, *self.spec.reduced}
+        return frozenset(n for n in self.mesh.axis_names if n not in used)
+
+    @functools.cached_property
+    def is_fully_replicated(self) -> bool:
+        sizes = self.mesh.shape
+        return not self.spec.unreduced and all(sizes[n] == 1 for n in split_axes(self.spec.partitions))
+
+    def partition_counts(self, ndim: int) -> tuple[int, ...]:
+        sizes, counts = self.mesh.shape, []
+        for entry in self.spec.partitions[:ndim]:
+            count = 1
+            for name in entry_axes(entry):
+                count *= sizes[name]
+            counts.append(count)
+        return (*counts, *[1] * (ndim - len(counts)))
+
+    def part_indices(self, ndim: int) -> tuple[tuple[int, ...], ...]:
+        entries = self.spec.partitions[:ndim]
+        whole = (0,) * (ndim - len(entries))
+        return tuple(
+            (*(flat_position(self.mesh, entry_axes(e), coordinates) for e in entries), *whole)
+            for coordinates in np.ndindex(*self.mesh.axis_sizes)
+        )
+
+    def check_compatible_aval(self, aval_shape: Sequence[Any]) -> None:
+        if len(self.spec) > len(aval_shape):
+            raise ArgumentError(
+                f"{self.spec!r} has entries for {len(self.spec)} dimensions, the array has {len(aval_shape)}.",
+                received=f"shape {tuple(aval_shape)} with {self!r}",
+                fix=f"at most {len(aval_shape)} entries; dimensions without one are whole",
+            )
+
+    def _pending_sums(self) -> tuple[frozenset[Any], frozenset[Any]]:
+        return self.spec.unreduced, self.spec.reduced
+
+    def __repr__(self) -> str:
+        kind = "" if self.memory_kind is None else f", memory_kind={self.memory_kind}"
+        return f"NamedSharding(mesh={self.mesh!s}, spec={self.spec!r}{kind})"
+
+
+def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+    """Every axis that a spec names is one of the mesh, and named once."""
+    seen = set()
+    names = (*split_axes(spec.partitions), *spec.unreduced, *spec.reduced)
+    for name in names:
+        if name is UNCONSTRAINED or name not in mesh.axis_names:
+            raise ArgumentError(
+                f"The mesh has no axis {name!r}; its axes are {', '.join(map(repr, mesh.axis_names)) or 'none'}.",
+                received=f"{spec!r} for {mesh!s}",
+                fix="the names of axes that the mesh was made with",
+            )
+        if name in seen:
+            raise ArgumentError(
+                f"An axis of a mesh splits one dimension; {spec!r} names {name!r} twice.",
+                received=f"{spec!r} for {mesh!s}",
+                fix=f"{name!r} for one dimension, another axis or None for the other",
+            )
+        seen.add(name)
+    for name in (*spec.unreduced, *spec.reduced):
+        if name not in mesh.explicit_axes:
+            raise ArgumentError(
+                f"Only an Explicit axis can be unreduced or reduced; {name!r} is not.",
+                received=f"{spec!r} for {mesh!s}",
+                fix="axis_types=(weft.sharding.AxisType.Explicit, ...) for the mesh",
+            )
+
+
+def check_memory_kind(kind: Any) -> Any:
+    """A kind of memory that exists, or None."""
+    if kind is not None and kind not in MEMORY_KINDS:
+        raise ArgumentError(
+            "There is no such kind of memory.",
+            received=f"memory_kind={kind!r}",
+            fix=f"one of {', '.join(map(repr, MEMORY_KINDS))}",
+        )
+    return kind
+
+
+class SingleDeviceSharding(Sharding):
+    """The whole array on one device."""
+
+    __slots__ = ("_device", "_kind")
+
+    def __init__(self, device: Device, memory_kind: str | None = None):
+        if not isinstance(device, Device):
+            raise ArgumentTypeError(
+                "SingleDeviceSharding needs a device.", received=described(device), fix="weft.devices()[0]"
+            )
+        self._device = device
+        self._kind = check_memory_kind(memory_kind) if memory_kind != "device" else None
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def device_tuple(self) -> tuple[Device, ...]:
+        return (self._device,)
+
+    @property
+    def memory_kind(self) -> str:
+        return self._kind or "device"
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        return SingleDeviceSharding(self._device, kind)
+
+    def partition_counts(self, ndim: int) -> tuple[int, ...]:
+        return (1,) * ndim
+
+    def part_indices(self, ndim: int) -> tuple[tuple[int, ...], ...]:
+        return ((0,) * ndim,)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash((self._device, self._kind))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, SingleDeviceSharding) and self._device == other._device and self._kind == other._kind
+
+    def __reduce__(self) -> Any:
+        return SingleDeviceSharding, (self._device, self._kind)
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self.memory_kind})"
+
+
+def make_single_device_sharding(device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+    """The sharding of an array that is whole on one device."""
+    return SingleDeviceSharding(device, memory_kind)

@@ -1,0 +1,171 @@
+"""`PartitionSpec`: over which axes of a mesh each dimension of an array is split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError
+
+
+class Unconstrained:
+    """The entry of a dimension whose splitting is left open. There is one such object."""
+
+    def __repr__(self) -> str:
+        return "UNCONSTRAINED"
+
+    def __reduce__(self) -> str:
+        return "UNCONSTRAINED"
+
+
+UNCONSTRAINED = Unconstrained()
+
+Entry = Any  # None | the name of an axis | a tuple of such names | UNCONSTRAINED
+
+
+class PartitionSpec:
+    """For each dimension the axis of a mesh that it is split over, a tuple of several (the last one running fastest),
+    None where it is whole, or UNCONSTRAINED; dimensions beyond the last entry are whole.
+
+    `unreduced` names axes over which a sum is still to be done, `reduced` those over which the cotangent's is.
+    """
+
+    UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
+    __slots__ = ("_hash", "_partitions", "reduced", "unreduced")
+
+    _partitions: tuple[Entry, ...]
+    unreduced: frozenset[Any]
+    reduced: frozenset[Any]
+
+    def __init__(self, *partitions: Entry, unreduced: Any = frozenset(), reduced: Any = frozenset()):
+        entries = tuple(map(_entry, partitions))
+        self._partitions = entries
+        self.unreduced = _axis_set(unreduced, "unreduced")
+        self.reduced = _axis_set(reduced, "reduced")
+        self._hash = hash((entries, self.unreduced, self.reduced))
+        if not (self.unreduced or self.reduced):
+            return
+        split = set(split_axes(entries))
+        for overlap, what in (
+            (split & self.unreduced, "split over and unreduced over"),
+            (split & self.reduced, "split over and reduced over"),
+            (self.unreduced & self.reduced, "unreduced and reduced over"),
+        ):
+            if overlap:
+                names = ", ".join(sorted(map(repr, overlap)))
+                raise ArgumentError(
+                    f"A PartitionSpec cannot be {what} the same axis.", received=repr(self), fix=f"name {names} once"
+                )
+
+    @property
+    def partitions(self) -> tuple[Entry, ...]:
+        return self._partitions
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._partitions[index]
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __iter__(self) -> Iterator[Entry]:
+        if self.unreduced or self.reduced:
+            raise ArgumentError(
+                "Iterating over a PartitionSpec leaves out its unreduced and reduced axes.",
+                received=repr(self),
+                fix="spec.partitions   where only the dimensions are meant",
+            )
+        return iter(self._partitions)
+
+    def __add__(self, other: Any) -> PartitionSpec:
+        if isinstance(other, PartitionSpec):
+            return PartitionSpec(
+                *self._partitions,
+                *other._partitions,
+                unreduced=self.unreduced | other.unreduced,
+                reduced=self.reduced | other.reduced,
+            )
+        return self.update(partitions=(*self._partitions, *other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> PartitionSpec:
+        return self.update(partitions=(*other, *self._partitions)) if isinstance(other, tuple) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, PartitionSpec)
+            and self._partitions == other._partitions
+            and self.unreduced == other.unreduced
+            and self.reduced == other.reduced
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def index(self, value: Any) -> int:
+        return self._partitions.index(_entry(value))
+
+    def count(self, value: Any) -> int:
+        return self._partitions.count(_entry(value))
+
+    def update(self, partitions: Any = None, unreduced: Any = None, reduced: Any = None) -> PartitionSpec:
+        """The same spec with some of its parts changed."""
+        return PartitionSpec(
+            *(self._partitions if partitions is None else partitions),
+            unreduced=self.unreduced if unreduced is None else unreduced,
+            reduced=self.reduced if reduced is None else reduced,
+        )
+
+    def to_tangent_spec(self) -> PartitionSpec:
+        """The spec of a tangent: this one."""
+        return self
+
+    def to_ct_spec(self) -> PartitionSpec:
+        """The spec of a cotangent: unreduced and reduced change places."""
+        return self.update(unreduced=self.reduced, reduced=self.unreduced)
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self._partitions, self.unreduced, self.reduced)
+
+    def __repr__(self) -> str:
+        parts = [repr(e) for e in self._partitions]
+        for word, axes in (("unreduced", self.unreduced), ("reduced", self.reduced)):
+            if axes:
+                parts.append(f"{word}={{{', '.join(sorted(map(repr, axes)))}}}")
+        return f"P({parts[0]},)" if len(parts) == len(self._partitions) == 1 else f"P({', '.join(parts)})"
+
+
+def _rebuild(partitions: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
+    return PartitionSpec(*partitions, unreduced=unreduced, reduced=reduced)
+
+
+def _entry(entry: Any) -> Entry:
+    """An entry in its one form: a tuple of one name is the name, an empty one None."""
+    if isinstance(entry, (tuple, list)):
+        if len(entry) < 2:
+            return entry[0] if entry else None
+        return tuple(entry)
+    return entry
+
+
+def _axis_set(axes: Any, what: str) -> frozenset[Any]:
+    if not isinstance(axes, (set, frozenset)):
+        raise ArgumentTypeError(
+            f"{what} of a PartitionSpec is a set of axes.", received=described(axes), fix=f"{what}={{'x'}}"
+        )
+    if None in axes:
+        raise ArgumentError(f"{what} of a PartitionSpec names axes.", received=described(axes), fix=f"{what}={{'x'}}")
+    return frozenset(axes)
+
+
+def entry_axes(entry: Entry) -> tuple[Any, ...]:
+    """The axes that an entry names."""
+    if entry is None or entry is UNCONSTRAINED:
+        return ()
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+def split_axes(entries: Iterable[Entry]) -> list[Any]:
+    """The axes that some entries name, in order, as often as they do."""
+    return [name for entry in entries for name in entry_axes(entry)]
