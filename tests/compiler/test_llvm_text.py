@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import math
 import struct
 from collections.abc import Callable
 
 import llvmlite.binding as binding
+import numpy as np
 import pytest
 
 from weft.base.errors import InternalError
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.llvm import (
     Function,
     Module,
@@ -22,6 +27,7 @@ from weft.compiler.target.llvm import (
     half,
     i1,
     i8,
+    i16,
     i32,
     i64,
     pointer,
@@ -157,6 +163,28 @@ def test_memory() -> None:
     text = verified(f.module)
     assert "alloca <4 x float>" in text.split("\n")[2]  # in the entry block, before all else
     assert "!nontemporal" in text and "!invariant.load" in text
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_masked_stores_write_the_lanes_of_constant_masks_only(tier: Tier) -> None:
+    """Of numbers that were wider before; every mask with one lane, or all but one."""
+    module, cases = Module(), []
+    for short, wide in itertools.combinations((i8, i16, i32, i64), 2):
+        for count in (2, 4, 8, 16):
+            for lane, alone in itertools.product({0, 1, count - 1}, (True, False)):
+                mask = [(n == lane) == alone for n in range(count)]
+                f = module.function(f"f{len(cases)}", void, [Parameter("source", ptr), Parameter("target", ptr)])
+                numbers = f.trunc(f.load(vector(wide, count), f.arguments[0], 1), vector(short, count))
+                f.masked_store(numbers, f.arguments[1], constant_vector(mask, i1), short.bits // 8)
+                f.ret()
+                cases.append((f.name, wide.bits, short.bits, np.array(mask)))
+    library = link.compiled(module.text(), tier=tier)
+    for name, wide_bits, short_bits, mask in cases:
+        source = np.arange(1, mask.size + 1).astype(f"int{wide_bits}")
+        target = np.full(mask.size + 16, -1, f"int{short_bits}")
+        library.function(name, None, ctypes.c_void_p, ctypes.c_void_p)(source.ctypes.data, target.ctypes.data)
+        expected = np.where(mask, source, -1)
+        assert target.tolist() == [*expected, *[-1] * 16], f"int{wide_bits} to int{short_bits} under {mask}"
 
 
 def test_modules_have_attributes_tables_and_helpers_once() -> None:

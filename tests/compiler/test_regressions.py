@@ -226,3 +226,30 @@ def test_what_one_pass_over_a_row_stores_is_read_by_another_at_its_own_index_onl
 
     x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
     np.testing.assert_allclose(weft.jit(function)(x), function(x), rtol=1e-5)
+
+
+def test_what_one_pass_over_rows_of_two_dimensions_stores_is_not_read_backwards() -> None:
+    """Arguments are read in their order, since what is reversed is reversed again: both dimensions are one loop."""
+
+    def function(x: Any, factor: Any) -> Any:
+        double = wnp.broadcast_to(wnp.flip(wnp.sin(x), 2), (2, *x.shape)) * factor
+        again = wnp.flip(double[1], 2)
+        least = again == again.min((1, 2), keepdims=True)
+        return wnp.broadcast_to(1 / least.astype(x.dtype).sum((1, 2), keepdims=True), x.shape)
+
+    x = np.linspace(-2, 2, 45, dtype=np.float32).reshape(3, 3, 5, 1)
+    np.testing.assert_array_equal(weft.jit(function)(x, np.float32(2)), function(x, np.float32(2)))
+
+
+@pytest.mark.parametrize(("wide", "short"), [("int32", "int16"), ("float32", "bfloat16"), ("int64", "int32")])
+@pytest.mark.parametrize("count", [3, 17, 129])
+def test_the_last_lane_of_a_row_is_stored_alone(wide: str, short: str, count: int) -> None:
+    """LLVM stored it as wide as it was before it became short, over what follows."""
+    with weft.enable_x64(True):
+        array, row = np.full((3, count), 7).astype(np.dtype(short)), np.arange(count).astype(wide)
+        jaxpr = make_jaxpr(lambda a, r: a.at[1].set(r.astype(a.dtype)))(array, row)
+        executable = Executable(compile_program(jaxpr, (False, False)))
+        expected = interpreter.run(jaxpr, [array, row])[0]
+        for tier in Tier:
+            executable._link(tier)
+            np.testing.assert_array_equal(np.asarray(executable([array, row])[0]), np.asarray(expected), str(tier))

@@ -106,9 +106,7 @@ def _optimised(text: str, features: Features, tier: Tier) -> tuple[Any, Any]:
         raise InternalError(f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text) from None
     if tier is not Tier.QUICK:
         options = llvm.create_pipeline_tuning_options(speed_level=2 if tier is Tier.FULL else 1)
-        # Emitters unroll where it pays. What LLVM unrolls may store one lane of a vector of 16 bits under a constant
-        # mask, and for x86 it then writes 32 bits.
-        options.loop_unrolling = False
+        options.loop_unrolling = False  # emitters unroll where it pays
         passes = llvm.create_pass_builder(machine, options)
         if tier is Tier.FULL:
             manager = passes.getModulePassManager()

@@ -57,7 +57,8 @@ class Function(Atomics):
         self.arguments = tuple(Value(f"%{p.name}", p.type) for p in parameters)
         self.block = "entry"
         self._labels = 0
-        self._allocations: list[str] = []
+        self._first: list[str] = []  # what comes before all lines: room on the stack, constants that are hidden
+        self._hidden: dict[int, Value] = {}
         self._ended = False
 
     def text(self) -> str:
@@ -67,7 +68,7 @@ class Function(Atomics):
         taken = ", ".join(p.text() for p in self.parameters)
         linkage = f"{self.linkage} " if self.linkage else ""
         head = f"define {linkage}{self.returns.text} @{self.name}({taken}) #0 {{"
-        return "\n".join([head, "entry:", *self._allocations, *self.lines, "}"])
+        return "\n".join([head, "entry:", *self._first, *self.lines, "}"])
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class Function(Atomics):
         """Room on the stack, made when the function is entered."""
         self._count += 1
         name = f"%v{self._count}"
-        self._allocations.append(f"  {name} = alloca {type.text}, i32 {count}, align {align}")
+        self._first.append(f"  {name} = alloca {type.text}, i32 {count}, align {align}")
         return Value(name, ptr)
 
     def room(self, type: Type, count: Value, align: int = 64) -> Value:
@@ -295,9 +296,23 @@ class Function(Atomics):
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int) -> None:
         """Write the elements whose mask is set."""
         self._check_mask("llvm.masked.store", value.type, pointer, mask)
+        if value.type.kind == "int" and value.type.bits < 64:
+            # If a mask turns out to be a constant with one lane set, LLVM 22 stores that lane as wide as it was before
+            # it was truncated to `value`, on machines that truncate as they store: neighbours are overwritten.
+            mask = self.and_(mask, self._hidden_ones(value.type.count))
         self.intrinsic(
             "masked.store", void, value, pointer, constant(align, i32), mask, overload=(value.type, pointer.type)
         )
+
+    def _hidden_ones(self, count: int) -> Value:
+        """A mask with all lanes set, which LLVM does not know."""
+        found = self._hidden.get(count)
+        if found is None:
+            before, self.lines = self.lines, self._first
+            one = self._emit('call i32 asm "", "=r,0"(i32 1) nounwind memory(none)', i32)
+            found = self._hidden[count] = self.splat(self.trunc(one, i1), count)
+            self.lines = before
+        return found
 
     def gather(self, type: Type, pointers: Value, mask: Value, align: int, otherwise: Value | None = None) -> Value:
         """Read from an address for each element whose mask is set."""
