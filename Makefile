@@ -13,18 +13,21 @@ PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 
-.PHONY: help setup setup-peer demo test test-all test-peer test-faults lint format pages bench fuzz clean
+.PHONY: help setup setup-peer demo tiny test test-all test-timing test-peer test-faults lint format wheel pages bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       set up, run the tour (examples/tour.py), and draw what it learnt (examples/out/tour.svg)"
+	@echo "make tiny       ten seconds of tests through every floor: the inner loop"
 	@echo "make test       set up, lint, and run the tests"
-	@echo "make test-all   the same, with the slow sweeps"
+	@echo "make test-all   the same with the slow sweeps, and which lines no test runs; then make test-timing"
+	@echo "make test-timing  the tests that compare times, one at a time: they need a machine that does nothing else"
 	@echo "make test-peer  compare with JAX, in an environment of its own"
 	@echo "make test-faults  seed 100 faults into the compiler and show which test finds each (FAULTS='--only NAME')"
 	@echo "make fuzz       judge N=100000 random programs, from where the last run ended; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make format     let ruff rewrite what it can"
+	@echo "make wheel      build dist/*.whl, install it outside of the repository and run an example there"
 	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
 	@echo "make bench      time against the peers; the numbers go to build/benchmarks.json"
 	@echo "make clean      remove caches; the environments stay"
@@ -61,11 +64,20 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not peer" tests
+# Only files with the marker are collected: collecting all of them takes longer than running these.
+tiny: setup
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "tiny and not slow and not timing" $$(grep -rl --include='*.py' 'pytest.mark.tiny' tests)
 
+test: setup lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not peer and not timing" tests
+
+# What a test runs in a process of its own is not counted. The whole report is in build/coverage.
 test-all: setup lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not peer" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not peer and not timing" --cov --cov-report=term --cov-report=html:build/coverage tests
+	$(MAKE) test-timing
+
+test-timing: setup
+	$(BIN)/python -m pytest -n 0 -m timing tests
 
 test-peer: setup-peer
 	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer
@@ -77,6 +89,11 @@ test-faults: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(N)
 
+wheel: setup
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(BIN)/python tests/installed_wheel.py dist/*.whl
+
 pages: setup
 	$(BIN)/python tests/errors/test_error_pages.py
 
@@ -84,5 +101,5 @@ bench: setup-peer
 	$(PEER_BIN)/python benchmarks/run.py --json build/benchmarks.json
 
 clean:
-	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
+	rm -rf build dist .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
 	find weft tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

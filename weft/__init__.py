@@ -118,7 +118,7 @@ def __getattr__(name: str) -> _Any:
     return getattr(loaded, attribute) if attribute else loaded
 
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"  # the only place: pyproject.toml reads it from here
 
 __all__ = [
     "Array",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -74,13 +75,39 @@ def test_ranges(write: Callable[[Any], Any], expected: tuple[int, int]) -> None:
     assert found.lower <= made.min() and made.max() <= found.upper
 
 
-def test_a_long_chain_of_shared_values_is_followed_quickly() -> None:
-    def f(i: Any) -> Any:
-        for _ in range(60):
-            i = wnp.where(i < 5, i + i, i - i)
-        return wnp.arange(9.0)[i]
+def calls_of(function: Callable[[], Any]) -> int:
+    """How many Python functions are called while one runs."""
+    calls = 0
 
-    flagged(f, wnp.arange(3))
+    def count_call(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count_call)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_a_long_chain_of_shared_values_takes_few_steps() -> None:
+    def chain(length: int) -> Callable[[Any], Any]:
+        def f(i: Any) -> Any:
+            for _ in range(length):
+                i = wnp.where(i < 5, i + i, i - i)
+            return i
+
+        return f
+
+    def calls(length: int) -> int:
+        jaxpr = weft.make_jaxpr(chain(length))(wnp.arange(3))
+        defined = {v: e for e in jaxpr.eqns for v in e.outvars}
+        return calls_of(lambda: Bounds(defined, {}).of(jaxpr.outvars[0]))
+
+    assert calls(60) <= 2 * calls(30) < 100_000
+    flagged(lambda i: wnp.arange(9.0)[chain(60)(i)], wnp.arange(3))
 
 
 @pytest.mark.parametrize(

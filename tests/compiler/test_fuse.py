@@ -276,6 +276,7 @@ def seconds_for_each_equation(layers: int) -> float:
     return best
 
 
+@pytest.mark.timing
 def test_the_pass_is_quick_and_linear() -> None:
     few, many = seconds_for_each_equation(12), seconds_for_each_equation(48)
     print(f"{few * 1e6:.1f} us an equation for 12 layers, {many * 1e6:.1f} for 48")

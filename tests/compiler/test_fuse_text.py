@@ -19,6 +19,8 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.parser import parse
 from weft.ir.printer import to_text
 
+pytestmark = pytest.mark.tiny
+
 FOLDER = pathlib.Path(__file__).parents[1] / "text" / "fuse"
 LINE = "\n" + "-" * 80 + "\n"
 FROM_FUNCTIONS = {

@@ -310,7 +310,7 @@ def gradient_of_mlp() -> Jaxpr:
     return make_jaxpr(weft.value_and_grad(loss))(weights, np.ones((4, 8), np.float32))
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_time_an_equation() -> None:
     best: dict[int, float] = {}
     for _ in range(10):

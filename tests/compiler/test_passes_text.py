@@ -21,6 +21,8 @@ from weft.ir.parser import parse
 from weft.ir.printer import to_text
 from weft.ir.verifier import verify
 
+pytestmark = pytest.mark.tiny
+
 FOLDER = pathlib.Path(__file__).parents[1] / "text" / "passes"
 FUNCTIONS: dict[str, Callable[[Jaxpr], Jaxpr]] = {
     **PASSES,

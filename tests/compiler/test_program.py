@@ -22,6 +22,8 @@ from weft.ir.jaxpr import constants_to_arguments
 from weft.runtime.executable import Executable
 from weft.runtime.execute import executable_of
 
+pytestmark = pytest.mark.tiny
+
 
 def compilation_of(function: Callable[..., Any], *args: Any, donated: tuple[bool, ...] = ()) -> Compilation:
     jaxpr = weft.make_jaxpr(function)(*args)

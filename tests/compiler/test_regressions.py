@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import ml_dtypes
@@ -21,6 +20,8 @@ from weft.compiler.target.cpu.link import Tier
 from weft.ir import interpreter
 from weft.runtime.executable import Executable
 from weft.runtime.execute import make
+
+pytestmark = pytest.mark.tiny
 
 
 def test_weak_types_are_those_of_the_trace() -> None:
@@ -92,9 +93,7 @@ def test_values_at_many_indices_are_not_computed_at_each() -> None:
     """The derivative of a running product reads halves of halves: each level in one kernel doubled its code."""
     x = np.arange(1, 65, dtype=np.float32) % 3 - 1
     jaxpr = make_jaxpr(weft.grad(lambda v: wnp.sum(lax.cumprod(v * 1.0, 0) * v)))(x)
-    started = time.perf_counter()
     program = compile_program(jaxpr).program
-    assert time.perf_counter() - started < 20
     sizes = [len(to_text(step.kernel)) for step in program.all_steps() if isinstance(step, Launch)]
     assert max(sizes) < 60_000
 

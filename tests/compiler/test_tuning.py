@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -195,9 +194,8 @@ def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> 
         plain = np.asarray(weft.jit(function)(a))
     assert not calls
     weft.clear_caches()
-    begin = time.perf_counter()
     tuned = np.asarray(weft.jit(function)(a))
-    assert calls and time.perf_counter() - begin < 30
+    assert calls
     assert tuned.tobytes() == plain.tobytes()
 
 

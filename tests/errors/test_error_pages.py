@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import copy
-import importlib.util
 import inspect
 import pathlib
 import pickle
@@ -23,9 +22,6 @@ PAGES = pathlib.Path(__file__).parents[2] / "docs" / "errors"
 GROUPS = (errors.WeftError, errors.JAXTypeError, errors.JAXIndexError)  # to catch, never raised themselves
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, WeftError) and c not in GROUPS]
 
-# The public names that the examples are written with.
-API_IS_THERE = importlib.util.find_spec("weft.numpy") is not None
-needs_api = pytest.mark.skipif(not API_IS_THERE, reason="weft.numpy is not there yet")
 each_class = pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
 
 BUILTIN_BASES = {
@@ -142,7 +138,6 @@ def test_the_docstring_is_a_page_of_two_examples(error: type[WeftError]) -> None
         assert re.search(r"^(import|from) weft", code, re.MULTILINE), "an example must run when it is pasted"
 
 
-@needs_api
 @each_class
 def test_wrong_code_raises_and_right_code_runs(error: type[WeftError]) -> None:
     page = read_page(error)
@@ -152,7 +147,6 @@ def test_wrong_code_raises_and_right_code_runs(error: type[WeftError]) -> None:
     assert type(caught.value).page == error.page, "the message points to another page"
 
 
-@needs_api
 def test_every_class_has_its_page_in_docs() -> None:
     there = {path.stem for path in PAGES.glob("*.md")} - {"README"}
     assert there == {error.__name__ for error in CLASSES}, "run `make pages`"

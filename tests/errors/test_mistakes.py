@@ -21,6 +21,8 @@ from weft import lax, optim
 from weft.base.source import is_own
 from weft.errors import WeftError
 
+pytestmark = pytest.mark.tiny
+
 A, B, M = wnp.ones(3), wnp.ones(4), wnp.ones((2, 3))
 I = wnp.arange(3)  # noqa: E741
 KEY = weft.random.key(0)

@@ -13,6 +13,8 @@ from weft.compiler.kernel.ir import Index, Kernel, Kind
 from weft.compiler.kernel.printer import number_text, to_text
 from weft.compiler.kernel.verifier import verify
 
+pytestmark = pytest.mark.tiny
+
 EXAMPLES: dict[str, Callable[[], Kernel]] = {
     "fused_map": lambda: kernels.fused_map(1000),
     "row_sum": lambda: kernels.row_reduction(30, 40),

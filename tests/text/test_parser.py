@@ -15,6 +15,8 @@ from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
 from weft.ir.verifier import verify
 
+pytestmark = pytest.mark.tiny
+
 assert weft.ops.random.FRY.name == "key<fry>"  # importing the module makes the type of keys known
 
 TEXTS = [

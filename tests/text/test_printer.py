@@ -21,6 +21,8 @@ from weft.ir.printer import equation_text, to_text, variable_names
 from weft.ir.types import ShapeDtypeStruct
 from weft.ir.verifier import verify
 
+pytestmark = pytest.mark.tiny
+
 VECTOR = np.ones(8, np.float32)
 SCALAR = np.float32(2)
 

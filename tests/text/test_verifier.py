@@ -16,6 +16,8 @@ from weft.ir.parser import parse
 from weft.ir.types import array_type
 from weft.ir.verifier import check_jaxpr, verify
 
+pytestmark = pytest.mark.tiny
+
 F32 = array_type((3,), np.dtype(np.float32))
 
 # Texts that can be read, but are not programs.

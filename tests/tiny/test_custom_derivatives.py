@@ -12,6 +12,8 @@ import weft.numpy as wnp
 from weft import errors, lax
 from weft.custom_derivatives import SymbolicZero
 
+pytestmark = pytest.mark.tiny
+
 
 def names_this_file(error: BaseException) -> bool:
     return "  at        test_custom_derivatives.py:" in str(error)

@@ -9,6 +9,8 @@ import weft
 import weft.numpy as wnp
 from weft import errors
 
+pytestmark = pytest.mark.tiny
+
 
 def product(x, y):
     return wnp.sum(x * x * y)

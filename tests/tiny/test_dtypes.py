@@ -16,6 +16,8 @@ from weft.base.dtypes import DTYPES, ExtendedDtype, float0, prng_key
 from weft.base.errors import InvalidInputTypeError, NarrowingOverflowError, TypePromotionError
 from weft.base.settings import enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
 
+pytestmark = pytest.mark.tiny
+
 WEAK = {"int*": int, "float*": float, "complex*": complex}
 VALUES = {"int*": 1, "float*": 1.0, "complex*": 1j}
 ROWS = (pathlib.Path(__file__).parents[1] / "data" / "promotion.txt").read_text().splitlines()

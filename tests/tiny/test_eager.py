@@ -16,6 +16,8 @@ from weft.runtime import evaluate
 from weft.runtime.execute import compile_costs, program_of
 from weft.runtime.launch import FLAT_LENGTH
 
+pytestmark = pytest.mark.tiny
+
 
 def test_one_kernel_serves_arrays_of_every_length() -> None:
     for shape in ((), (1,), (5,), (0, 3), (7, 11), (1000,), (3, 4, 5), (70000,)):

@@ -204,6 +204,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert not ALLOWED_IN_FUNCTIONS & set(loaded)
 
 
+@pytest.mark.timing
 def test_import_is_quick(tmp_path: pathlib.Path) -> None:
     # Seconds of the processor, not of the clock: other test processes share the cores.
     code = "import time; start = time.process_time(); import weft; print(time.process_time() - start)"

@@ -55,6 +55,8 @@ from weft.indexing.index_map import (
 )
 from weft.indexing.ranges import INFINITY, Range
 
+pytestmark = pytest.mark.tiny
+
 i, j, k = Symbol("i", 0, 9), Symbol("j", 0, 7), Symbol("k", 0, 3)
 x, y = Symbol("x"), Symbol("y")
 b, t, s = symbols("b, t, s")

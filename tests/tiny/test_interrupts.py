@@ -99,6 +99,7 @@ def test_an_alarm_stops_a_loop(name: str, alarm: Callable[[float], None]) -> Non
     assert stopped(lambda: jitted(x), alarm) < PATIENCE
 
 
+@pytest.mark.timing
 def test_a_stop_comes_soon(alarm: Callable[[float], None]) -> None:
     jitted = weft.jit(scalar_loop)
     jitted.lower(np.float32(1)).compile()

@@ -14,6 +14,8 @@ import weft
 import weft.numpy as wnp
 from weft import errors
 
+pytestmark = pytest.mark.tiny
+
 
 class Counted:
     """A function that counts how often Python runs it."""

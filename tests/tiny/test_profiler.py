@@ -85,6 +85,7 @@ def test_time_between_spans_goes_to_the_nearest_sample(rng: np.random.Generator)
             assert equal or abs(given[number] - nearest.count(number)) <= 2
 
 
+@pytest.mark.timing
 def test_time_goes_to_the_line_that_took_it() -> None:
     step = weft.jit(loss)
     for _ in range(10):  # on a busy machine the sampler may come too late
@@ -100,6 +101,7 @@ def test_time_goes_to_the_line_that_took_it() -> None:
     raise AssertionError(f"sleeping {sleeping} s, spinning {spinning} s, in all {profile.seconds} s")
 
 
+@pytest.mark.timing
 def test_the_time_of_kernels_goes_to_the_lines_in_them() -> None:
     @weft.jit
     def slow(x: Any) -> Any:

@@ -10,6 +10,8 @@ import weft
 import weft.numpy as wnp
 from weft import errors, lax
 
+pytestmark = pytest.mark.tiny
+
 
 def ramp(*shape: int) -> weft.Array:
     return wnp.arange(float(np.prod(shape))).reshape(shape)

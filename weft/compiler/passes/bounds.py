@@ -18,6 +18,8 @@ from weft.ir.types import ArrayType
 
 # How far back the making of a value is followed.
 DEEPEST, DEEPEST_CONDITION = 24, 6
+# The conditions under which a value is looked at, the nearest ones: each further one may double the work.
+MOST_ASSUMPTIONS = 4
 # A value that one chooses under a condition: (condition, which way it went).
 Assumption = tuple[Atom, bool]
 
@@ -150,7 +152,7 @@ class Bounds:
             case "select_n":
                 if len(operands) == 3 and limits_of(operands[0].aval) is _BOTH:
                     ways = [((operands[0], bool(n)), operands[n + 1]) for n in range(2)]
-                    return _all([self._range(a, (*assumed, case), depth) for case, a in ways])
+                    return _all([self._range(a, (*assumed, case)[-MOST_ASSUMPTIONS:], depth) for case, a in ways])
                 return _all([of(n) for n in range(1, len(operands))])
             case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
                 return _compared(name, of(0), of(1))
