@@ -21,7 +21,7 @@ import numpy as np
 import weft
 from tests.fuzz import nans
 from tests.fuzz.generator import Program
-from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, evaluated, expected_of, has_other_bits, lanes
+from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, evaluated, expected_of, has_other_bits, lanes, varied
 from weft.api.inspect import make_jaxpr
 from weft.base import dtypes
 from weft.compiler.compilation import Compilation
@@ -136,7 +136,7 @@ def compare(actual: Sequence[Any], case: Case, expected: Expected, how: str) -> 
             return
         if len(expected.runs) > MORE_VARIATIONS:
             break
-        expected.runs = [expected.results, *(evaluated(case, n)[0] for n in range(MORE_VARIATIONS))]
+        expected.runs = varied(case, expected.results, MORE_VARIATIONS).runs
     raise Mismatch(f"{how}: {found}")
 
 

@@ -39,8 +39,27 @@ EXTREMES = frozenset({"max", "min", "clamp", "reduce_max", "reduce_min", "cummax
                       "reduce_window_min", "scatter-max", "scatter-min", "reduce_window", "reduce"})  # fmt: skip
 # Functions with zeros where only the absolute error is small.
 WITH_ZEROS = frozenset({"lgamma", "digamma", "cumlogsumexp"})
+# Operations that round once. Of the others, other formulas may have other last bits even where nothing is rounded:
+# x / (y * y) is no x * (1 / (y * y)).
+ROUNDED = frozenset({"add", "sub", "mul", "square", "div", "integer_pow", "sqrt", "rsqrt"})
+EXACT_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "square": np.square
+}  # fmt: skip
 # Evaluations besides the plain one; and how many more there are before a difference counts.
 VARIATIONS, MORE_VARIATIONS = 3, 24
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """What another library's code may do besides. `widened`: sums that add up in a wider dtype; `flushes`: denormal
+    numbers may be zeros; `rounds`: formulas, as those of derivatives, have other roundings."""
+
+    widened: frozenset[str] = WIDENED
+    flushes: bool = False
+    rounds: bool = False
+
+
+OWN = Freedom()
 
 
 @dataclass
@@ -69,19 +88,29 @@ def expected_of(case: Case, variations: int = VARIATIONS) -> Expected:
     plain, moved = evaluated(case, None)
     if not moved:
         return Expected([plain], True)
-    return Expected([plain, *(evaluated(case, n)[0] for n in range(variations))], False)
+    return varied(case, plain, variations)
 
 
-def evaluated(case: Case, variation: int | None) -> tuple[list[np.ndarray], bool]:
+def varied(case: Case, plain: list[np.ndarray], variations: int, freedom: Freedom = OWN) -> Expected:
+    """The plain results and so many others, also of a program without budgets: its nans are free."""
+    return Expected([plain, *(evaluated(case, n, freedom)[0] for n in range(variations))], False)
+
+
+def evaluated(case: Case, variation: int | None, freedom: Freedom = OWN) -> tuple[list[np.ndarray], bool]:
     """The results by `eval`; those of equations with a budget are moved, and nans are others, each variation in its own
     way. Also whether there are equations with a budget."""
     rng = np.random.default_rng(variation)
     moved = False
+    flushes = freedom.flushes and variation is not None and variation % 4 >= 2
 
     def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         nonlocal moved
+        if flushes:
+            operands = [flushed(a) for a in operands]
         results = plain(equation, operands)
-        for n, found in enumerate(budgets(equation, operands, results)):
+        if flushes:
+            results = [flushed(r) for r in results]
+        for n, found in enumerate(budgets(equation, operands, results, freedom)):
             if found is not None:
                 moved = True
                 if variation is not None:
@@ -111,6 +140,15 @@ def with_free_nans(
     if isinstance(card, Elementwise) or card.name in SUMS | PRODUCTS | EXTREMES:
         return other
     return np.where(nans.is_new(result, [np.asarray(a) for a in operands if is_float(a)]), other, result)
+
+
+def flushed(x: Any) -> Any:
+    """An array with zeros for its denormal numbers."""
+    if not is_float(x):
+        return x
+    if dtypes.kind(x.dtype) == "c":
+        return (flushed(x.real) + 1j * flushed(x.imag)).astype(x.dtype)
+    return np.where(np.abs(x) < dtypes.finfo(x.dtype).smallest_normal, np.copysign(np.zeros((), x.dtype), x), x)
 
 
 def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
@@ -181,27 +219,27 @@ class Budget:
     free: Any = False
 
 
-def budgets(equation: Equation, operands: Sequence[Any], results: Sequence[Any]) -> list[Budget | None]:
-    card = equation.primitive
-    found = [
-        None if card.higher_order or not is_float(r) else budget(equation, operands, np.asarray(r)) for r in results
-    ]
-    return found
+def budgets(
+    equation: Equation, operands: Sequence[Any], results: Sequence[Any], freedom: Freedom
+) -> list[Budget | None]:
+    none = equation.primitive.higher_order
+    return [None if none or not is_float(r) else budget(equation, operands, np.asarray(r), freedom) for r in results]
 
 
 def is_float(x: Any) -> bool:
     return isinstance(x, (np.ndarray, np.generic)) and dtypes.kind(x.dtype) in "fc" and x.size > 0
 
 
-def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> Budget | None:
+def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray, freedom: Freedom = OWN) -> Budget | None:
     """What the card allows for one result, or None if it must be this to the bit."""
     card, name = equation.primitive, equation.primitive.name
     if isinstance(card, MatrixFunction):
         return None
     floats = [np.asarray(a) for a in operands if is_float(a)]
     if name in SUMS:
-        if not is_exact(equation, operands, floats):
-            return sum_budget(equation, operands, floats, result)
+        widened = name in freedom.widened and bool(floats) and floats[0].dtype.itemsize < 4
+        if not is_exact(equation, operands, floats, widened):
+            return sum_budget(equation, operands, floats, result, widened)
         # Products of complex numbers are sums themselves, so a zero may be the difference of two or of none.
         return Budget(zeros=True) if name in TWO_FACTORS and dtypes.kind(result.dtype) == "c" else None
     if name in PRODUCTS:
@@ -211,7 +249,8 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray) -> B
     # By the dtype of the operands: the magnitude of a complex number is a float.
     units = max(ulp_of(card, a.dtype) for a in floats or [result])
     if units <= 0.5:
-        return None
+        rounds = freedom.rounds and name in ROUNDED and not is_exactly(name, operands, result)
+        return Budget(spacing(np.abs(result), result.dtype)) if rounds else None
     size = np.abs(result).astype(np.float64)
     if name == "pow" and dtypes.kind(result.dtype) == "c":
         return power_budget(operands, units, size, result)
@@ -242,15 +281,24 @@ def spacing(size: Any, dtype: Any) -> np.ndarray:
     return np.ldexp(1.0, np.maximum(exponent - 1 - info.nmant, least))
 
 
-def sum_budget(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], result: np.ndarray) -> Budget:
+def is_exactly(name: str, operands: Sequence[Any], result: np.ndarray) -> bool:
+    """Whether all elements are a sum or a product that needed no rounding."""
+    function = EXACT_FUNCTIONS.get(name)
+    if function is None or dtypes.kind(result.dtype) != "f":
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.all(function(*(np.asarray(a).astype(np.longdouble) for a in operands)) == result))
+
+
+def sum_budget(
+    equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], result: np.ndarray, widened: bool
+) -> Budget:
     """A sum in some order: so many roundings of the sum of all magnitudes."""
     name = equation.primitive.name
     sizes = np.asarray(magnitudes(equation, operands)).astype(np.float64)
     if sizes.shape != result.shape:
         sizes = np.full(result.shape, np.max(sizes, initial=0.0))
-    dtype = (
-        dtypes.accumulation_dtype(floats[0].dtype) if name in WIDENED and floats[0].dtype.itemsize < 4 else result.dtype
-    )
+    dtype = dtypes.accumulation_dtype(floats[0].dtype) if widened else result.dtype
     count = max(16, min(max(a.size for a in floats) // max(result.size, 1), 4096))
     distance = count * spacing(sizes, dtype) + spacing(np.abs(result), result.dtype)
     limit = float(dtypes.finfo(dtypes.to_real_dtype(result.dtype)).max)
@@ -360,13 +408,12 @@ def magnitudes(equation: Equation, operands: Sequence[Any]) -> Any:
     return np.abs(results[0] if card.multiple_results else results)
 
 
-def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray]) -> bool:
+def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], widened: bool) -> bool:
     """Whether a sum has the same bits in any order."""
     if not floats:
         return True
     name = equation.primitive.name
     dtype = dtypes.to_real_dtype(floats[0].dtype)
-    widened = name in WIDENED and dtype.itemsize < 4
     bits = dtypes.finfo(dtypes.accumulation_dtype(dtype) if widened else dtype).nmant + 1
     step = math.prod(map(step_of, floats)) if name in TWO_FACTORS else min(map(step_of, floats))
     if any(not np.isfinite(p).all() for a in floats for p in parts(a)):

@@ -8,6 +8,7 @@ differ on purpose or by what JAX cannot do.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.experimental
@@ -20,12 +21,16 @@ from tests.fuzz.checks import case_of, first_difference
 from tests.fuzz.coverage import Coverage
 from tests.fuzz.draw import namespace
 from tests.fuzz.generator import NO_RULE, generate
-from tests.fuzz.reference import SUMS, Case, Expected, expected_of
+from tests.fuzz.reference import SUMS, WIDENED, Case, Expected, Freedom, expected_of, varied
 from weft.base import dtypes
 
 TOGETHER = 10
 GROUPS, ALL_GROUPS = 5, 60
 NAMES = namespace("jax")
+# XLA adds short floats up as they are, but for matmuls and convolutions: 256 and 64 ones of bfloat16 are 304. It
+# flushes denormal numbers in arithmetic and comparisons, not in what moves them. JAX's rules of derivatives have other
+# formulas: that of tanh is (t + t * y) * (1 - y) for t * ((1 - y) * (1 + y)), and x / y has an integer power of y.
+XLA = Freedom(widened=WIDENED - {"reduce_sum"}, flushes=True)
 # What results that move within budgets may be off, as a multiple of how far they move.
 FACTOR, VARIATIONS = 64.0, 16
 
@@ -108,8 +113,8 @@ def check(seed: int) -> str:
         raise AssertionError(f"seed {seed}: JAX raises {type(error).__name__}: {error}\n{program.text}") from error
     derived = any(f"lib.{name}" in program.text for name in ("grad", "value_and_grad", "jvp", "vjp", "jacrev"))
     wrong = different(theirs, expected, derived)
-    if wrong and not expected.exact:
-        wrong = different(theirs, expected_of(case, VARIATIONS), derived)
+    if wrong:
+        wrong = different(theirs, varied(case, expected.results, VARIATIONS, replace(XLA, rounds=derived)), derived)
     assert not wrong, f"seed {seed} ({program.stages}): JAX has {wrong} of eval\n{program.text}"
     return "same"
 
