@@ -146,3 +146,19 @@ def test_every_phase_of_a_spread_operand_meets_its_taps(dilation: int, padding: 
     x, w = whole(2, 3, 5), whole(4, 3, 7, seed=1)
     convolve = lambda x, w: lax.conv_general_dilated(x, w, (1,), [padding], lhs_dilation=(dilation,))
     check(convolve, x, w)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "groups"),
+    [((2, 16, 6, 5), (32, 16, 3, 5), 1), ((2, 20, 7, 6), (36, 10, 4, 1), 2), ((8, 16, 60), (24, 16, 5), 1)],
+)
+def test_phases_share_a_copy_of_the_window(shape: tuple[int, ...], window: tuple[int, ...], groups: int) -> None:
+    """Where lanes along the features would be gathered from the window, one kernel copies it for all phases."""
+    rank = len(shape) - 2
+    names = ("NCW", "OIW", "NWC") if rank == 1 else ("NCHW", "OIHW", "NHWC")
+    padding = ((2, 1),) * rank
+    convolve = convolved(rank, names, lhs_dilation=(2,) * rank, padding=padding, feature_group_count=groups)
+    x, w = whole(*shape), whole(*window, seed=1)
+    assert check(convolve, x, w, compare=EXACT) == ["convolution"]
+    kernels = [name.split("_")[0] for name in weft.jit(convolve).lower(x, w).compile().kernels]
+    assert kernels.count("pack") == 1 and kernels.count("products") == 2**rank

@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
-from weft.compiler.emit.microkernel import emit_products, result_pairs
+from weft.compiler.emit.microkernel import copies_along, emit_products, result_pairs
+from weft.compiler.emit.packing import rearranged
 from weft.compiler.emit.products import Axis, Products, Spot, as_factor, product_of, sum_dtype
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Index, Kind, Value
 from weft.ops.convolution import conv_general_dilated
 from weft.ops.convolution_shapes import Window, dilated_size
 
-# The left operand at an index of its copy.
+# An operand at an index of its copy.
 Reader = Callable[[Writer, tuple[Index, ...]], Value]
+# The axis of the features of the result.
+OUT = "out"
 
 
 @dataclass(frozen=True)
@@ -102,15 +105,44 @@ def emit_convolution(fusion: Fusion) -> Emission:
     found = [phases_of(w) for w in form.windows]
     borders = [border_of(w, phases, spread) for w, (phases, spread) in zip(form.windows, found, strict=True)]
     read = _operand(fusion, form, lhs, borders)
-    for phases in itertools.product(*(phases for phases, _ in found)):
-        emit_products(fusion, _products(form, phases, borders, read, rhs))
+    phases = list(itertools.product(*(phases for phases, _ in found)))
+    window = _window(form, rhs)
+    products = [_products(form, chosen, borders, read, window) for chosen in phases]
+    largest = max(products, key=lambda p: p.multiplications)
+    if len(phases) > 1 and copies_along(fusion, largest, OUT):
+        # All phases read one copy of the window: copies of parts of it would have a kernel each.
+        window = _copied_window(fusion, form, window)
+        products = [_products(form, chosen, borders, read, window) for chosen in phases]
+    for one in products:
+        emit_products(fusion, one)
     return fusion.finish(in_place=result_pairs(fusion))
 
 
-def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, rhs: Any) -> Products:
+def _window(form: Any, rhs: Any) -> Reader:
+    """The window at an index: the feature of the result, that of the operand, and where in the window."""
+
+    def read(writer: Writer, index: tuple[Index, ...]) -> Value:
+        return as_factor(writer, writer.values.at(rhs, _placed(index, form.rhs_axes)), form.compute)
+
+    return read
+
+
+def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
+    """The window from a copy whose last dimension are the features of the result."""
+    inside, outside = Axis("in", form.in_features), Axis(OUT, form.groups * form.out_features)
+    taps = [Axis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
+
+    def factor(writer: Writer, spot: Spot) -> Value:
+        return window(writer, tuple(at(spot.places, axis) for axis in (outside, inside, *taps)))
+
+    copy = rearranged(fusion, factor, (*taps, inside, outside), sum_dtype(form.compute))
+    return lambda writer, index: copy(writer, Spot(dict(zip((outside, inside, *taps), index, strict=True))))
+
+
+def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, window: Reader) -> Products:
     """The sum of products of one phase in each dimension."""
     group, batch = Axis("group", form.groups), Axis("batch", form.batch)
-    inside, outside = Axis("in", form.in_features), Axis("out", form.out_features)
+    inside, outside = Axis("in", form.in_features), Axis(OUT, form.out_features)
     places = [Axis(f"place{n}", p.count) for n, p in enumerate(phases)]
     taps = [Axis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
 
@@ -131,8 +163,7 @@ def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], rea
 
     def right(writer: Writer, spot: Spot) -> Value:
         spatial = [at(spot.places, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
-        index = _placed((features(spot), at(spot.places, inside), *spatial), form.rhs_axes)
-        return as_factor(writer, writer.values.at(rhs, index), form.compute)
+        return window(writer, (features(spot), at(spot.places, inside), *spatial))
 
     def place(where: dict[Axis, Index]) -> tuple[Index, ...]:
         spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(places, phases, strict=True)]

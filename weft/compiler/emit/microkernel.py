@@ -74,6 +74,13 @@ def emit_products(fusion: Fusion, products: Products) -> None:
         _join_parts(fusion, products, count, parts)
 
 
+def copies_along(fusion: Fusion, products: Products, name: str) -> bool:
+    """Whether the right factor would be copied so that lanes along the axis of this name lie side by side."""
+    left, right = (access(fusion, factor, products.axes) for factor in (products.left, products.right))
+    first = candidates(products, left, right, fusion.vector_bytes, most=1)[0]
+    return first.packed[1] and not first.folded and first.lanes is not None and first.lanes.name == name
+
+
 def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
     """Whether what follows the sums has a kernel of its own: where they are folded from lanes it would be done one by
     one, which dear work is too dear for."""

@@ -10,13 +10,17 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.products import Access, Axis, Factor, Products, Spot, product_of, sum_dtype
+from weft.compiler.emit.products import access as access_of
 from weft.compiler.emit.tiling import Plan
-from weft.compiler.emit.transpose import SIDE, transposed
+from weft.compiler.emit.transpose import SHORT_SIDE, SIDE, transposed
+from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, Value
 
 # Rows of a transposed copy that are made together.
 ROWS = 64
+# A copy for which short squares do: it takes microseconds either way, but long ones take milliseconds to compile.
+SMALL_COPY_BYTES = 1 << 18
 
 
 def packed(fusion: Fusion, products: Products, plan: Plan, factor: Factor, access: Access) -> Factor:
@@ -41,12 +45,24 @@ def packed(fusion: Fusion, products: Products, plan: Plan, factor: Factor, acces
             total, stride = total + place * stride if size > 1 else total, stride * size
         return total
 
-    _Copy(fusion, plan, factor, access, (free, lanes, depth), number, position).write()
+    _Copy(fusion, plan.width, factor, access, (free, lanes, depth), number, position).write()
 
     def read(reader: Writer, spot: Spot) -> Value:
         return reader.k.load(reader.scratch_input(number, padded=lanes is not None), position(spot))
 
     return read
+
+
+def rearranged(fusion: Fusion, factor: Factor, axes: Sequence[Axis], dtype: np.dtype[Any]) -> Factor:
+    """A factor that reads a copy in the order of these axes, made by a kernel that is written here."""
+    long = [a for a in axes if a.size > 1]
+    number = fusion.new_scratch(dtype, product_of(a.size for a in axes))
+
+    def position(spot: Spot) -> Index:
+        return row_major([a.size for a in axes], [spot.places.get(a, Index()) for a in axes])
+
+    _Copy(fusion, 0, factor, access_of(fusion, factor, long), ((), None, long), number, position).write()
+    return lambda reader, spot: reader.k.load(reader.scratch_input(number), position(spot))
 
 
 class _Copy:
@@ -57,7 +73,7 @@ class _Copy:
     def __init__(
         self,
         fusion: Fusion,
-        plan: Plan,
+        width: int,
         factor: Factor,
         access: Access,
         axes: tuple[Sequence[Axis], Axis | None, Sequence[Axis]],
@@ -71,7 +87,7 @@ class _Copy:
         self.target = self.writer.scratch(number)
         free, self.lanes, depth = axes
         # None stands for panels.
-        several = self.lanes is not None and self.lanes.size > plan.width
+        several = self.lanes is not None and self.lanes.size > width
         dims: list[Axis | None] = [*free, *([None] if several else []), *depth]
         self.across = self.lanes if self.lanes is not None else dims.pop()
         self.inner: Axis | None = None
@@ -79,7 +95,7 @@ class _Copy:
             self.inner = next((a for a in dims if a is not None and access.stride(a) == 1), None)
         self.outer = [a for a in dims if a is None or a is not self.inner]
         # Of how many places along `across` there are panels, and how many the last one has.
-        self.width = plan.width if self.lanes is not None else self.across.size if self.across is not None else 1
+        self.width = width if self.lanes is not None else self.across.size if self.across is not None else 1
         self.panels = 1 if self.lanes is None else -(-self.lanes.size // self.width)
         self.rest = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
         self.register = max(1, fusion.vector_bytes // max(4, min(8, self.dtype.itemsize)))
@@ -87,8 +103,9 @@ class _Copy:
         self.block = 1 if self.inner is None else min(self.inner.size, ROWS)
 
     def side_of_squares(self, fusion: Fusion) -> int:
-        """The side of the squares that are turned, or 0."""
-        size, side = self.dtype.itemsize, min(SIDE, fusion.vector_bytes // self.dtype.itemsize)
+        """The side of the squares that are turned, or 0; short ones in a small copy."""
+        size = self.dtype.itemsize
+        side = min(SHORT_SIDE if self.target.size * size <= SMALL_COPY_BYTES else SIDE, fusion.vector_bytes // size)
         simple = size in (4, 8) and dtypes.kind(self.dtype) != "c"
         if self.inner is None or self.across is None or not simple or side < 4:
             return 0
