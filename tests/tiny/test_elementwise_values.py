@@ -15,6 +15,7 @@ from weft import lax
 from weft.base.errors import MissingRuleError, ShapeMismatchError
 from weft.base.settings import enable_x64
 from weft.ir import interpreter
+from weft.ir.primitive import lookup
 from weft.ops.random import FRY, random_wrap
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -495,6 +496,16 @@ def test_derivatives_of_the_incomplete_gamma_function_in_its_shape() -> None:
         moved = np.asarray(lax.random_gamma_grad(a, x))
         np.testing.assert_allclose(moved[likely], -slope[likely] / density[likely], rtol=1e-4, atol=1e-8)
         assert np.isfinite(moved).all()  # also where the density underflows
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("igamma_grad_a", {}), ("igamma_derivative", {"order": 2}), ("random_gamma_grad", {})]
+)
+def test_an_element_does_not_depend_on_how_long_others_take(name: str, params: dict[str, int]) -> None:
+    """A continued fraction that has converged is not rounded again in each step that a large number needs."""
+    numbers, evaluate = np.array([2.0803292816164163, 1.9943626791136426, 0.4, 1e8]), lookup(name).eval
+    alone = [evaluate(x, x, **params) for x in numbers]
+    np.testing.assert_array_equal(evaluate(numbers, numbers, **params), alone)
 
 
 def test_missing_derivatives_say_so() -> None:

@@ -306,7 +306,8 @@ def _lower_series(a: Any, x: Any, order: int, active: Any) -> Any:
 
 
 def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
-    """From 1 - igamma = density * x * 1/(x+1-a- 1(1-a)/(x+3-a- 2(2-a)/(x+5-a- ...))), evaluated forwards (Lentz)."""
+    """From 1 - igamma = density * x * 1/(x+1-a- 1(1-a)/(x+3-a- 2(2-a)/(x+5-a- ...))), evaluated forwards (Lentz). An
+    element that is done keeps what it has: each further step would round it again for as long as others need."""
     minus = [-part for part in _shifted(a, 0.0, order)]
 
     def plus(amount: Any) -> Series:
@@ -315,7 +316,7 @@ def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
     b = plus(x + 1)
     c = _constant_series(np.full_like(x, 1e300), order)
     d = _quotient(_constant_series(np.ones_like(x), order), b)
-    fraction = d
+    fraction, done = d, ~active
     for n in range(1, _STEPS):
         numerator = [-n * part for part in plus(float(n))]
         b = plus(x + 1 + 2 * n)
@@ -323,9 +324,10 @@ def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
         d = _quotient(_constant_series(np.ones_like(x), order), d)
         c = [s + t for s, t in zip(b, _quotient(numerator, c), strict=True)]
         step = _product(c, d)
-        fraction = _product(fraction, step)
+        fraction = [np.where(done, s, t) for s, t in zip(fraction, _product(fraction, step), strict=True)]
         step = [step[0] - 1, *step[1:]]
-        if np.all(np.logical_and.reduce([np.abs(s) < 1e-15 for s in step]) | ~active):
+        done = done | np.logical_and.reduce([np.abs(s) < 1e-15 for s in step])
+        if np.all(done):
             break
     return -_with_density([part * x for part in fraction], a, x)
 
