@@ -104,10 +104,11 @@ def by_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations outside of programs are computed by their `eval` rules alone. The laws of transformation rules are
     about these rules: so they are judged by the oracle, and nothing is compiled for the many shapes that they try. The
     laws of passes compare programs under one interpreter, which folding of constants must use too."""
+    from weft.base.memo import Memo
     from weft.runtime import evaluate
 
     monkeypatch.setattr(evaluate, "native_run", lambda *_: None)
-    monkeypatch.setattr(evaluate, "_plans", {})
+    monkeypatch.setattr(evaluate, "_plans", Memo(4096, lasting=True))
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:

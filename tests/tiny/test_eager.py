@@ -45,9 +45,9 @@ def test_operands_of_any_layout_and_kind() -> None:
 def test_plans_tell_parameters_apart() -> None:
     x = wnp.arange(6.0).reshape(2, 3)
     assert wnp.sum(x, axis=0).shape == (3,) and wnp.sum(x, axis=1).shape == (2,)
-    plans = sum(len(table) for table in evaluate._plans.values())
+    plans = len(evaluate._plans)
     wnp.sum(x, axis=0), wnp.sum(x, axis=1)
-    assert sum(len(table) for table in evaluate._plans.values()) == plans
+    assert len(evaluate._plans) == plans
 
 
 def test_nan_is_found_at_the_line_of_the_operation() -> None:

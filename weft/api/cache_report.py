@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.api.explain import reason
+from weft.base.memo import Memo
 from weft.base.source import Location
 from weft.ir.jaxpr import Jaxpr
 from weft.runtime.execute import CompileCost, compile_costs
@@ -90,7 +91,7 @@ class Signatures(OrderedDict[Any, Any]):
         super().__init__()
         self.misses: deque[CacheMiss] = deque(maxlen=MOST_MISSES)
         self.total = 0
-        self._seen: set[int] = set()
+        self._seen: Memo[int, bool] = Memo(MOST_SEEN, lasting=True)
 
     def cause(self, name: str, key: Any, paths: Sequence[str]) -> str:
         """Why this signature is staged now."""
@@ -104,9 +105,7 @@ class Signatures(OrderedDict[Any, Any]):
         """Note what was staged."""
         self.total += 1
         if kept:
-            if len(self._seen) >= MOST_SEEN:
-                self._seen.clear()
-            self._seen.add(hash(key))
+            self._seen.keep(hash(key), True)
         self.misses.append(CacheMiss(cause, line, seconds, compile_costs(jaxpr), kept))
 
     def report(self, name: str) -> CacheReport:

@@ -31,7 +31,7 @@ from weft.api.flat import (
 )
 from weft.api.hints import hint_of
 from weft.api.stages import Lowered, Traced, check_compiler_options, with_structs
-from weft.base import tree
+from weft.base import memo, tree
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config
@@ -120,10 +120,11 @@ def cache_for(function: Callable[..., Any], options: Any) -> Signatures:
 
 
 def clear_caches() -> None:
-    """Forget every staged function."""
+    """Forget every staged function and whatever else was remembered to be quick."""
     for options in list(_caches.values()):
         for cache in options.values():
             cache.clear()
+    memo.clear_all()
 
 
 class JitFunction:

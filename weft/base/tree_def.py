@@ -16,6 +16,7 @@ from weakref import ref
 
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError, TreeMismatchError
+from weft.base.memo import Memo
 from weft.base.source import user_line
 from weft.base.tree_mismatch import prefix_mismatches
 from weft.base.tree_nodes import (
@@ -246,8 +247,7 @@ class _Identity(tuple):
 _LEAF_TOKEN = _LeafToken()
 # Tokens of these types are equal only when they are interchangeable (1 == True == 1.0 are not).
 _PLAIN = frozenset({str, int, type(None), NodeKind, FlatKind, _LeafToken, _Exact})
-_INTERNED: dict[tuple[Any, ...], PyTreeDef] = {}
-_INTERNED_LIMIT = 4096
+_INTERNED: Memo[tuple[Any, ...], PyTreeDef] = Memo(4096, lasting=True)
 # Structures that hold objects of the user's are kept only as long as someone else keeps them.
 _INTERNED_BY_IDENTITY: dict[tuple[Any, ...], ref[PyTreeDef]] = {}
 
@@ -276,11 +276,7 @@ def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
         if not _PLAIN.issuperset(map(type, tokens)):
             return _intern_by_identity(tokens, signature, datas)
     found = _INTERNED.get(tokens)
-    if found is None:
-        if len(_INTERNED) >= _INTERNED_LIMIT:
-            _INTERNED.clear()
-        found = _INTERNED.setdefault(tokens, _read(signature, datas))
-    return found
+    return found if found is not None else _INTERNED.keep(tokens, _read(signature, datas))
 
 
 def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: list[Any]) -> PyTreeDef:

@@ -15,6 +15,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
+from weft.base.memo import Memo
 from weft.indexing.expression import Expression
 
 Dimension = int | Expression
@@ -150,7 +151,8 @@ class ArrayType(Type):
         return f"ShapedArray({self.short()}{weak})"
 
 
-_interned: dict[tuple[Any, ...], ArrayType] = {}
+# Identity is only the fast path of equality, so forgetting is safe.
+_interned: Memo[tuple[Any, ...], ArrayType] = Memo(100_000, lasting=True)
 
 
 def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
@@ -163,9 +165,7 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
     dtype = dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype)
     check_size(exact, dtype)
     made = ArrayType(exact, dtype, bool(weak_type))
-    if len(_interned) > 100_000:  # identity is only the fast path of equality, so forgetting is safe
-        _interned.clear()
-    return _interned.setdefault((exact, made.dtype, made.weak_type), made)
+    return _interned.keep((exact, made.dtype, made.weak_type), made)
 
 
 MOST_BYTES = 2**63 - 1  # what a signed 64-bit integer counts

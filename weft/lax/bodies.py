@@ -6,7 +6,6 @@ As with `jit`, what a body reads from the Python around it is looked at when it 
 
 from __future__ import annotations
 
-import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from weft.api.flat import check_results, name_of
 from weft.base import tree
 from weft.base.arguments import called
+from weft.base.memo import FunctionMemo
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context
@@ -25,23 +25,8 @@ from weft.trace.tracer import Tracer
 Staged = tuple[Jaxpr, list[Any], Any, Any]
 
 # What was traced outside of all traces, by function; then by the structure and types of arguments.
-_staged: weakref.WeakKeyDictionary[Any, dict[Any, Staged]] = weakref.WeakKeyDictionary()
-_adapted: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-MOST_FUNCTIONS, MOST_SIGNATURES = 1024, 32
-
-
-def _table(tables: weakref.WeakKeyDictionary[Any, dict[Any, Any]], function: Any) -> dict[Any, Any] | None:
-    """What is remembered of a function; None if it may be another one next time: only plain functions are what they
-    were."""
-    if type(function) is not types.FunctionType:
-        return None
-    found = tables.get(function)
-    if found is None:
-        if len(tables) >= MOST_FUNCTIONS:  # what is remembered may refer to the function itself
-            tables.clear()
-        found = tables[function] = {}
-    return found
-
+_staged: FunctionMemo[Any, Staged] = FunctionMemo(1024, 32)
+_adapted: FunctionMemo[Any, Any] = FunctionMemo(1024, 32)
 
 # How each function of the user's is called, by what messages call it.
 _CALLS = {
@@ -60,15 +45,13 @@ def staged(
     """The program of a function with its constants as leading arguments, those constants, its result tree and
     result."""
     outside = context.trace is EVALUATION and not context.axes and not context.stack and not config.check_tracer_leaks
-    table = _table(_staged, function) if outside else None
+    table = _staged.of(function) if outside else None
     key = (in_tree, tuple(avals), config.key(), repeats)
     found = None if table is None else table.get(key)
     if found is None:
         found = _trace(function, in_tree, avals, what, repeats)
         if table is not None and not any(isinstance(c, Tracer) for c in found[1]):
-            if len(table) >= MOST_SIGNATURES:
-                table.clear()
-            table[key] = found
+            found = table.keep(key, found)
     return found
 
 
@@ -90,7 +73,7 @@ def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], wha
 def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..., Any]], Any]) -> Any:
     """`adapt(f)`, a function that calls `f` in the form that a loop wants: the same object for the same function and
     key. It must not outlive the call that it is made for."""
-    table = _table(_adapted, function)
+    table = _adapted.of(function)
     if table is None:
         return adapt(function)
     found = table.get(key)
@@ -100,7 +83,7 @@ def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..
         def called(*args: Any) -> Any:
             return reference()(*args)  # type: ignore[misc]
 
-        found = table[key] = adapt(called)
+        found = table.keep(key, adapt(called))
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import DonatedArrayError, InvalidInputTypeError, OutOfMemoryError, UnexpectedTracerError
+from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
@@ -65,28 +66,19 @@ class Plan:
         self.run = native_run(primitive, types, params, self.results)
 
 
-# Plans by operation, types and parameters, one table for each state of the settings: the same few come again.
-_plans: dict[int, dict[Any, Plan]] = {}
-MOST_PLANS = 4096
+# Plans by operation, state of the settings, types and parameters: the same few come again.
+_plans: Memo[Any, Plan] = Memo(4096)
 
 
 def plan_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Plan:
     """The plan of an operation, which is made once where its parameters can be looked up."""
     state = id(config.call_key())  # keys are never forgotten
-    plans = _plans.get(state)
-    if plans is None:
-        plans = _plans[state] = {}
     try:
-        key = (primitive, *types, *params_key(params)) if params else (primitive, *types)
-        found = plans.get(key)
+        key = (primitive, state, *types, *params_key(params)) if params else (primitive, state, *types)
+        found = _plans.get(key)
     except TypeError:
         return Plan(primitive, types, params)
-    if found is None:
-        found = Plan(primitive, types, params)
-        if len(plans) >= MOST_PLANS:
-            plans.clear()
-        plans[key] = found
-    return found
+    return found if found is not None else _plans.keep(key, Plan(primitive, types, params))
 
 
 def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:

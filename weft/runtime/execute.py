@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
 from weft.base.forks import in_child
+from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_location
 from weft.base.spans import span
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
 _lock = threading.RLock()
 logger = logging.getLogger("weft")
-_programs: dict[Any, Jaxpr] = {}
-MOST_PROGRAMS = 512
+_programs: Memo[Any, Jaxpr] = Memo(512)
 
 
 @in_child
@@ -159,11 +159,7 @@ def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> J
         found = _programs.get(key)
     except TypeError:
         return one_equation(primitive, types, params)
-    if found is None:
-        if len(_programs) >= MOST_PROGRAMS:
-            _programs.clear()
-        found = _programs[key] = one_equation(primitive, types, params)
-    return found
+    return found if found is not None else _programs.keep(key, one_equation(primitive, types, params))
 
 
 def one_equation(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:

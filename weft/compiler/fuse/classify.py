@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.memo import Memo
 from weft.compiler.target.cpu.features import host
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.primitive import Primitive
@@ -153,17 +154,13 @@ def size_of(shape: Any) -> int:
     return size
 
 
-_measures: dict[Any, tuple[Space, int]] = {}
+_measures: Memo[Any, tuple[Space, int]] = Memo(10_000)
 
 
 def measure(shape: Any) -> tuple[Space, int]:
     """A shape without its dimensions of size 1, and its number of elements; remembered."""
     known = _measures.get(shape)
-    if known is None:
-        if len(_measures) > 10_000:
-            _measures.clear()
-        known = _measures[shape] = (squeezed(shape), size_of(shape))
-    return known
+    return known if known is not None else _measures.keep(shape, (squeezed(shape), size_of(shape)))
 
 
 def squeezed(shape: Any) -> Space:

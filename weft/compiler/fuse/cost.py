@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from weft.base import dtypes
+from weft.base.memo import Memo
 from weft.compiler.fuse.classify import CONTROL, SYMBOLIC_SIZE, Facts, classify, size_of
 from weft.compiler.fuse.fusion import fusion
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
@@ -127,19 +128,17 @@ class Cost(NamedTuple):
         )
 
 
-_bytes: dict[Type, int] = {}
+_bytes: Memo[Type, int] = Memo(10_000)
 
 
 def bytes_of(aval: Type) -> int:
     """The bytes of a value; types that are no arrays count nothing."""
     known = _bytes.get(aval)
     if known is None:
-        if len(_bytes) > 10_000:
-            _bytes.clear()
         known = 0
         if isinstance(aval, ArrayType):
             known = size_of(aval.shape) * dtypes.storage(aval.dtype).itemsize
-        _bytes[aval] = known
+        _bytes.keep(aval, known)
     return known
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
+from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.compiler.passes.definitions import DEFINITIONS
 from weft.compiler.passes.inline import inline
@@ -25,8 +26,7 @@ IDENTITIES = frozenset({"stop_gradient", "name", "random_clone"})
 # Their definitions are for differentiation. Code is made for the operation itself.
 EMITTED = (Reduction, Cumulative)
 # Definitions by operation, operand types and parameters; staging one takes a thousand times longer than copying it.
-_staged: dict[Any, Jaxpr] = {}
-MOST_STAGED = 1024
+_staged: Memo[Any, Jaxpr] = Memo(1024)
 
 
 def definition_of(card: Primitive) -> Callable[..., Any] | None:
@@ -111,11 +111,7 @@ def staged(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
         found = _staged.get(key)
     except TypeError:
         return stage_definition(definition, types, equation)
-    if found is None:
-        if len(_staged) >= MOST_STAGED:
-            _staged.clear()
-        found = _staged[key] = stage_definition(definition, types, equation)
-    return found
+    return found if found is not None else _staged.keep(key, stage_definition(definition, types, equation))
 
 
 def stage_definition(definition: Callable[..., Any], types: Sequence[Type], equation: Equation) -> Jaxpr:

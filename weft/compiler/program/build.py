@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
+from weft.base.memo import Memo
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.emit.key import fusion_key
@@ -40,8 +41,7 @@ from weft.ops.scan import scan
 from weft.ops.tape import TapePrimitive
 from weft.ops.while_loop import while_
 
-_emissions: dict[Any, Emission] = {}
-MOST_EMISSIONS = 4096
+_emissions: Memo[Any, Emission] = Memo(4096)
 
 
 def build(
@@ -423,9 +423,7 @@ def emission_of(
     key = (structure, schedule)
     found = _emissions.get(key)
     if found is None:
-        if len(_emissions) >= MOST_EMISSIONS:
-            _emissions.clear()
-        found = _emissions[key] = emit(kind, program, hero, vector_bytes, schedule, tiles)
+        found = _emissions.keep(key, emit(kind, program, hero, vector_bytes, schedule, tiles))
     return found
 
 

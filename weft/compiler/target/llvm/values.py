@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from weft.base.errors import InternalError
+from weft.base.memo import Memo
 from weft.compiler.target.llvm.types import Type, vector
 
 
@@ -22,8 +23,7 @@ class Value:
         return f"{self.type.text} {self.text}"
 
 
-_made: dict[tuple[Type, bool | int | float], Value] = {}
-_MOST_KEPT = 4096
+_made: Memo[tuple[Type, bool | int | float], Value] = Memo(4096)
 
 
 def constant(value: bool | int | float, type: Type) -> Value:
@@ -32,11 +32,7 @@ def constant(value: bool | int | float, type: Type) -> Value:
     if not value or value != value:
         return _constant(value, type)
     found = _made.get((type, value))
-    if found is None:
-        if len(_made) >= _MOST_KEPT:
-            _made.clear()
-        found = _made[type, value] = _constant(value, type)
-    return found
+    return found if found is not None else _made.keep((type, value), _constant(value, type))
 
 
 def _constant(value: bool | int | float, type: Type) -> Value:

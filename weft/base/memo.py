@@ -1,0 +1,74 @@
+"""Results that are remembered by what they were computed from, a bounded number of them."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_all: list[Callable[[], None]] = []
+
+
+class Memo(Generic[Key, Value]):
+    """At most `most` results by their keys; a full table is emptied, which is quick and rarely happens.
+
+    `get(key)` is a dict's own, so a lookup costs what it costs there: None where there is nothing, TypeError for a key
+    that cannot be hashed. Threads may use a memo at the same time: of two that compute a value both get the first.
+    """
+
+    __slots__ = ("_most", "_table", "get")
+
+    def __init__(self, most: int, *, lasting: bool = False) -> None:
+        """A table of this size. `clear_caches` empties it unless it is `lasting`: a table of interned objects, whose
+        identity others rely on, or one that somebody else empties."""
+        self._most = most
+        self._table: dict[Key, Value] = {}
+        self.get: Callable[[Key], Value | None] = self._table.get
+        if not lasting:
+            _all.append(self.clear)
+
+    def keep(self, key: Key, value: Value) -> Value:
+        """Remember a value; returns the one that is remembered, which another thread may have made."""
+        if len(self._table) >= self._most:
+            self._table.clear()
+        return self._table.setdefault(key, value)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._table.clear()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._table
+
+
+class FunctionMemo(Generic[Key, Value]):
+    """A memo for each of the user's functions, which is forgotten with the function."""
+
+    def __init__(self, most_functions: int, most: int) -> None:
+        self._most_functions, self._most = most_functions, most
+        self._memos: weakref.WeakKeyDictionary[Any, Memo[Key, Value]] = weakref.WeakKeyDictionary()
+        _all.append(self._memos.clear)
+
+    def of(self, function: Any) -> Memo[Key, Value] | None:
+        """The memo of a function; None if it may be another one next time: only plain functions are what they were."""
+        if type(function) is not types.FunctionType:
+            return None
+        found = self._memos.get(function)
+        if found is None:
+            if len(self._memos) >= self._most_functions:  # what is remembered may refer to the function itself
+                self._memos.clear()
+            found = self._memos[function] = Memo(self._most, lasting=True)
+        return found
+
+
+def clear_all() -> None:
+    """Empty every memo that is not lasting."""
+    for clear in _all:
+        clear()
