@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from scipy import optimize
+import scipy
 
 import weft
 import weft.numpy as wnp
@@ -378,14 +378,14 @@ def test_assignment_agrees_with_scipy() -> None:
     for shape in ((4, 4), (3, 6), (6, 3), (1, 5), (7, 7)):
         costs = rng.normal(size=shape).astype(np.float32)
         rows, columns = weft.jit(optim.assignment.hungarian_algorithm)(costs)
-        want = optimize.linear_sum_assignment(costs)
+        want = scipy.optimize.linear_sum_assignment(costs)
         np.testing.assert_array_equal(np.stack([rows, columns]), np.stack(want))
 
 
 def test_nnls_agrees_with_scipy() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(8, 4)).astype(np.float32), rng.normal(size=8).astype(np.float32)
-    np.testing.assert_allclose(optim.nnls(a, b, 500), optimize.nnls(a, b)[0], atol=1e-4)
+    np.testing.assert_allclose(optim.nnls(a, b, 500), scipy.optimize.nnls(a, b)[0], atol=1e-4)
 
 
 def test_perturbed_function_has_the_gradient_of_its_expectation() -> None:
