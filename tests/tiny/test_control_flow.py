@@ -211,7 +211,6 @@ def test_weak_carries_take_the_type_that_the_body_makes_of_them() -> None:
     assert carry.dtype == ys.dtype == wnp.bfloat16 and not carry.weak_type
     assert lax.scan(lambda c, x: (c + 1, None), 0, ramp(3))[0].weak_type
     assert lax.fori_loop(0, 3, lambda i, c: i, 0).weak_type
-    assert lax.fori_loop(np.int16(0), np.int16(3), lambda i, c: i, wnp.int16(0)).dtype == np.int16
 
 
 def test_carries_of_every_kind_beside_differentiated_ones() -> None:
@@ -395,6 +394,40 @@ def test_fori_loop() -> None:
     assert [
         e.primitive.name for e in weft.make_jaxpr(lambda x: lax.fori_loop(0, 3, lambda i, c: c * x, x))(1.0).eqns
     ] == ["scan"]
+
+
+def test_the_index_of_fori_loop() -> None:
+    """Of known integers it is weakly typed, whatever their dtypes are; traced bounds give it their type."""
+    seen: list[weft.Array] = []
+
+    def total(lower, upper, start=0):
+        def body(i, carry):
+            seen.append(i)
+            return carry + i
+
+        return lax.fori_loop(lower, upper, body, start)
+
+    for lower, upper in [(0, 3), (np.int16(0), np.int16(3)), (0, wnp.int8(3)), (np.uint8(0), np.uint8(3))]:
+        assert total(lower, upper) == 3 and (seen[-1].dtype, seen[-1].weak_type) == (np.int32, True)
+        with weft.disable_jit():
+            assert total(lower, upper) == 3 and (seen[-1].dtype, seen[-1].weak_type) == (np.int32, True)
+    assert total(np.int16(0), np.int16(3), wnp.int8(1)).dtype == np.int8
+    with weft.enable_x64(True):
+        assert total(np.int16(0), np.int16(3)) == 3 and (seen[-1].dtype, seen[-1].weak_type) == (np.int64, True)
+    with pytest.raises(errors.CarryMismatchError):
+        lax.fori_loop(np.int16(0), np.int16(3), lambda i, c: i, wnp.int16(0))
+    large = np.uint32(2**31)  # no int32
+    assert total(large, large + np.uint32(2), wnp.uint32(0)) == 1 and seen[-1].dtype == np.uint32
+    for lower, upper, expected in [
+        (0, 3, (np.int32, True)),
+        (0, np.int32(3), (np.int32, True)),
+        (np.int32(0), 3, (np.int32, False)),
+        (0, np.int16(3), (np.int16, False)),
+        (np.int16(0), np.int16(3), (np.int16, False)),
+    ]:
+        assert weft.jit(total)(lower, upper) == 3 and (seen[-1].dtype, seen[-1].weak_type) == expected
+        assert weft.jit(lambda n, lower=lower: total(lower, n))(upper) == 3
+        assert (seen[-1].dtype, seen[-1].weak_type) == expected
 
 
 # -- scan, map, associative_scan --------------------------------------------------------------------------------------

@@ -115,6 +115,33 @@ def test_trees_defaults_and_integers() -> None:
     assert float(weft.vjp(f, {"a": 2.0, "b": [3.0]}, 5)[1]({"o": 1.0, "k": np.zeros((), weft.float0)})[0]["a"]) == 5.0
 
 
+def test_numbers_and_numpy_arrays_become_arrays() -> None:
+    """What a function gets and returns is an array, whether it is traced or not; what it makes itself is left alone."""
+    same = weft.custom_jvp(lambda x: (x, 3.0))
+    same.defjvp(lambda primals, tangents: ((primals[0], 3.0), (tangents[0], 0.0)))
+    same_back = weft.custom_vjp(lambda x: (x, 3.0))
+    same_back.defvjp(lambda x: ((x, 3.0), None), lambda _, ct: (ct[0],))
+    ours = np.ones(2, np.float32)
+    for f in (same, same_back):
+        for value, dtype, weak in [
+            (1.0, np.float32, True),
+            (2, np.int32, True),
+            (1j, np.complex64, True),
+            (np.float64(2), np.float32, False),
+            (ours, np.float32, False),
+        ]:
+            got, made = f(value)
+            assert isinstance(got, weft.Array) and (got.dtype, got.weak_type) == (dtype, weak)
+            assert type(made) is float
+        got, _ = f(ours)
+        ours[0] += 1.0
+        assert got.tolist() != ours.tolist(), "the memory of the result is that of the argument"
+        with_known = lambda x, f=f: x * f(2.0)[0]  # a known number beside a traced one
+        assert float(weft.grad(with_known)(3.0)) == 2.0
+        _, tangents = weft.linearize(with_known, 3.0)
+        assert float(tangents(1.0)) == 2.0
+
+
 def test_nondiff_arguments() -> None:
     @functools.partial(weft.custom_jvp, nondiff_argnums=(0,))
     def apply(f, x):

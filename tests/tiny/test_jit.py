@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import pickle
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,49 @@ def test_stages() -> None:
     assert compiled(wnp.ones(3), 2)["y"].tolist() == [2.0, 2.0, 2.0]
     assert compiled.out_info["y"].shape == (3,) and "mul" in compiled.as_text()
     assert f.eval_shape(struct, 2)["y"].dtype == np.float32
+
+
+def test_stages_tell_of_their_arguments() -> None:
+    f = weft.jit(lambda p, n, x, y=1.0: (p["a"] * n + x, y), static_argnums=1, donate_argnums=0)
+    traced = f.trace({"a": wnp.ones(2)}, 3, 2.0, y=np.int8(1))
+    lowered = traced.lower()
+    compiled = lowered.compile()
+    for stage in (traced, lowered, compiled):
+        (p, x), named = stage.in_avals
+        assert (p["a"].short(), x.short(), x.weak_type, named["y"].short()) == ("f32[2]", "f32[]", True, "i8[]")
+        assert stage.donate_argnums == (0,)
+        infos = weft.tree.leaves(stage.args_info)
+        assert [(i.shape, i.dtype.name, i.donated) for i in infos] == [
+            ((2,), "float32", True),
+            ((), "float32", False),
+            ((), "int8", False),
+        ]
+        assert weft.tree.structure(stage.args_info) == stage.in_tree and type(infos[0]) is weft.stages.ArgInfo
+        assert [s.shape for s in stage.out_info] == [(2,), ()]
+    assert [t.short() for t in traced.out_avals] == ["f32[2]", "i8[]"]
+    assert weft.jit(lambda x: x).trace(1.0).donate_argnums == ()
+
+
+def test_what_the_compiler_takes() -> None:
+    lowered = weft.jit(lambda x: x * 2).lower(1.0)
+    for dialect in (None, "jaxpr"):
+        assert [e.primitive.name for e in lowered.compiler_ir(dialect).eqns] == ["mul"]
+        assert lowered.as_text(dialect) == str(lowered.compiler_ir(dialect)) == str(lowered.jaxpr)
+    for ask in (lowered.compiler_ir, lowered.as_text):
+        with pytest.raises(ValueError, match="no such dialect") as caught:
+            ask("stablehlo")
+        assert "'stablehlo'" in str(caught.value) and names_this_file(caught.value)
+
+
+def test_a_struct_is_a_value() -> None:
+    struct = weft.ShapeDtypeStruct((2, 3), np.float32, weak_type=True)
+    assert (struct.ndim, struct.size, len(struct), struct.is_ref) == (2, 6, 2, False)
+    for again in (copy.copy(struct), copy.deepcopy(struct), pickle.loads(pickle.dumps(struct)), struct.update()):
+        assert again == struct and hash(again) == hash(struct) and again.weak_type
+    assert struct.update(shape=(4,), weak_type=False) == weft.ShapeDtypeStruct((4,), np.float32)
+    for name in ("shape", "dtype", "other"):
+        with pytest.raises(RuntimeError, match=f"immutable: its {name} cannot be set"):
+            setattr(struct, name, (4,))
 
 
 def test_compiled_function_refuses_other_types_and_structures() -> None:

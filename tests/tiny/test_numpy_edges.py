@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import weft
 import weft.numpy as wnp
@@ -29,3 +30,31 @@ def test_logarithms_of_infinite_complex_numbers() -> None:
         result = complex(function(np.complex64(complex(np.inf, 0))))
         assert result.real == np.inf and result.imag == 0.0
     np.testing.assert_allclose(wnp.log2(np.complex64(8j)), np.log2(8) + 1j * np.pi / 2 / np.log(2), rtol=1e-6)
+
+
+def test_roots_of_traced_coefficients() -> None:
+    """One fewer than there are coefficients: zeros at 0 after the others, not-a-number for leading zeros."""
+    roots = lambda p: wnp.roots(p, strip_zeros=False)
+    nan = complex(np.nan, np.nan)
+    for coefficients, expected in [
+        ([1.0, -3.0, 2.0], [1, 2]),
+        ([1.0, -3.0, 2.0, 0.0], [1, 2, 0]),
+        ([0.0, 0.0, 1.0, -3.0, 2.0], [1, 2, nan, nan]),
+        ([0.0, 1.0, -3.0, 2.0, 0.0], [1, 2, 0, nan]),
+        ([0.0, 0.0, 4.0], [nan, nan]),
+        ([0.0, 0.0], [nan]),
+        ([5.0], []),
+    ]:
+        p = wnp.array(coefficients)
+        for found in (roots(p), weft.jit(roots)(p), weft.vmap(roots)(p[None])[0]):
+            there = np.array(found)
+            count = sum(e != 0 and e == e for e in expected)
+            there[:count] = np.sort(there[:count])
+            np.testing.assert_allclose(there, np.array(expected, np.complex64), rtol=1e-5)
+    slopes = weft.jacfwd(lambda p: wnp.sort(roots(p).real))(wnp.array([1.0, -3.0, 2.0]))
+    np.testing.assert_allclose(slopes[:, 2], [1.0, -1.0], rtol=1e-4)  # the zeros of x**2 - 3 x + 2 + t near t = 0
+
+
+def test_spacing_of_complex_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="spacing does not support complex"):
+        wnp.spacing(1j)

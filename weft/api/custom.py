@@ -40,7 +40,7 @@ from weft.base.errors import ArgumentTypeError, CustomRuleError, NotSupportedErr
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import EVALUATION, Trace, active, context
+from weft.ir.context import EVALUATION, Trace, active, context, lifted
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
@@ -112,9 +112,11 @@ class CustomFunction:
         leaves, in_tree = tree.flatten((chosen, {}))
         check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(args)))
         if isinstance(context.trace, KnownTrace) and not any(isinstance(leaf, Tracer) for leaf in leaves):
-            return self.fun(*args)  # computed at once, like everything whose operands are known
+            # Computed at once, like everything whose operands are known.
+            chosen, _ = tree.unflatten(in_tree, map(lifted, leaves))
+            return self.with_held(self.fun, held, len(args))(*chosen)
         if all(known(leaf) for leaf in leaves) and running(context.trace):
-            return self.run(leaves, in_tree, held, len(args))
+            return self.run([lifted(leaf) for leaf in leaves], in_tree, held, len(args))
         program, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
         results = self.primitive(*constants, *leaves, call_jaxpr=program, rule=rule, num_consts=len(constants))
         return tree.unflatten(out_tree, results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from weft.api.flat import structure_differences
@@ -16,6 +17,22 @@ from weft.ops.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class ArgInfo:
+    """An argument of a staged function: its type, and whether it is donated."""
+
+    aval: ArrayType
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
 
 
 class Traced:
@@ -41,32 +58,82 @@ class Traced:
         return tree.unflatten(self.out_tree, [struct(t) for t in self._out_types])
 
     @property
-    def in_avals(self) -> list[Any]:
+    def out_avals(self) -> Any:
+        """Types of the result, in its tree."""
+        return tree.unflatten(self.out_tree, self._out_types)
+
+    @property
+    def _in_types(self) -> list[Any]:
         return self._program.in_avals[len(self._constants) :]
+
+    @property
+    def in_avals(self) -> Any:
+        """Types of the arguments, in the tree of `(args, kwargs)`."""
+        return tree.unflatten(self.in_tree, self._in_types)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Which leaves of the arguments are donated."""
+        donated = self._params.get("donated", ())[len(self._constants) :]
+        return tuple(number for number, flag in enumerate(donated) if flag)
+
+    @property
+    def args_info(self) -> Any:
+        """What is known of the arguments, in the tree of `(args, kwargs)`."""
+        donated = self.donate_argnums
+        return tree.unflatten(self.in_tree, [ArgInfo(t, n in donated) for n, t in enumerate(self._in_types)])
 
     def lower(self) -> Lowered:
         return Lowered(self)
 
 
-class Lowered:
-    """A staged program ready to compile."""
+class Stage:
+    """What later stages say of the function as it was traced."""
 
     def __init__(self, traced: Traced):
         self._traced = traced
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
 
     @property
-    def out_info(self) -> Any:
-        return self._traced.out_info
-
-    @property
     def jaxpr(self) -> Jaxpr:
         """The program as it was staged."""
         return self._traced.jaxpr
 
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the result, in its tree."""
+        return self._traced.out_info
+
+    @property
+    def in_avals(self) -> Any:
+        """Types of the arguments, in the tree of `(args, kwargs)`."""
+        return self._traced.in_avals
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Which leaves of the arguments are donated."""
+        return self._traced.donate_argnums
+
+    @property
+    def args_info(self) -> Any:
+        """What is known of the arguments, in the tree of `(args, kwargs)`."""
+        return self._traced.args_info
+
+
+class Lowered(Stage):
+    """A staged program ready to compile."""
+
+    def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
+        """The program as the compiler takes it: a jaxpr, which is the one dialect that there is."""
+        if dialect not in (None, "jaxpr"):
+            what = "There is no such dialect for what the compiler takes."
+            fix = "compiler_ir(), which is a jaxpr; compile() holds every later form: stages, kernels, llvm, asm"
+            raise ArgumentError(what, received=f"dialect {dialect!r}", fix=fix)
+        return self.jaxpr
+
     def as_text(self, dialect: str | None = None) -> str:
         """The program as text."""
-        return str(self._traced.jaxpr)
+        return str(self.compiler_ir(dialect))
 
     def cost_analysis(self) -> dict[str, float]:
         """Operations and bytes of one run."""
@@ -78,25 +145,15 @@ class Lowered:
         return Compiled(self._traced)
 
 
-class Compiled:
+class Compiled(Stage):
     """A program fixed to one signature: calling it with other types is an error, never a new compilation.
 
     What it went through can be looked at: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`.
     """
 
     def __init__(self, traced: Traced):
-        self._traced = traced
-        self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
+        super().__init__(traced)
         self._executable = executable_of(traced._program, traced._params.get("donated", ()))
-
-    @property
-    def out_info(self) -> Any:
-        return self._traced.out_info
-
-    @property
-    def jaxpr(self) -> Jaxpr:
-        """The program as it was staged."""
-        return self._traced.jaxpr
 
     @property
     def stages(self) -> dict[str, str]:
@@ -161,7 +218,7 @@ class Compiled:
                 fix="call the jitted function, which compiles for new structures",
                 at=user_line(),
             )
-        for number, (leaf, aval) in enumerate(zip(leaves, traced.in_avals, strict=True)):
+        for number, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
             if not type_of(leaf).matches(aval):
                 path = [p for p, _ in tree.leaves_with_path(dynamic)][number]
                 place = tree.keystr(path[1:]) if path[0].idx else f"[{path[1].idx}]{tree.keystr(path[2:])}"

@@ -8,6 +8,7 @@ A dimension is an int or a symbolic expression.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -223,14 +224,31 @@ class ShapeDtypeStruct:
     """A shape and a dtype without values: what `eval_shape` returns and what tracing accepts in place of an array."""
 
     __slots__ = ("dtype", "shape", "sharding", "weak_type")
+    dtype: Any
+    shape: tuple[Any, ...]
+    sharding: Any
+    weak_type: bool
 
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct needs a dtype, got None.")
-        self.shape = tuple(d if isinstance(d, Expression) else index(d) for d in shape)
-        self.dtype = dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype)
-        self.sharding = sharding
-        self.weak_type = weak_type
+        put = partial(object.__setattr__, self)
+        put("shape", tuple(d if isinstance(d, Expression) else index(d) for d in shape))
+        put("dtype", dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype))
+        put("sharding", sharding)
+        put("weak_type", weak_type)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        what = f"A ShapeDtypeStruct is immutable: its {name} cannot be set."
+        raise RuntimeError(f"{what} update(...) returns another one with changes.")
+
+    def __reduce__(self) -> Any:
+        return partial(ShapeDtypeStruct, sharding=self.sharding, weak_type=self.weak_type), (self.shape, self.dtype)
+
+    @property
+    def is_ref(self) -> bool:
+        """Whether it is the type of a reference to mutable memory: never, since there are none."""
+        return False
 
     @property
     def aval(self) -> ArrayType:
@@ -258,7 +276,7 @@ class ShapeDtypeStruct:
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a ShapeDtypeStruct without dimensions")
-        return self.shape[0]  # type: ignore[return-value]
+        return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and (

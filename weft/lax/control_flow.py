@@ -328,8 +328,8 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
-    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced; known bounds make it a
-    scan."""
+    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced, and then `i` has their type;
+    known integers make it a scan, in which `i` is weakly typed as a Python number is."""
     if not callable(body_fun):
         raise wrong_type(
             "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
@@ -346,13 +346,17 @@ def fori_loop(
         fix = "fori_loop(0, 3, body, carry), with an int for each bound"
         raise wrong_type("The bounds of lax.fori_loop must be both integers or both floats.", received, fix)
     dtype = dtypes.result_type(lower, upper)
-    weak = type_of(lower).weak_type and type_of(upper).weak_type  # type: ignore[attr-defined]
+    known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
+    # Of floats nobody knows in how many steps one reaches the other.
+    first, last = (int(lower), int(upper)) if known and dtypes.kind(dtype) in "iu" else (None, None)
+    if last is not None and last <= np.iinfo(dtypes.default_int_dtype()).max:
+        dtype, weak = dtypes.default_int_dtype(), True
+    else:
+        weak = type_of(lower).weak_type and type_of(lower).dtype == dtype  # type: ignore[attr-defined]
     one = (1 if dtypes.kind(dtype) in "iu" else 1.0) if weak else np.ones((), dtype)
     loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
     in_fori_loop = (f"the body of lax.fori_loop, {loop.body},", "lambda i, carry: new_carry; more values make a tuple")
-    known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
-    if known and dtypes.kind(dtype) in "iu":  # of floats nobody knows in how many steps one reaches the other
-        first, last = int(lower), int(upper)
+    if first is not None and last is not None:
         if config.disable_jit:
             value = arrays_of(init_val)
             for i in range(first, last):

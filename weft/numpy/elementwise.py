@@ -615,7 +615,11 @@ def angle(z: Any, deg: bool = False) -> Array:
     check_arraylike("angle", z)
     (z,) = promote_dtypes_inexact(z)
     z = ensure_array(z)
-    parts = (lax.imag(z), lax.real(z)) if kind_of(z) == "c" else (lax.full_like(z, 0), z)
+    if kind_of(z) == "c":
+        parts = lax.imag(z), lax.real(z)
+    else:
+        z = converted(z, z.dtype)
+        parts = lax.full_like(z, 0), z
     made = lax.atan2(*parts)
     return rad2deg(made) if deg else made
 

@@ -10,6 +10,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.ir.types import type_of
 from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign, number_like
 from weft.numpy.util import (
     broadcast_operands,
@@ -36,6 +37,9 @@ def spacing(x: Any, /) -> Array:
     In float16 it is the distance to the next larger number, and positive, as NumPy has it.
     """
     (x,) = promote_args_inexact("spacing", x)
+    if kind_of(x) == "c":
+        raise ArgumentError("spacing does not support complex-valued inputs.", received=type_of(x).short())
+    x = strong(ensure_array(x))
     limit = lax.full_like(x, math.inf)
     return lax.sub(lax.nextafter(x, limit if x.dtype == np.float16 else copysign(limit, x)), x)
 
@@ -75,7 +79,8 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     x = ensure_array(x)
     if kind_of(x) == "c":
         raise ArgumentTypeError("frexp does not support complex-valued inputs.")
-    wide = cast(x, dtypes.accumulation_dtype(x.dtype), x.weak_type)
+    x = strong(x)
+    wide = cast(x, dtypes.accumulation_dtype(x.dtype))
     bits, bias = (52, 1022) if wide.dtype == np.float64 else (23, 126)
     integer = SAME_WIDTH[wide.dtype.itemsize]
     plain = lax.bitwise_and(lax.is_finite(wide), lax.ne(wide, number_like(wide, 0)))
@@ -96,4 +101,4 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     mantissa = choose(plain, downscaled(downscaled(scaled, half), lax.sub(shift, half)), wide)
     exponent = choose(tiny, lax.sub(shift, integer.type(bits)), shift)
     exponent = choose(plain, exponent, number_like(exponent, 0))
-    return cast(mantissa, x.dtype, x.weak_type), lax.convert_element_type(exponent, dtypes.int32)
+    return cast(mantissa, x.dtype), lax.convert_element_type(exponent, dtypes.int32)

@@ -695,7 +695,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     if positions.ndim > 1:
         raise ArgumentError(f"insert takes positions of rank 0 or 1, got shape {positions.shape}.")
     dtype = dtypes.default_int_dtype()
-    new = converted(new, a.dtype)
+    new = cast(new, a.dtype, a.weak_type)
     if positions.size == 1:
         new = lax.reshape(new, (1,) * (a.ndim - new.ndim) + new.shape)
         new = moveaxis(new, 0, place) if positions.ndim == 0 else new

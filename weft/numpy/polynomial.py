@@ -151,7 +151,8 @@ def poly(seq_of_zeros: Any) -> Array:
 
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
-    """The zeros of a polynomial. With `strip_zeros=False` it can be traced, and leading zeros give not-a-number."""
+    """The zeros of a polynomial. With `strip_zeros=False` it can be traced: there is one result less than there are
+    coefficients, and those of leading zeros are not-a-number at the end."""
     check_arraylike("roots", p)
     (p,) = promote_dtypes_inexact(p)
     p = atleast_1d(p)
@@ -161,7 +162,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     if p.shape[0] < 2:
         return filled((0,), 0, compute)
     if not strip_zeros:
-        return _companion_roots(p, compute)
+        return _padded_roots(p, compute)
     known = concrete_or_error(
         p, "roots removes leading zeros, and so needs known coefficients.", "roots(p, strip_zeros=False)"
     )
@@ -172,6 +173,19 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     made = _companion_roots(p[int(present[0]) : last + 1], compute)
     # Zeros at the end of the coefficients are zeros of the polynomial at 0.
     return concatenate([made, filled((p.shape[0] - 1 - last,), 0, compute)])
+
+
+def _padded_roots(p: Array, compute: Any) -> Array:
+    """The zeros of a polynomial whose first coefficients may be 0: then those that there are, zeros at 0 last, and
+    not-a-number for each that there is not."""
+    size, present = p.shape[0], p != 0
+    some = lax.reduce_or(present, (0,))
+    leading = where(some, lax.argmax(present, 0, dtypes.int32), size)
+    # Leading zeros moved to the end add zeros at 0. Where all are zero any polynomial serves.
+    rotated = p[(lax.iota(dtypes.int32, size) + leading) % size]
+    made = _companion_roots(where(some, rotated, 1), compute)
+    _, made = lax.sort_key_val(made == 0, made)
+    return where(lax.iota(dtypes.int32, size - 1) < size - 1 - leading, made, complex(np.nan, np.nan))
 
 
 def _companion_roots(p: Array, compute: Any) -> Array:
