@@ -17,6 +17,7 @@ import numpy as np
 
 import weft
 from tests.fuzz import gamma, nans
+from tests.fuzz.between import Between
 from weft.base import dtypes
 from weft.compiler.compile import compile_program
 from weft.ir import interpreter
@@ -93,15 +94,21 @@ def expected_of(case: Case, variations: int = VARIATIONS) -> Expected:
 
 def varied(case: Case, plain: list[np.ndarray], variations: int, freedom: Freedom = OWN) -> Expected:
     """The plain results and so many others, also of a program without budgets: its nans are free."""
-    return Expected([plain, *(evaluated(case, n, freedom)[0] for n in range(variations))], False)
+    between = Between()
+    return Expected([plain, *(evaluated(case, n, freedom, between)[0] for n in range(variations))], False)
 
 
-def evaluated(case: Case, variation: int | None, freedom: Freedom = OWN) -> tuple[list[np.ndarray], bool]:
+def evaluated(
+    case: Case, variation: int | None, freedom: Freedom = OWN, between: Between | None = None
+) -> tuple[list[np.ndarray], bool]:
     """The results by `eval`; those of equations with a budget are moved, and nans are others, each variation in its own
-    way. Also whether there are equations with a budget."""
+    way; in some of them what passed an integer in those before (`between`) is one. Also whether there are equations
+    with a budget."""
     rng = np.random.default_rng(variation)
     moved = False
     flushes = freedom.flushes and variation is not None and variation % 4 >= 2
+    between = between or Between()
+    between.start()
 
     def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         nonlocal moved
@@ -117,6 +124,8 @@ def evaluated(case: Case, variation: int | None, freedom: Freedom = OWN) -> tupl
                     results[n] = move(np.asarray(results[n]), found, rng, variation)
         if variation is not None:
             results = [with_free_nans(equation, operands, r, rng, variation) for r in results]
+            if not equation.primitive.higher_order:
+                results = [between.add(equation.primitive.name, r, has_integers(variation)) for r in results]
         return results
 
     original = interpreter.run_equation
@@ -332,6 +341,11 @@ def product_budget(
     return Budget(2 * count * spacing(np.abs(result), result.dtype), zeros=True, free=np.full(result.shape, free))
 
 
+def has_integers(variation: int) -> bool:
+    """Whether a variation has integers wherever they may be."""
+    return variation % 8 == 3
+
+
 def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variation: int) -> np.ndarray:
     """A result moved within its budget: all up, all down, to integers, or each element its own way."""
     if variation % 8 == 0:
@@ -349,7 +363,7 @@ def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variatio
     wide = result.astype(np.float64)
     step = np.where(np.isfinite(wide), allowed.distance, 0.0)
     target = wide + direction * step
-    if variation % 8 == 3:
+    if has_integers(variation):
         # What may be an integer is one: quotients, remainders and poles have no limit there.
         target = np.where(np.abs(wide - np.rint(wide)) <= step, np.rint(wide), target)
     made = np.where(step > 0, target, wide).astype(result.dtype)

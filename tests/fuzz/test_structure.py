@@ -130,6 +130,22 @@ def test_sums_that_may_be_integers_are(terms: tuple[float, ...]) -> None:
     assert special.any() and not special.all()
 
 
+def test_what_passes_an_integer_may_be_one() -> None:
+    """A difference of two functions is exact, but they are not: it may be zero, where the next function has a pole."""
+    program = parse(
+        "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = atan2 a a d:f32[3] = mul c 2.0:f32[] e:f32[3] = acos b"
+        " f:f32[3] = sub e d g:f32[3] = lgamma f in (g,) }"
+    )
+    case = Case(program, [np.array([1, 2, 3], np.float32), np.array([0, 0, 0.5], np.float32)], (False, False))
+    expected = expected_of(case, MORE_VARIATIONS)
+    infinite = np.array([np.isinf(run[0]) for run in expected.runs])
+    assert infinite[:, :2].any(0).all() and not infinite.all(0).any() and not infinite[:, 2].any()
+    last = np.array([0, 0, 1e-3], np.float32)
+    with pytest.raises(Mismatch, match=r"1 of 3 .* at \(2,\)"):
+        compare([expected.results[0] + last], case, expected, "wrong")
+    check_case(case)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_bits_of_nan_are_compared_if_they_are_moved_only(dtype: str) -> None:
     """Which nan a quotient of zeros is, nobody says; one that is an argument stays what it is, or changes its sign."""
