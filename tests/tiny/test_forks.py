@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -141,3 +142,33 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
             assert status_of_child() == 0
     finally:
         forks._locks.pop()
+
+
+def test_one_file_knows_of_forks() -> None:
+    package = pathlib.Path(forks.__file__).parents[1]
+    knowing = [path.name for path in package.rglob("*.py") if "register_at_fork" in path.read_text(encoding="utf-8")]
+    assert knowing == ["forks.py"]
+
+
+def test_a_lock_for_long_work_is_free_in_a_forked_process() -> None:
+    lock, taken, finish = forks.RenewedLock(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with lock.current:
+            taken.set()
+            finish.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert taken.wait(60)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's, about threads
+            process = os.fork()
+        if process == 0:
+            os._exit(0 if lock.current.acquire(blocking=False) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+        assert not lock.current.acquire(blocking=False), "the parent's is held still"
+    finally:
+        finish.set()
+        thread.join()

@@ -20,6 +20,7 @@ from weft import lax
 from weft.base import spans
 from weft.base.settings import config
 from weft.ir.context import EVALUATION
+from weft.profiler.recorder import Recorder
 from weft.profiler.report import Profile
 
 
@@ -73,7 +74,7 @@ def test_time_between_spans_goes_to_the_nearest_sample(rng: np.random.Generator)
     for _ in range(100):
         begin, end = 1000, 1000 + int(rng.integers(1, 500))
         moments = sorted(rng.integers(begin - 20, end + 20, size=int(rng.integers(1, 6))).tolist())
-        recorder = spans.Recorder()
+        recorder = Recorder()
         recorder._last = begin
         recorder._samples = [(code, number, at) for number, at in enumerate(moments)]
         recorder._gap(end, None)

@@ -1,10 +1,11 @@
 """What makes a fork safe at any moment. A forked process has one thread: locks that other threads held stay taken for
 ever, and modules that they were importing stay half there.
 
-So a fork waits for a moment in which no other thread is in a section that it must not be caught in: it takes all
-locks that were named here, and sees to it that nobody is importing Weft or what Weft loads lazily. Both processes let
-go of them afterwards. Long work, such as compiling a program, is not waited for as a whole: it holds these locks for
-parts of it only, and what a thread was making is made again in the new process when it is asked for.
+This is the one place that knows of forks. A fork waits for a moment in which no other thread is in a section that it
+must not be caught in: it takes all locks that were named here, and sees to it that nobody is importing Weft or what
+Weft loads lazily. Both processes let go of them afterwards. Long work, such as compiling a program, is not waited for
+as a whole: it holds these locks for parts of it only, and what a thread was making is made again in the new process
+when it is asked for.
 """
 
 from __future__ import annotations
@@ -46,11 +47,32 @@ def in_child(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
+def before(function: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called before each fork, and before the locks are taken; to be used as a decorator."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=function)
+    return function
+
+
 def held(lock: Kept) -> Kept:
     """Have a lock taken during each fork, so that nobody is in its section then; gives the lock back. For those that
     are held for short times only."""
     _locks.append(lock)
     return lock
+
+
+class RenewedLock:
+    """A lock for long work, which a fork does not wait for: a forked process has another, `current`, that nobody holds.
+    Whoever forks while they hold it let go of the one that they took."""
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current = threading.RLock()
+        in_child(self._renew)
+
+    def _renew(self) -> None:
+        self.current = threading.RLock()
 
 
 def _before() -> None:

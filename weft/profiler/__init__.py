@@ -17,12 +17,13 @@ from typing import Any, TextIO
 from weft.base.forks import held
 from weft.base.settings import find
 from weft.base.source import user_location
-from weft.base.spans import Recorder, mark, span
+from weft.base.spans import mark, span
 from weft.ir.context import EVALUATION
 from weft.ir.primitive import Primitive
 from weft.ops.call import jit as jit_primitive
 from weft.profiler.chrome import trace_of
 from weft.profiler.data import ProfileData, ProfileEvent, ProfilePlane
+from weft.profiler.recorder import Recorder
 from weft.profiler.report import Profile
 from weft.profiler.server import Server
 

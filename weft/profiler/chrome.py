@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from weft.base.spans import Recorder, Run, Span
+from weft.base.spans import Span
 from weft.compiler.provenance import costs, step_lines
+from weft.profiler.recorder import Recorder, Run
 from weft.profiler.report import step_name
 
 PRODUCER = "weft"

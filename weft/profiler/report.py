@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.base.source import Location
-from weft.base.spans import Key, Recorder, Steps
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.ir import Call, Launch, Step
 from weft.compiler.provenance import Line, StepCost, costs, scopes_of, step_lines
+from weft.profiler.recorder import Key, Recorder, Steps
 
 # What is going on, in words. Spans of other categories are the user's own.
 PHASES = {

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
-from weft.base.forks import in_child
+from weft.base.forks import RenewedLock
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_location
@@ -32,15 +31,9 @@ if TYPE_CHECKING:
 
 # What is compiled when it is called outside of any program: calls of `jit`, and loops, which would crawl otherwise.
 COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
-_lock = threading.RLock()
+_lock = RenewedLock()
 logger = logging.getLogger("weft")
 _programs: Memo[Any, Jaxpr] = Memo(512)
-
-
-@in_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
@@ -48,7 +41,7 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
     donated = memory_taken(jaxpr, donated) if donated else ()
     # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
     key = ("executable", donated, config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
-    with _lock:
+    with _lock.current:
         return jaxpr.cached(key, lambda: make(jaxpr, donated))
 
 
@@ -72,7 +65,7 @@ def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> tuple[bool, ...]:
 def flat_executable(jaxpr: Jaxpr, threads: bool) -> Executable:
     """A program of elementwise operations on arrays of `FLAT_LENGTH` as machine code for arrays of any length."""
     way = "threads" if threads else "alone"
-    with _lock:
+    with _lock.current:
         return jaxpr.cached(("flat", way, config.enable_checks), lambda: compiled(jaxpr, (), flat=way))
 
 
@@ -107,7 +100,7 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
         return compiled(jaxpr, donated)
 
     def with_traps() -> Executable:
-        with _lock:
+        with _lock.current:
             return jaxpr.cached(("with traps", config.key()), lambda: compiled(jaxpr, ()))
 
     return compiled(jaxpr, (), with_traps)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-from weft.base.forks import in_child
+from weft.base.forks import RenewedLock
 from weft.compiler.library import capsules, guard, moves
 from weft.compiler.target.cpu import cache, link
 from weft.compiler.target.cpu.features import host
@@ -13,19 +11,13 @@ from weft.compiler.target.cpu.link import Tier
 # Fills a place with zeros: which one, and how many bytes.
 ZEROS = "weft_zeros"
 
-_lock = threading.RLock()
+_lock = RenewedLock()
 _libraries: dict[str, link.Library] = {}
-
-
-@in_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
 
 
 def address(routine: str) -> int:
     """Where a routine is in this process."""
-    with _lock:
+    with _lock.current:
         library = _libraries.get(routine)
         if library is None:
             tier = Tier.LIGHT if moves.is_move(routine) else Tier.QUICK

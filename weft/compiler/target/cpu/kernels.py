@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from weft.base.forks import in_child
+from weft.base.forks import RenewedLock
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
@@ -50,13 +49,7 @@ _latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
 # Kernels that become one object: at most so many, so that threads have something to share; where there are threads for
 # it fewer, but not one, since each object takes a file and is linked by itself.
 TOGETHER, LEAST_TOGETHER = 6, 2
-_lock = threading.RLock()
-
-
-@in_child
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
+_lock = RenewedLock()
 
 
 class CodeIsGone(Exception):
@@ -78,7 +71,7 @@ def compiled(
     seconds = making.seconds
     with measured(seconds, "compile", "kernel names"):
         distinct = {symbol_of(kernel): kernel for kernel in kernels}
-    with _lock:
+    with _lock.current:
         # Held from here on: code that only other programs keep goes when they do.
         held = {name: found for name in distinct if (found := _best(features, tier, name)) is not None}
         missing = {name: kernel for name, kernel in distinct.items() if name not in held}
@@ -117,7 +110,7 @@ def routine(
 ) -> CompiledKernel | None:
     """A function by the name that stands for its text: from this process, from disk, or else from the text; None if
     there is no text either."""
-    with _lock:
+    with _lock.current:
         found = _compiled.get((features, tier, name))
         if found is not None:
             return found

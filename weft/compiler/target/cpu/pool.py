@@ -26,6 +26,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from weft.base import forks
 from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.cpu import cache, float_mode, interrupt, link
@@ -486,8 +487,8 @@ def library() -> Library:
                 _library = link.load(made)
                 link.provide({name: _library.addresses[name] for name in ("weft_parallel", *interrupt.NAMES)})
                 interrupt.loaded(_library)
-                if hasattr(os, "register_at_fork"):
-                    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+                forks.before(_before_fork)
+                forks.in_child(_after_fork)
                 atexit.register(_at_exit)
     return _library
 
