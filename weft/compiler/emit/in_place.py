@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.emit.values import space_of
-from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ops.elementwise import Elementwise
 from weft.ops.shape import broadcast_in_dim, reshape, squeeze
 
@@ -13,12 +14,9 @@ from weft.ops.shape import broadcast_in_dim, reshape, squeeze
 def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
     """Pairs (argument, result) that may share memory when a kernel visits every index once and writes all results
     there: the argument is read at that index only, and elements are equally large."""
-    elsewhere: set[Any] = set()  # read at other indices than those of the results
     results = program.outvars
     space = space_of(results[0])
-    for equation in reversed(program.eqns):
-        if not _stays(equation, space) or any(v in elsewhere for v in equation.outvars):
-            elsewhere.update(a for a in equation.invars if type(a) is Var)
+    elsewhere = read_elsewhere(program, space)
     pairs = []
     for number, v in enumerate(program.invars):
         if v in elsewhere or space_of(v) != space:
@@ -29,7 +27,19 @@ def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
     return pairs
 
 
-def _stays(equation: Any, space: tuple[int, ...]) -> bool:
+def read_elsewhere(program: Jaxpr, space: tuple[int, ...], heroes: Sequence[Equation] = ()) -> set[Any]:
+    """Values that are read at other indices of a space than the one that is visited, by an equation or by what that one
+    gives. Heroes read at that index."""
+    found: set[Any] = set()
+    for equation in reversed(program.eqns):
+        if any(equation is hero for hero in heroes):
+            continue
+        if not _reads_in_place(equation, space) or not found.isdisjoint(equation.outvars):
+            found.update(a for a in equation.invars if type(a) is Var)
+    return found
+
+
+def _reads_in_place(equation: Equation, space: tuple[int, ...]) -> bool:
     """Whether the equation reads its operands at the index of its result."""
     if space_of(equation.outvars[0]) != space:
         return False

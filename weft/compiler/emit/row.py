@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.in_place import read_elsewhere
 from weft.compiler.emit.values import Place, expanded, row_major, space_of
 from weft.compiler.fuse.cost import weight_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ops.elementwise import Elementwise
-from weft.ops.shape import broadcast_in_dim, reshape, squeeze
 
 # Values are kept if that saves at least this weight.
 DEAR = 8
@@ -41,7 +40,7 @@ class Passes:
         # Values that are kept: the result in whose place they stand, and the pass that puts them there.
         self.places: dict[Any, tuple[Any, int]] = {}
         self._needed: dict[int, set[Any]] = {}
-        self._elsewhere = self._read_elsewhere()
+        self._elsewhere = read_elsewhere(program, full, heroes)
         if self.count > 1:
             self._choose_places()
 
@@ -150,25 +149,6 @@ class Passes:
             if v not in self.places and self.is_full(v) and not self._is_hero(equation):
                 costs[v] = weight_of(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
         return costs
-
-    def _read_elsewhere(self) -> set[Any]:
-        """Values that are read at other indices than the one a pass is at, by an equation or by what that one gives."""
-        found: set[Any] = set()
-        for equation in reversed(self.program.eqns):
-            if self._is_hero(equation):
-                continue
-            if not self._reads_in_place(equation) or not found.isdisjoint(equation.outvars):
-                found.update(a for a in equation.invars if isinstance(a, Var))
-        return found
-
-    def _reads_in_place(self, equation: Equation) -> bool:
-        """Whether an equation of the full space reads its operands at the index of its result."""
-        if not self.is_full(equation.outvars[0]):
-            return False
-        if isinstance(equation.primitive, Elementwise):
-            return True
-        same = all(self.is_full(a) for a in equation.invars)
-        return same and equation.primitive in (reshape, broadcast_in_dim, squeeze)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
