@@ -532,3 +532,12 @@ def test_a_donated_argument_is_whole_for_the_error() -> None:
         assert step(wnp.array([1, 2, 3, 0]))[0].tolist() == [3, 6, 9, 0]
         with pytest.raises(INDEX, match="Index 12 "):
             step(wnp.array([1, 2, 4, 0]))
+
+
+def test_each_result_of_a_barrier_has_its_own_range() -> None:
+    def f(x: Any, i: Any) -> Any:
+        _, behind = lax.optimization_barrier((i % 4, i))
+        return x[behind]
+
+    with weft.checks("all"), pytest.raises(INDEX, match="Index 100 "):
+        weft.jit(f)(wnp.arange(4.0), np.int32(100))

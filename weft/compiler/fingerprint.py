@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import ExtendedDtype
-from weft.compiler.passes.inline import CALLS
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, TapeType, Type
@@ -82,7 +81,7 @@ def _lines(jaxpr: Jaxpr) -> list[str]:
 
 def _operation(equation: Equation) -> str:
     card, params = equation.primitive, equation.params
-    called = CALLS.get(card)
+    called = card.opens
     if called is not None:
         return f"call {_value(params[called])}"
     return f"{_card(card)} " + ";".join([f"{name}={_value(params[name])}" for name in sorted(params)])

@@ -25,13 +25,13 @@ from weft.compiler.fuse.verify import verify_bare_or_fused
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
-from weft.compiler.passes.decompose import IDENTITIES, decompose, definition_of
+from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.flags import insert_flags
 from weft.compiler.passes.fold_constants import fold_constants
 from weft.compiler.passes.hoist import hoist
-from weft.compiler.passes.inline import CALLS, inline
+from weft.compiler.passes.inline import inline
 from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.orient import orient
 from weft.compiler.passes.simplify import simplify
@@ -39,8 +39,6 @@ from weft.compiler.passes.split_transforms import split_transforms
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.printer import equation_text, to_text
 from weft.ir.verifier import verify
-from weft.ops.elementwise import Elementwise
-from weft.ops.random import threefry2x32
 
 # --------------------------------------------------------------------------------------------------------------- forms
 
@@ -94,12 +92,12 @@ def no_objection(equation: Equation) -> str | None:
 
 
 def is_call(equation: Equation) -> str | None:
-    return f"{equation.primitive.name} is a call" if equation.primitive in CALLS else None
+    return f"{equation.primitive.name} is a call" if equation.primitive.opens is not None else None
 
 
 def is_defined_by_others(equation: Equation) -> str | None:
     card = equation.primitive
-    if card.name in IDENTITIES or definition_of(card) is not None:
+    if card.identity or card.definition is not None:
         return f"{card.name} is defined by other operations"
     return None
 
@@ -107,7 +105,7 @@ def is_defined_by_others(equation: Equation) -> str | None:
 def has_scalars(equation: Equation) -> str | None:
     if equation.primitive.name == "squeeze":
         return "squeeze is a reshape"
-    if not isinstance(equation.primitive, Elementwise) and equation.primitive is not threefry2x32:
+    if not equation.primitive.pointwise:
         return None
     shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     for number, atom in enumerate(equation.invars):

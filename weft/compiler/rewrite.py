@@ -258,8 +258,7 @@ class Rules:
     def of(self, card: Primitive) -> tuple[Rule, ...]:
         found = self.by_primitive.get(card)
         if found is None:
-            barrier = card.name == "optimization_barrier"
-            found = () if barrier else tuple(r for r in self.rules if r.pattern.accepts(card))
+            found = () if card.fence else tuple(r for r in self.rules if r.pattern.accepts(card))
             self.by_primitive[card] = found
         return found
 

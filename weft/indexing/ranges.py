@@ -24,6 +24,12 @@ def _floor_divide(dividend: Bound, divisor: Bound) -> Bound:
     return dividend if isinstance(dividend, float) else dividend // divisor
 
 
+def _cut(dividend: Bound, divisor: Bound) -> int:
+    """The quotient of finite bounds, cut towards 0."""
+    quotient = int(abs(dividend) // abs(divisor))
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """All integers from `lower` to `upper`, both included; an infinite end is open.
@@ -115,6 +121,22 @@ class Range:
             return Range(self.lower % other.lower, self.upper % other.lower)
         largest = other.upper - 1
         return Range(0, min(largest, self.upper) if self.lower >= 0 else largest)
+
+    def quotient(self, divisor: Range) -> Range:
+        """Range of the quotient cut towards 0; everything where the divisor may be 0."""
+        if 0 in divisor or not divisor.is_bounded or not self.is_bounded:
+            return Range.EVERYTHING
+        corners = [_cut(a, b) for a in (self.lower, self.upper) for b in (divisor.lower, divisor.upper)]
+        if 0 in self:
+            corners.append(0)
+        return Range(min(corners), max(corners))
+
+    def remainder(self, divisor: Range) -> Range:
+        """Range of what a quotient cut towards 0 leaves, which has the sign of the dividend."""
+        if 0 in divisor or not divisor.is_bounded:
+            return Range.EVERYTHING
+        most = max(abs(divisor.lower), abs(divisor.upper)) - 1
+        return Range(max(-most, self.lower) if self.lower < 0 else 0, min(most, self.upper) if self.upper > 0 else 0)
 
     def minimum(self, other: Range) -> Range:
         """Range of the smaller of two values."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft.ir.context import joined_names
@@ -53,27 +53,31 @@ def copy_equations(
     return [read(a, a) for a in program.outvars]
 
 
-def inlined(jaxpr: Jaxpr, calls: Mapping[Any, str]) -> Jaxpr:
-    """The program with calls opened, and the calls in what they call. `calls` names, for each primitive that is a plain
-    call, the parameter that holds the program. The same object comes back when there is nothing to open."""
-    if not any(e.primitive in calls for e in jaxpr.eqns):
+def inlined(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
+    """The program with calls opened, and the calls in what they call: those of all primitives that are plain calls, or
+    of one. The same object comes back when there is nothing to open."""
+    if not any(is_opened(e, only) for e in jaxpr.eqns):
         return jaxpr
-    return jaxpr.cached(("inlined", tuple(c.name for c in calls)), lambda: _inlined(jaxpr, calls))
+    return jaxpr.cached(("inlined", only), lambda: _inlined(jaxpr, only))
 
 
-def _inlined(jaxpr: Jaxpr, calls: Mapping[Any, str]) -> Jaxpr:
+def is_opened(equation: Equation, only: Any) -> bool:
+    return equation.primitive.opens is not None and (only is None or equation.primitive is only)
+
+
+def _inlined(jaxpr: Jaxpr, only: Any) -> Jaxpr:
     equations: list[Equation] = []
     constants = constants_of(jaxpr)
     renamed: dict[Any, Atom] = {}
     read = renamed.get
     for equation in jaxpr.eqns:
         operands = [read(a, a) for a in equation.invars]
-        parameter = calls.get(equation.primitive)
-        if parameter is None:
+        parameter = equation.primitive.opens
+        if parameter is None or not is_opened(equation, only):
             changed = any(a is not b for a, b in zip(operands, equation.invars, strict=True))
             equations.append(equation.replace(invars=operands) if changed else equation)
             continue
-        inner = inlined(equation.params[parameter], calls)
+        inner = inlined(equation.params[parameter], only)
         results = copy_equations(inner, equation, operands, equations, constants)
         renamed.update(zip(equation.outvars, results, strict=True))
     return jaxpr.replace(

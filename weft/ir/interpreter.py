@@ -82,7 +82,7 @@ def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
         results = run_equation(equation, operands)
         if watched and not equation.primitive.higher_order and not is_unwatched(equation.stack):
-            check_finite(equation.primitive, results, equation.source)
+            check_finite(equation.primitive, equation.params, results, equation.source)
         values.update(zip(equation.outvars, results, strict=True))
         for v in finished:
             values.pop(v, None)

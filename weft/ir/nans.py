@@ -14,56 +14,7 @@ from weft.base.errors import NonFiniteValueError
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import context, named
-from weft.ir.primitive import Primitive
-
-# Operations whose results are among the numbers that they get, up to sign: they make no nan and no infinity.
-MOVES = frozenset((
-    "abs",
-    "argmax",
-    "argmin",
-    "bitcast_convert_type",
-    "broadcast_in_dim",
-    "clamp",
-    "complex",
-    "concatenate",
-    "conj",
-    "cummax",
-    "cummin",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "imag",
-    "iota",
-    "max",
-    "min",
-    "name",
-    "neg",
-    "optimization_barrier",
-    "pad",
-    "real",
-    "reduce_max",
-    "reduce_min",
-    "reshape",
-    "rev",
-    "scatter",
-    "scatter-max",
-    "scatter-min",
-    "select_n",
-    "sign",
-    "slice",
-    "sort",
-    "split",
-    "squeeze",
-    "stop_gradient",
-    "tile",
-    "top_k",
-    "transpose",
-))  # fmt: skip
-
-
-# Operations that make infinities only.
-NARROWING = frozenset(("convert_element_type", "reduce_precision"))
-# Operations that move numbers, but for a nan that the user asks for with a mode.
-FILLING = frozenset(("gather",))
+from weft.ir.primitive import Params, Primitive
 
 
 def watches_numbers() -> bool:
@@ -88,11 +39,11 @@ def is_unwatched(stack: Sequence[str]) -> bool:
     return any(type(name) is _Unwatched for name in stack)
 
 
-def check_finite(primitive: Primitive, results: Sequence[Any], location: Location | None) -> None:
+def check_finite(primitive: Primitive, params: Params, results: Sequence[Any], location: Location | None) -> None:
     """Raise when a float result has nan (or inf, as the settings say)."""
     if is_unwatched(context.stack):
         return
-    made = config.checks == "all" and primitive.name not in MOVES | NARROWING | FILLING
+    made = config.checks == "all" and not primitive.fills and "nan" in primitive.introduced(params)
     for number, value in enumerate(results):
         if not isinstance(value, (np.ndarray, np.generic)) or dtypes.kind(value.dtype) not in "fc":
             continue

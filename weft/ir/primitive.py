@@ -1,12 +1,10 @@
 """The card of a primitive: everything the system knows about one operation, in one class.
 
 Each stage reads exactly one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward
-mode
-`jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding `factors`,
-dead code
-elimination `live_operands`, tests `samples`. A rule that cannot exist is a `No("reason")`, and the reason is the
-user's error.
-`docs/design/primitive.md` explains the card with examples.
+mode `jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding
+`factors`, dead code elimination `live_operands`, the compiler's passes what stands under `compile`, tests `samples`. A
+rule that cannot exist is a `No("reason")`, and the reason is the user's error. `docs/design/primitive.md` explains the
+card with examples.
 """
 
 from __future__ import annotations
@@ -17,12 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base import dtypes
 from weft.base.errors import JaxprTypeError, MissingRuleError
+from weft.indexing.ranges import Range
 from weft.ir.context import context, current_source
+from weft.ir.flow import Condition, OperandRanges, joined
 from weft.ir.types import Type
 from weft.ir.zeros import Zero
 from weft.sharding.factors import AxisFactors
 
 Params = dict[str, Any]
+# Operands by their position, or "all".
+Operands = tuple[int, ...] | str
 NO_EFFECTS: frozenset[Any] = frozenset()
 
 
@@ -107,7 +109,7 @@ class Primitive:
     name: ClassVar[str]
     multiple_results: ClassVar[bool] = False
     # Operands in which the operation is linear; `multilinear` says separately in each (mul) rather than jointly (add).
-    linear: ClassVar[tuple[int, ...] | str] = ()
+    linear: ClassVar[Operands] = ()
     multilinear: ClassVar[bool] = False
     # A float result whose derivative is zero everywhere it exists (floor, sign).
     zero_derivative: ClassVar[bool] = False
@@ -115,6 +117,30 @@ class Primitive:
     # the default.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
+    # Operands whose elements the results are, found by their index alone; "all" of them. Nothing is computed.
+    copies: ClassVar[Operands] = ()
+    # The result is the operand, for everybody but derivatives and checks: compiled code has nothing of it.
+    identity: ClassVar[bool] = False
+    # Each element of the results is made of the elements at its index, or of scalars.
+    pointwise: ClassVar[bool] = False
+    # Known operands that are small are computed with when code is made.
+    foldable: ClassVar[bool] = False
+    # The parameter with the program that it calls, if that is all it does for everybody but derivatives.
+    opens: ClassVar[str | None] = None
+    # No pass looks through it: what it returns is not known to be what it was given.
+    fence: ClassVar[bool] = False
+    # Runs the programs that it carries, as loops and branches do, and does nothing else.
+    control: ClassVar[bool] = False
+    # Which of "nan" and "inf" a result can have where no operand has one.
+    introduces: ClassVar[tuple[str, ...]] = ("nan", "inf")
+    # A nan among the results may be one that the user asked for: `checks="all"` looks for others only.
+    fills: ClassVar[bool] = False
+    # Operands of which every nan is one of the result too: at its own index, or in what it is reduced to.
+    keeps_nan: ClassVar[Operands] = ()
+    # Whether a float result can be -0.0.
+    negative_zero: ClassVar[bool] = True
+    # Code is made for this, in terms of other operations, where there is such a definition. It gives the same bits.
+    definition: ClassVar[Callable[..., Any] | None] = None
 
     if TYPE_CHECKING:  # `@primitive` replaces a class by its instance, which type checkers do not see
 
@@ -222,6 +248,31 @@ class Primitive:
         """Dead code inside: (operands still needed, new params, results still made), or None when nothing can go."""
         return None
 
+    # -- compile ---------------------------------------------------------------------------------------------------
+
+    def bounds(self, operands: OperandRanges, **params: Any) -> Range:
+        """Which integers a result can be, before it wraps around."""
+        if self.identity:
+            return operands(0)
+        copied = positions(self.copies, len(operands.types))
+        return joined([operands.anywhere(i) for i in copied]) if copied else Range.EVERYTHING
+
+    def bounds_where(self, holds: bool, condition: Condition) -> Range:
+        """What some value can be where the result, a condition, holds or does not."""
+        return Range.EVERYTHING
+
+    def introduced(self, params: Params) -> tuple[str, ...]:
+        """Which of "nan" and "inf" a result can have where no operand has one."""
+        return () if self.identity else self.introduces
+
+    def nan_operands(self, params: Params) -> Operands:
+        """Operands of which every nan is one of the result too."""
+        return "all" if self.identity else self.keeps_nan
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        """Whether no element of the result is -0.0. `known` says the same of an operand, as far as anybody knows."""
+        return not self.negative_zero
+
     # -- test ------------------------------------------------------------------------------------------------------
 
     def samples(self) -> Iterable[Sample]:
@@ -293,6 +344,11 @@ def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -
                 f"`{name}`: operand {number} does not have the type of the argument it is passed for.",
                 received=f"{given.short()} for {wanted.short()}",
             )
+
+
+def positions(operands: Operands, count: int) -> Sequence[int]:
+    """The operands that a card names, of so many."""
+    return range(count) if operands == "all" else operands  # type: ignore[return-value]
 
 
 _registry: dict[str, Primitive] = {}

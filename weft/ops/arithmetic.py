@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.primitive import Sample, primitive
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
+from weft.ir.primitive import Operands, Params, Sample, primitive
 from weft.ir.zeros import Zero, is_linear
 from weft.ops import complex_values
 from weft.ops.compare import eq, ge
@@ -40,12 +42,18 @@ def pair_samples() -> Any:
     yield Sample(ramp(3, dtype=bfloat16), ramp(3, dtype=bfloat16)[::-1].copy(), differentiable=False)
 
 
+def is_nan(constant: Any) -> bool:
+    """Whether a number is nan: of two, the first is the result."""
+    return dtypes.kind(constant.dtype) in "fc" and bool(np.isnan(np.complex128(constant)))
+
+
 @primitive
 class add(Elementwise):
     """Sum of two arrays."""
 
     linear = "all"
     eval = rounded(np.add)
+    keeps_nan = "all"
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         return [unbroadcast(cotangent, a.aval) if is_linear(a) else None for a in (x, y)]
@@ -55,6 +63,15 @@ class add(Elementwise):
         if type(dx) is Zero or type(dy) is Zero:
             return broadcast_tangent(dy if type(dx) is Zero else dx, out)
         return add(dx, dy)
+
+    def mirrored(self, constant: Any) -> str | None:
+        return None if is_nan(constant) else self.name
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0) + operands(1)
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        return any(map(known, operands))  # it is the sum of two of them only
 
     def samples(self) -> Any:
         yield from pair_samples()
@@ -69,11 +86,21 @@ class mul(Elementwise):
     linear = "all"
     multilinear = True
     eval = rounded(complex_values.product)
+    keeps_nan = "all"
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         if is_linear(x):
             return [unbroadcast(mul(cotangent, y), x.aval), None]
         return [None, unbroadcast(mul(x, cotangent), y.aval)]
+
+    def mirrored(self, constant: Any) -> str | None:
+        return None if is_nan(constant) or dtypes.kind(constant.dtype) == "c" else self.name
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0) * operands(1)
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        return operands[0] is operands[1]
 
     def samples(self) -> Any:
         yield from pair_samples()
@@ -85,9 +112,14 @@ class neg(Elementwise):
 
     linear = (0,)
     eval = rounded(np.negative)
+    introduces = ()
+    keeps_nan = "all"
 
     def transpose(self, cotangent: Any, x: Any) -> Sequence[Any]:
         return [neg(cotangent)]
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return -operands(0)
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2))
@@ -101,6 +133,7 @@ class sub(Elementwise):
 
     linear = "all"
     eval = rounded(np.subtract)
+    keeps_nan = "all"
 
     def jvp(self, tangents: Any, out: Any, x: Any, y: Any) -> Any:
         dx, dy = tangents
@@ -113,6 +146,9 @@ class sub(Elementwise):
             unbroadcast(cotangent, x.aval) if is_linear(x) else None,
             neg(unbroadcast(cotangent, y.aval)) if is_linear(y) else None,
         ]
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0) - operands(1)
 
     def samples(self) -> Any:
         yield from pair_samples()
@@ -134,6 +170,7 @@ class div(Elementwise):
     ulp = COMPLEX_ULP
 
     eval = rounded(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
+    keeps_nan = "all"
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         if number == 0:
@@ -142,6 +179,9 @@ class div(Elementwise):
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
         return [unbroadcast(div(cotangent, y), x.aval), None]
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0).quotient(operands(1))
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), positive_ramp(3, 2)[::-1].copy())
@@ -172,12 +212,16 @@ class rem(Elementwise):
 
     kinds = "iuf"
     eval = rounded(lambda x, y: np.where(y == 0, x, np.fmod(x, y)) if x.dtype.kind in "iu" else np.fmod(x, y))
+    keeps_nan = "all"
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         if number == 0:
             return broadcast_tangent(tangent, out)
         quotient = div(x, y)
         return neg(mul(tangent, mul(sign(quotient), floor(abs(quotient)))))
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0).remainder(operands(1))
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2) * 3, positive_ramp(3, 2)[::-1].copy())
@@ -196,6 +240,8 @@ class square(Elementwise):
     ulp = COMPLEX_ULP
 
     eval = rounded(lambda x: complex_values.product(x, x))
+    keeps_nan = "all"
+    negative_zero = False
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, 2), x))
@@ -235,6 +281,9 @@ class integer_pow(Elementwise):
             return tangent
         return mul(tangent, mul(constant_like(x, y), x if y == 2 else integer_pow(x, y=y - 1)))
 
+    def nan_operands(self, params: Params) -> Operands:
+        return "all" if params["y"] else ()
+
     def samples(self) -> Any:
         for exponent in (0, 1, 2, 3, 7):
             yield Sample(ramp(3), y=exponent)
@@ -262,6 +311,8 @@ class Extreme(Elementwise):
     """The greater or the lesser of two elements; nan wins, complex numbers are ordered by real, then imaginary part."""
 
     kinds = "biufc"
+    introduces = ()
+    keeps_nan = "all"
 
     def exact(self, types: Sequence[Any], params: Any) -> bool:
         """NumPy does not know which of two zeros is the greater; asking takes longer than compiled code."""
@@ -272,6 +323,12 @@ class Extreme(Elementwise):
         # Where both are the extreme, each has half of the derivative.
         share = where(eq(other, out), constant_like(out, 0.5), constant_like(out, 1))
         return mul(tangent, where(eq(chosen, out), share, constant_like(out, 0)))
+
+    def mirrored(self, constant: Any) -> str | None:
+        kind = dtypes.kind(constant.dtype)
+        # Of 0.0 and -0.0 either may be the greater one.
+        free = kind in "biu" or (kind == "f" and not is_nan(constant) and np.float64(constant) != 0)
+        return self.name if free else None
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), ramp(3, 2)[::-1] + np.float32(0.1))
@@ -292,12 +349,18 @@ class max(Extreme):
 
     eval = rounded(maximum.__call__)
 
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0).maximum(operands(1))
+
 
 @primitive
 class min(Extreme):
     """The lesser of two elements."""
 
     eval = rounded(minimum.__call__)
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(0).minimum(operands(1))
 
 
 @primitive
@@ -307,6 +370,8 @@ class sign(Elementwise):
     ulp = COMPLEX_ULP
 
     eval = of_complex(lambda x: np.where(x == 0, x, np.sign(x)), complex_values.sign)
+    introduces = ()
+    keeps_nan = "all"
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
@@ -315,6 +380,10 @@ class sign(Elementwise):
         size = without_zeros(convert_element_type(abs(x), new_dtype=out.dtype, weak_type=False))
         turned = sub(tangent, mul(out, _real_as_complex(mul(conj(out, input_dtype=out.dtype), tangent))))
         return div(turned, size)
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        values = operands(0)
+        return Range(-1 if values.lower < 0 else 0, 1 if values.upper > 0 else 0)
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2))
@@ -329,6 +398,9 @@ class abs(Elementwise):
     """Magnitude; that of a complex number is real. The most negative integer stays: its magnitude does not fit."""
 
     ulp = COMPLEX_ULP
+    introduces = ()
+    keeps_nan = "all"
+    negative_zero = False
 
     def result_dtype(self, dtype: Any, **params: Any) -> Any:
         return dtypes.to_real_dtype(dtype)
@@ -341,6 +413,10 @@ class abs(Elementwise):
         dtype = dtype_of(x)
         size = without_zeros(convert_element_type(out, new_dtype=dtype, weak_type=False))
         return real(mul(tangent, div(conj(x, input_dtype=dtype), size)))
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        values = operands(0)
+        return values.maximum(-values) if 0 not in values else Range(0, values.maximum(-values).upper)
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2))

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.indexing.ranges import Range
+from weft.ir.flow import Condition, OperandRanges, joined
 from weft.ir.primitive import Sample, primitive
 from weft.ops.elementwise import Elementwise
 from weft.ops.scalar import rounded
@@ -28,12 +30,33 @@ class Bitwise(Elementwise):
         yield Sample(_INTEGERS[:0], _OTHERS[:0])
 
 
+def both(condition: Condition, holds: bool = True) -> Range:
+    """What a value can be where two conditions hold, or both do not."""
+    first, second = condition.where(0, holds), condition.where(1, holds)
+    return first.intersect(second) or first
+
+
+def either(condition: Condition, holds: bool) -> Range:
+    """What a value can be where one of two conditions holds, or does not."""
+    return joined([condition.where(0, holds), condition.where(1, holds)])
+
+
 @primitive
 class and_(Bitwise):
     """Bits set in both."""
 
     name = "and"
     eval = rounded(np.bitwise_and)
+
+    def mirrored(self, constant: Any) -> str | None:
+        return self.name
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        masks = [mask.upper for mask in (operands(0), operands(1)) if mask.lower >= 0]
+        return Range(0, min(masks)) if masks else Range.EVERYTHING
+
+    def bounds_where(self, holds: bool, condition: Condition) -> Range:
+        return both(condition) if holds else either(condition, holds)
 
 
 @primitive
@@ -43,12 +66,21 @@ class or_(Bitwise):
     name = "or"
     eval = rounded(np.bitwise_or)
 
+    def mirrored(self, constant: Any) -> str | None:
+        return self.name
+
+    def bounds_where(self, holds: bool, condition: Condition) -> Range:
+        return either(condition, holds) if holds else both(condition, holds)
+
 
 @primitive
 class xor(Bitwise):
     """Bits set in exactly one."""
 
     eval = rounded(np.bitwise_xor)
+
+    def mirrored(self, constant: Any) -> str | None:
+        return self.name
 
 
 @primitive
@@ -57,6 +89,9 @@ class not_(Bitwise):
 
     name = "not"
     eval = rounded(np.bitwise_not)
+
+    def bounds_where(self, holds: bool, condition: Condition) -> Range:
+        return condition.where(0, not holds)
 
     def samples(self) -> Any:
         yield Sample(_INTEGERS)
@@ -143,6 +178,7 @@ class population_count(Bitwise):
     """How many bits are set."""
 
     kinds = "iu"
+    negative_zero = False
 
     @staticmethod
     def eval(x: Any) -> Any:
@@ -158,6 +194,7 @@ class clz(Bitwise):
     """How many zeros lead, counted from the top bit."""
 
     kinds = "iu"
+    negative_zero = False
 
     @staticmethod
     def eval(x: Any) -> Any:

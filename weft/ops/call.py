@@ -18,6 +18,8 @@ from weft.ops.shape import move_axis
 class Call(HigherOrder):
     """A call of the program in `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
 
+    opens = "jaxpr"
+
     def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
         check_operands(self.name, types, jaxpr.in_avals)
         return jaxpr.out_avals

@@ -26,6 +26,7 @@ class Part(Elementwise):
 
     kinds = "c"
     linear = (0,)
+    introduces = ()
 
     def result_dtype(self, dtype: Any, **params: Any) -> Any:
         return dtypes.to_real_dtype(dtype)
@@ -61,6 +62,7 @@ class complex(Elementwise):
 
     kinds = "f"
     linear = "all"
+    introduces = ()
 
     def type(self, x: Any, y: Any) -> Any:
         for operand in (x, y):
@@ -103,6 +105,7 @@ class conj(Elementwise):
 
     kinds = "fc"
     linear = (0,)
+    introduces = ()
 
     def type(self, x: Any, *, input_dtype: Any = None) -> Any:
         if dtypes.kind(x.dtype) == "f" and x.dtype not in (dtypes.float32, dtypes.float64):

@@ -24,6 +24,8 @@ from weft.sharding.factors import AxisFactors
 class concatenate(Indexing):
     """The operands one after the other along `dimension`."""
 
+    keeps_nan = "all"
+
     def type(self, *types: ArrayType, dimension: int) -> ArrayType:
         if not types:
             raise fail("concatenate needs at least one operand.")
@@ -104,6 +106,8 @@ class split(Primitive):
     """Pieces of the given `sizes` along `axis`, in order."""
 
     multiple_results = True
+    copies = (0,)
+    introduces = ()
 
     def type(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> list[ArrayType]:
         if not 0 <= axis < x.ndim:
@@ -131,6 +135,16 @@ class split(Primitive):
     def factors(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> AxisFactors:
         names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (names,) * len(sizes))
+
+    def definition(self, x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
+        """Slices one after the other."""
+        pieces, start = [], 0
+        for size in sizes:
+            starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
+            limits = tuple(start + size if i == axis else n for i, n in enumerate(x.shape))
+            pieces.append(lookup("slice")(x, start_indices=starts, limit_indices=limits, strides=None))
+            start = start + size
+        return pieces
 
     def samples(self) -> Any:
         yield Sample(ramp(5), sizes=(2, 3), axis=0)

@@ -29,6 +29,8 @@ from weft.trace.closed import stage_closed
 class cond(HigherOrder):
     """Results of `branches[index]` on the operands; an index out of range is clamped."""
 
+    control = True
+
     def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:
         for branch in branches:
             check_operands(self.name, types, branch.in_avals)

@@ -144,6 +144,7 @@ class dot_general(Primitive):
     linear = "all"
     multilinear = True
     ulp = {"": 4.0}
+    keeps_nan = "all"
 
     def type(
         self,

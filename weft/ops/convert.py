@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.primitive import Axis, Primitive, Sample, primitive
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero
 from weft.ops.elementwise import Elementwise
@@ -39,11 +43,42 @@ def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return x.astype(dtype)
 
 
+# Those with infinities, nans and both zeros.
+_PLAIN_FLOATS = frozenset({dtypes.bfloat16, np.dtype(np.float16), dtypes.float32, dtypes.float64})
+
+
+@functools.lru_cache(maxsize=1024)
+def holds_all(narrow: Any, wide: Any) -> bool:
+    """Whether every value of a dtype, with the sign of zeros, is one of the other."""
+    first, second = dtypes.kind(narrow), dtypes.kind(wide)
+    if narrow == wide or first == "b":
+        return True
+    if second == "c":
+        part = dtypes.to_real_dtype(wide)
+        return holds_all(dtypes.to_real_dtype(narrow) if first == "c" else narrow, part)
+    if first in "iu":
+        bits = dtypes.itemsize_bits(narrow) - (first == "i")
+        if second == "f":
+            limits = ml_dtypes.finfo(wide)
+            return bits <= limits.nmant + 1 and bits <= limits.maxexp
+        return (
+            second in "iu" and (first == "u" or second == "i") and bits <= dtypes.itemsize_bits(wide) - (second == "i")
+        )
+    if first == "f" and second == "f":
+        if narrow not in _PLAIN_FLOATS or wide not in _PLAIN_FLOATS:
+            return False
+        a, b = ml_dtypes.finfo(narrow), ml_dtypes.finfo(wide)
+        return a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp >= b.minexp
+    return False
+
+
 @primitive
 class convert_element_type(Elementwise):
     """The same numbers in another dtype."""
 
     kinds = "biufc"
+    introduces = ("inf",)
+    keeps_nan = "all"
 
     def type(self, x: ArrayType, *, new_dtype: Any, weak_type: bool = False) -> ArrayType:
         if x.dtype != new_dtype and "k" in (dtypes.kind(x.dtype), dtypes.kind(new_dtype)):
@@ -67,6 +102,14 @@ class convert_element_type(Elementwise):
 
     def emit(self, builder: Any, x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
         return builder.convert(x, new_dtype)
+
+    def bounds(self, operands: OperandRanges, *, new_dtype: Any, weak_type: bool = False) -> Range:
+        return operands(0)
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        source = operands[0].aval.dtype
+        # To a shorter float, small negative numbers become -0.0.
+        return dtypes.kind(source) in "biu" or (holds_all(source, params["new_dtype"]) and known(operands[0]))
 
     def samples(self) -> Any:
         def to(name: Any) -> dict[str, Any]:
@@ -94,6 +137,7 @@ class stop_gradient(Elementwise):
 
     kinds = "fc"
     zero_derivative = True
+    identity = True
 
     @staticmethod
     def eval(x: Any) -> Any:
@@ -113,6 +157,7 @@ class bitcast_convert_type(Primitive):
     """The same bits read as another dtype. A narrower one adds a last dimension, a wider one takes the last away."""
 
     zero_derivative = True
+    introduces = ()
 
     def type(self, x: ArrayType, *, new_dtype: Any) -> ArrayType:
         if x.dtype == new_dtype:

@@ -10,6 +10,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ops.arithmetic import abs as abs_
@@ -77,6 +79,7 @@ class Cumulative(Primitive):
 
     kinds: ClassVar[str] = "iufc"
     ulp = {"": 2.0}
+    keeps_nan = "all"
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         """The running fold of a NumPy array, already in the type that accumulates."""
@@ -166,9 +169,13 @@ class cummax(Scanned):
 
     ulp = {"": 0.0}
     combine = staticmethod(max_)
+    introduces = ()
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         return maximum.accumulate(x, axis=axis)
+
+    def bounds(self, operands: OperandRanges, **params: Any) -> Range:
+        return operands.anywhere(0)
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -181,9 +188,13 @@ class cummin(Scanned):
 
     ulp = {"": 0.0}
     combine = staticmethod(min_)
+    introduces = ()
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         return minimum.accumulate(x, axis=axis)
+
+    def bounds(self, operands: OperandRanges, **params: Any) -> Range:
+        return operands.anywhere(0)
 
     def samples(self) -> Any:
         yield from super().samples()

@@ -148,6 +148,8 @@ def kept(tangent: Any, aval: Type) -> Any:
 class CustomCall(HigherOrder):
     """What both calls share: outside of differentiation they are the call of `call_jaxpr`."""
 
+    opens = "call_jaxpr"
+
     def type(self, *types: Type, call_jaxpr: Jaxpr, **params: Any) -> list[Type]:
         check_operands(self.name, types, call_jaxpr.in_avals)
         return call_jaxpr.out_avals

@@ -24,6 +24,9 @@ class Elementwise(Primitive):
     """Applied to each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says
     else."""
 
+    pointwise = True
+    foldable = True
+
     # Dtype kinds accepted: b(ool) i(nt) u(nsigned) f(loat) c(omplex) k(ey).
     kinds: ClassVar[str] = "iufc"
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
@@ -69,6 +72,11 @@ class Elementwise(Primitive):
 
     def factors(self, *types: ArrayType, **params: Any) -> Any:
         return axis_factors.elementwise([t.ndim for t in types])
+
+    def mirrored(self, constant: Any) -> str | None:
+        """The name of the operation that has the same bits when its two operands change places, of which the first is
+        this number; None if there is none."""
+        return None
 
     def emit(self, builder: Any, *scalars: Any, **params: Any) -> Any:
         """The scalar body over an abstract builder; by default the builder knows the operation by name."""

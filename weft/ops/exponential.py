@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.primitive import Sample, primitive
+from weft.ir.primitive import Operands, Sample, primitive
 from weft.ir.types import array_type
 from weft.ops import complex_values
 from weft.ops.arithmetic import abs as magnitude
@@ -38,6 +38,7 @@ class FloatFunction(Elementwise):
 
     kinds = "fc"
     ulp = {"": 2.0, "complex128": 8.0}
+    keeps_nan: ClassVar[Operands] = "all"
 
     def samples(self) -> Any:
         yield from float_samples(ramp, "c" in self.kinds)
@@ -55,6 +56,7 @@ class exp(FloatFunction):
     """e to the power of each element."""
 
     eval = of_complex(np.exp, complex_values.exp)
+    negative_zero = False
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, out)
@@ -65,6 +67,7 @@ class exp2(FloatFunction):
     """2 to the power of each element."""
 
     eval = of_complex(np.exp2, complex_values.exp2)
+    negative_zero = False
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, math.log(2)), out))
@@ -106,6 +109,8 @@ class log1p(PositiveFunction):
 @primitive
 class logistic(FloatFunction):
     """1 / (1 + exp(-x))."""
+
+    negative_zero = False
 
     @of_complex
     def eval(x: Any) -> Any:

@@ -5,8 +5,8 @@ The elementwise family stands in `elementwise.py`, because its rules are written
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import storage_of
 from weft.ir.nans import unwatched
-from weft.ir.primitive import Axis, Primitive, primitive
+from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
 from weft.trace.stage import stage
@@ -69,15 +69,30 @@ class Indexing(Primitive):
     """Moves elements: every result element is read from one place of one operand (or is padding)."""
 
     linear = "all"
+    copies = "all"
+    foldable = True
+    introduces = ()
 
     def sources(self, *types: ArrayType, **params: Any) -> list[tuple[int, IndexMap]]:
         """For each operand that contributes, the map from a result index to the operand's index (with its
         conditions)."""
         raise NotSupportedError(f"{self.name} has no index map")
 
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        return all(map(known, operands))
+
 
 class Reduction(Primitive):
     """Folds `axes` away with an associative combination."""
+
+    foldable = True
+    # Kinds of dtypes for which the elements may be combined in any order and nesting, to the bit.
+    any_order: ClassVar[str] = ""
+    # Equal elements count once.
+    idempotent: ClassVar[bool] = False
+    # Kinds of dtypes for which the reduction of one element is that element, and for which it is the element plus 0.
+    one_as_is: ClassVar[str] = ""
+    one_plus_zero: ClassVar[str] = ""
 
     def type(self, x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
         check_axes(self.name, axes, x.ndim)
@@ -114,6 +129,9 @@ class Composite(Primitive):
     def decompose(self, *args: Any, **params: Any) -> Any:
         """The definition, written with other operations on arrays; a list or tuple of arrays for several results."""
         raise NotSupportedError(f"{self.name} has no definition")
+
+    def definition(self, *args: Any, **params: Any) -> Any:
+        return self.decompose(*args, **params)
 
     def type(self, *types: Any, **params: Any) -> Any:
         made = stage(lambda *args: self._results(args, params), types, where=self.name)[0].out_avals

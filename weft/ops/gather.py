@@ -12,6 +12,8 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import definitely_less
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
@@ -175,6 +177,8 @@ class gather(Primitive):
     """Slices of `slice_sizes` from the places that `indices` name; `fill_value` where a slice is out of bounds."""
 
     linear = (0,)
+    copies = (0,)
+    fills = True
 
     def type(
         self,
@@ -332,6 +336,12 @@ class gather(Primitive):
         ):
             sizes[d] = shape[position]
         return {**params, "slice_sizes": tuple(sizes)}
+
+    def bounds(self, operands: OperandRanges, *, mode: Any, **params: Any) -> Range:
+        return Range.EVERYTHING if mode is GatherScatterMode.FILL_OR_DROP else operands.anywhere(0)
+
+    def introduced(self, params: Params) -> tuple[str, ...]:
+        return self.introduces if params["mode"] is GatherScatterMode.FILL_OR_DROP else ()
 
     def samples(self) -> Any:
         for x, indices, sizes, numbers in sample_cases():

@@ -54,6 +54,11 @@ class custom_linear_solve(HigherOrder):
         _, constants, _, _, b = counts.split(arrays)
         return run(solve, (*constants, *b))
 
+    def definition(self, *args: Any, solve: Jaxpr, counts: Counts, **params: Any) -> Any:
+        """What the user's solver finds."""
+        _, constants, _, _, b = counts.split(args)
+        return replay(solve, *constants, *b)
+
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
         _, constants, _, _, b = params["counts"].split(operands)
         return params["solve"], (*constants, *b)

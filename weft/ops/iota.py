@@ -8,6 +8,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
 from weft.ir.primitive import Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ops.families import fail
@@ -19,6 +21,8 @@ class iota(Primitive):
     """0, 1, 2, ... along one dimension of an array of `shape`, the same along all others."""
 
     zero_derivative = True
+    introduces = ()
+    negative_zero = False
 
     def type(self, *, dtype: Any, shape: Shape, dimension: int) -> ArrayType:
         if dtypes.kind(dtype) not in "iufc":
@@ -38,6 +42,10 @@ class iota(Primitive):
 
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "shape": local_results[0].shape}
+
+    def bounds(self, operands: OperandRanges, *, dtype: Any, shape: Shape, dimension: int) -> Range:
+        size = shape[dimension]
+        return Range(0, max(size - 1, 0)) if type(size) is int else Range.EVERYTHING
 
     def samples(self) -> Any:
         yield Sample(dtype=np.dtype(np.int32), shape=(4,), dimension=0)

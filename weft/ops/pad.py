@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing import index_map
 from weft.indexing.dimension import definitely_less
-from weft.ir.primitive import Axis, Sample, lookup, primitive
+from weft.ir.primitive import Axis, Operands, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import is_linear
 from weft.ops.families import Indexing, fail
@@ -115,6 +115,10 @@ class pad(Indexing):
     def sources(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> list[tuple[int, Any]]:
         sizes: Shape = self.type(x, value, padding_config=padding_config).shape
         return [(0, index_map.pad_map(x.shape, padding_config)), (1, index_map.IndexMap.over(sizes, ()))]
+
+    def nan_operands(self, params: Params) -> Operands:
+        lost = any(low < 0 or high < 0 for low, high, _ in params["padding_config"])
+        return () if lost else (0,)
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3), ramp(), padding_config=((1, 2, 0), (0, 0, 0)))

@@ -19,17 +19,13 @@ from weft.indexing.expression import Expression
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ir.zeros import Zero
+from weft.ops import random_definitions as definitions
 from weft.ops.families import fail
+from weft.ops.random_definitions import UNSIGNED
 from weft.ops.shape import broadcast_in_dim, move_axis, reshape
 from weft.sharding.factors import AxisFactors, elementwise
 
 WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
-UNSIGNED: dict[int, np.dtype[Any]] = {
-    8: np.dtype(np.uint8),
-    16: np.dtype(np.uint16),
-    32: np.dtype(np.uint32),
-    64: np.dtype(np.uint64),
-}
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 MASK = 0xFFFFFFFF
@@ -212,6 +208,8 @@ class threefry2x32(Primitive):
 
     multiple_results = True
     zero_derivative = True
+    pointwise = True
+    foldable = True
 
     def type(self, *types: ArrayType) -> list[ArrayType]:
         if len(types) != 4 or any(t.dtype != dtypes.uint32 for t in types):
@@ -275,6 +273,8 @@ def broadcast_dimensions(shape: Shape, other: Shape, types: Sequence[ArrayType])
 @primitive
 class random_seed(KeyOperation):
     """Keys from integers: the seed is the key's 64 bits, of which 32-bit seeds fill the lower half."""
+
+    definition = staticmethod(definitions.random_seed)
 
     def type(self, seeds: ArrayType, *, impl: KeyDtype) -> ArrayType:
         if dtypes.kind(seeds.dtype) not in "biu":
@@ -340,6 +340,7 @@ class random_bits(KeyOperation):
     """`shape` unsigned integers of `bit_width` bits from each key."""
 
     consumes_keys = True
+    definition = staticmethod(definitions.random_bits)
 
     def type(self, keys: ArrayType, *, bit_width: int, shape: Shape) -> ArrayType:
         check_key(self.name, keys)
@@ -372,6 +373,7 @@ class random_split(KeyOperation):
     """`shape` new keys from each key."""
 
     consumes_keys = True
+    definition = staticmethod(definitions.random_split)
 
     def type(self, keys: ArrayType, *, shape: Shape) -> ArrayType:
         check_key(self.name, keys)
@@ -397,6 +399,7 @@ class random_fold_in(Primitive):
     """A new key from each key and a 32-bit integer."""
 
     zero_derivative = True
+    definition = staticmethod(definitions.random_fold_in)
 
     def type(self, keys: ArrayType, data: ArrayType) -> ArrayType:
         check_key(self.name, keys)
@@ -436,6 +439,8 @@ class random_fold_in(Primitive):
 @primitive
 class random_clone(KeyOperation):
     """The same key, which the check for keys used twice takes for a new one."""
+
+    identity = True
 
     def type(self, keys: ArrayType) -> ArrayType:
         check_key(self.name, keys)

@@ -30,6 +30,8 @@ class Fold(Reduction):
     """A reduction of one operand that accepts dtypes of `kinds`."""
 
     kinds: ClassVar[str] = "iufc"
+    keeps_nan = "all"
+    one_as_is = "biuf"
 
     def type(self, x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
         check_kind(self.name, x.dtype, self.kinds)
@@ -42,6 +44,9 @@ class reduce_sum(Fold):
 
     linear = (0,)
     ulp = {"": 2.0}
+    negative_zero = False  # it starts from 0.0
+    any_order = "iu"
+    one_plus_zero = "fc"
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         operand = wide(np.asarray(x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +11,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.primitive import Axis, Primitive, Sample, primitive
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ops.arithmetic import div, mul
 from weft.ops.compare import eq
@@ -57,6 +59,9 @@ class Extremum(Fold):
 
     kinds = "biufc"
     ufunc: Any
+    introduces = ()
+    any_order = "biu"  # of 0.0 and -0.0, and of several nans, the first or the last may be taken
+    idempotent = True
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         if 0 in x.shape and any(x.shape[a] == 0 for a in axes):
@@ -74,6 +79,13 @@ class Extremum(Fold):
 
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
         return getattr(builder, self.combine_name)(accumulator, value)
+
+    def bounds(self, operands: OperandRanges, *, axes: tuple[int, ...]) -> Range:
+        x: Any = operands.types[0]
+        return Range.EVERYTHING if any(x.shape[a] == 0 for a in axes) else operands.anywhere(0)
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        return all(map(known, operands))
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 4), axes=(1,))
@@ -115,6 +127,7 @@ class Where(Primitive):
 
     zero_derivative = True
     search: Any
+    introduces = ()
 
     def type(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> ArrayType:
         check_kind(self.name, x.dtype, "biuf")
@@ -138,6 +151,11 @@ class Where(Primitive):
     def factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
         names = tuple(None if i in axes else f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (tuple(n for n in names if n is not None),))
+
+    def bounds(self, operands: OperandRanges, *, axes: tuple[int, ...], index_dtype: Any) -> Range:
+        x: Any = operands.types[0]
+        size = x.shape[axes[0]]
+        return Range(0, size - 1) if type(size) is int else Range.EVERYTHING
 
     def samples(self) -> Any:
         int32 = np.dtype(np.int32)

@@ -145,6 +145,9 @@ class reduce(Primitive):
         full = [broadcast_in_dim(i, shape=shape, broadcast_dimensions=()) for i in initial]
         return fold_from(jaxpr, operands, full, dimensions)
 
+    def definition(self, *args: Any, **params: Any) -> list[Any]:
+        return self.decompose(*args, **params)
+
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, dimensions: tuple[int, ...]
     ) -> tuple[list[Any], list[int]]:
@@ -204,6 +207,7 @@ class reduce_prod(Fold):
 
     ulp = {"": 2.0}
     combine_name = "prod"
+    any_order = "iu"
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         operand = wide(np.asarray(x))
@@ -241,6 +245,7 @@ class Logical(Fold):
     kinds = "biu"
     zero_derivative = True
     ufunc: Any
+    any_order = "biu"
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         return self.ufunc.reduce(x, axis=axes).astype(x.dtype)
@@ -263,6 +268,7 @@ class reduce_and(Logical):
 
     ufunc = np.bitwise_and
     combine_name = "and"
+    idempotent = True
 
     def initial(self, dtype: Any) -> Any:
         return np.ones((), dtype) if dtype == np.bool_ else np.array(-1).astype(dtype)
@@ -274,6 +280,7 @@ class reduce_or(Logical):
 
     ufunc = np.bitwise_or
     combine_name = "or"
+    idempotent = True
 
     def initial(self, dtype: Any) -> Any:
         return np.zeros((), dtype)

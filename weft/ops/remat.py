@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
 from weft.ir.inline import inlined
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.partial_eval import partial_eval
@@ -25,7 +27,7 @@ class checkpoint(Call):
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         # Calls are opened, so that a policy sees what is inside them.
-        jaxpr, policy = inlined(params["jaxpr"], {jit_primitive: "jaxpr"}), params["policy"]
+        jaxpr, policy = inlined(params["jaxpr"], jit_primitive), params["policy"]
 
         def saveable(equation: Equation) -> bool:
             return policy is not None and bool(
@@ -57,6 +59,9 @@ class optimization_barrier(Primitive):
     """The operands as they are; no computation is moved or merged across."""
 
     multiple_results = True
+    fence = True
+    introduces = ()
+    keeps_nan = "all"
 
     def type(self, *types: Type) -> list[Type]:
         return list(types)
@@ -76,6 +81,9 @@ class optimization_barrier(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, Any]:
         return optimization_barrier(*args), list(dims)
 
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands.anywhere(operands.result)
+
     def samples(self) -> Any:
         yield Sample(ramp(3), ramp(2, 2))
 
@@ -87,6 +95,7 @@ class checkpoint_name(Elementwise):
     name = "name"
     kinds = "biufck"
     linear = (0,)
+    identity = True
 
     def eval(self, x: Any, *, name: str) -> Any:
         return x

@@ -34,6 +34,8 @@ class repeat(HigherOrder):
     Operands: count, `nconsts` constants, carry. Step and count are int32.
     """
 
+    control = True
+
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
         check_operands(self.name, [COUNT, *types], jaxpr.in_avals)
         return jaxpr.out_avals

@@ -31,6 +31,7 @@ class Rounding(Elementwise):
 
     kinds = "f"
     zero_derivative = True
+    keeps_nan = "all"
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2))
@@ -98,6 +99,8 @@ class reduce_precision(Elementwise):
 
     kinds = "f"
     linear = (0,)
+    introduces = ("inf",)
+    keeps_nan = "all"
 
     def type(self, x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
         if exponent_bits < 1 or mantissa_bits < 0:

@@ -29,6 +29,8 @@ class scan(HigherOrder):
     ys.
     """
 
+    control = True
+
     def type(self, *types: Type, jaxpr: Jaxpr, length: Any, num_carry: int, **params: Any) -> list[Type]:
         consts, carry, xs = sections(types, params["num_consts"], num_carry)
         wanted = jaxpr.in_avals

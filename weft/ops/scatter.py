@@ -14,7 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, MissingRuleError
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
-from weft.ir.primitive import Axis, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
+from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.arithmetic import mul, neg
@@ -252,6 +252,8 @@ class scatter(Scatter):
 
     kinds = "biufckv"
     linear = (0, 2)
+    copies = (0, 2)
+    introduces = ()
 
     def apply(self, matrix: np.ndarray, rows: np.ndarray, updates: np.ndarray) -> None:
         matrix[rows] = updates
@@ -292,6 +294,9 @@ class scatter_add(Scatter):
         back = self.read_back(cotangent, indices, updates.aval, **params) if is_linear(updates) else None
         return [cotangent if is_linear(x) else None, None, back]
 
+    def nan_operands(self, params: Params) -> Operands:
+        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
+
 
 @primitive
 class scatter_sub(Scatter):
@@ -307,6 +312,9 @@ class scatter_sub(Scatter):
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         back = neg(self.read_back(cotangent, indices, updates.aval, **params)) if is_linear(updates) else None
         return [cotangent if is_linear(x) else None, None, back]
+
+    def nan_operands(self, params: Params) -> Operands:
+        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
 
 
 @primitive
@@ -343,6 +351,8 @@ class scatter_mul(Scatter):
 
 class ScatterExtremum(Scatter):
     """The smaller or larger stays; at a tie all that are equal share the derivative."""
+
+    introduces = ()
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
         if type(tangents[0]) is Zero and type(tangents[2]) is Zero:

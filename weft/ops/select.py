@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
-from weft.ir.primitive import Axis, Sample, primitive
+from weft.indexing.ranges import Range
+from weft.ir.flow import BOTH, OperandRanges, joined, limits_of
+from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.bitwise import and_
@@ -28,6 +30,7 @@ class select_n(Elementwise):
     """The element of case number `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
 
     kinds = "biufck"
+    introduces = ()
 
     def type(self, which: ArrayType, *cases: ArrayType) -> ArrayType:
         kind = dtypes.kind(which.dtype)
@@ -92,6 +95,15 @@ class select_n(Elementwise):
     def emit(self, builder: Any, which: Any, *cases: Any) -> Any:
         return builder.select_n(which, *cases)
 
+    def bounds(self, operands: OperandRanges) -> Range:
+        cases = range(1, len(operands.types))
+        if len(cases) == 2 and limits_of(operands.types[0]) is BOTH:
+            return joined([operands.where(case, 0, holds) for case, holds in zip(cases, (False, True), strict=True)])
+        return joined([operands(case) for case in cases])
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        return all(map(known, operands[1:]))
+
     def samples(self) -> Any:
         mask = np.array([[True, False], [False, True], [True, True]])
         yield Sample(mask, ramp(3, 2), ramp(3, 2)[::-1].copy())
@@ -123,6 +135,7 @@ class clamp(Elementwise):
     """Each element brought within [low, high]; the bounds are scalars or have the shape of the operand."""
 
     kinds = "biufc"
+    introduces = ()
 
     @rounded
     def eval(low: Any, x: Any, high: Any) -> Any:
@@ -144,6 +157,9 @@ class clamp(Elementwise):
 
     def emit(self, builder: Any, low: Any, x: Any, high: Any) -> Any:
         return builder.min(builder.max(low, x), high)
+
+    def bounds(self, operands: OperandRanges) -> Range:
+        return operands(1).maximum(operands(0)).minimum(operands(2))
 
     def samples(self) -> Any:
         yield Sample(np.float32(-1), ramp(3, 2), np.float32(1.0))

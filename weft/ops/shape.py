@@ -26,6 +26,8 @@ def ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 class transpose(Indexing):
     """Reorder axes: result axis i is operand axis `permutation[i]`."""
 
+    keeps_nan = "all"
+
     def type(self, x: ArrayType, *, permutation: tuple[int, ...]) -> ArrayType:
         if sorted(permutation) != list(range(x.ndim)):
             raise fail(
@@ -62,6 +64,9 @@ class transpose(Indexing):
 @primitive
 class broadcast_in_dim(Indexing):
     """Place the operand's axes at `broadcast_dimensions` of a tensor of `shape`, repeating along the others."""
+
+    keeps_nan = "all"
+    foldable = False  # it is not memory until somebody wants it
 
     def type(self, x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> ArrayType:
         if len(broadcast_dimensions) != x.ndim:
@@ -132,6 +137,8 @@ class broadcast_in_dim(Indexing):
 class reshape(Indexing):
     """The same elements in row-major order under another shape."""
 
+    keeps_nan = "all"
+
     def type(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> ArrayType:
         if math.prod(x.shape) != math.prod(new_sizes):
             raise fail(
@@ -181,6 +188,8 @@ class reshape(Indexing):
 class squeeze(Indexing):
     """Remove dimensions of size 1."""
 
+    keeps_nan = "all"
+
     def type(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> ArrayType:
         check_axes("squeeze", dimensions, x.ndim)
         if any(x.shape[d] != 1 for d in dimensions):
@@ -215,6 +224,8 @@ class squeeze(Indexing):
 class rev(Indexing):
     """The elements in reverse order along `dimensions`."""
 
+    keeps_nan = "all"
+
     def type(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> ArrayType:
         check_axes("rev", dimensions, x.ndim)
         return x
@@ -246,6 +257,8 @@ class rev(Indexing):
 @primitive
 class tile(Indexing):
     """The operand repeated `reps[i]` times along axis i, one copy after the other."""
+
+    keeps_nan = "all"
 
     def type(self, x: ArrayType, *, reps: tuple[Any, ...]) -> ArrayType:
         if len(reps) != x.ndim:

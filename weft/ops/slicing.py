@@ -153,6 +153,8 @@ class dynamic_slice(Primitive):
     """A slice of `slice_sizes` whose start the running program knows; a start too near the end is moved back."""
 
     linear = (0,)
+    copies = (0,)
+    introduces = ()
 
     def type(self, x: ArrayType, *starts: ArrayType, slice_sizes: Shape) -> ArrayType:
         check_starts("dynamic_slice", starts, x.ndim)
@@ -219,6 +221,9 @@ class dynamic_update_slice(Primitive):
     """The operand with `update` written over it at a start the running program knows; jointly linear in both."""
 
     linear = (0, 1)
+    copies = (0, 1)
+    keeps_nan = (1,)
+    introduces = ()
 
     def type(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
         check_starts("dynamic_update_slice", starts, x.ndim)

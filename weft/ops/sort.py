@@ -85,6 +85,7 @@ class sort(HigherOrder):
     """
 
     higher_order = False
+    introduces = ()
 
     def type(self, *types: ArrayType, dimension: int, is_stable: bool, num_keys: int) -> list[ArrayType]:
         if not types:
@@ -193,6 +194,7 @@ class top_k(Primitive):
     """
 
     multiple_results = True
+    introduces = ()
 
     def type(self, x: ArrayType, *, k: int, axis: int) -> list[ArrayType]:
         check_kind("top_k", x.dtype, "biuf")

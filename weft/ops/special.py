@@ -95,12 +95,14 @@ class SpecialFunction(FloatFunction):
 
     kinds = "f"
     ulp = {"": 8.0}
+    foldable = False  # SciPy would be imported for one number
 
 
 class IteratedFunction(SpecialFunction):
     """A series or a continued fraction. Small results are off by more: an error of an exponent is one of the value."""
 
     ulp = {"": 8.0, "float64": 64.0}
+    keeps_nan = ()
 
 
 @primitive

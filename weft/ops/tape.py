@@ -7,7 +7,7 @@ like arrays do, and reading, writing and adding have tangents and transposes of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from weft.ir.types import ArrayType, TapeType, Type, array_type, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.arithmetic import add
 from weft.ops.shape import batched_at_front, broadcast_in_dim
+from weft.trace.closed import stage_closed
+
+_COUNT = array_type((), np.dtype(np.int32))
 
 
 class Tape:
@@ -168,6 +171,9 @@ class tape_add(TapePrimitive):
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         return tape_add(*(batched_tape(t, d, axis) for t, d in zip(args, dims, strict=True))), 0
 
+    def definition(self, x: Any, y: Any) -> Any:
+        return entrywise(type_of(x), [x, y], [], add_tangents)  # type: ignore[arg-type]
+
 
 @primitive
 class tape_select(TapePrimitive):
@@ -208,6 +214,19 @@ class tape_select(TapePrimitive):
         which = batched_at_front(args[0], dims[0], axis)
         return tape_select(which, *(batched_tape(t, d, axis) for t, d in zip(args[1:], dims[1:], strict=True))), 0
 
+    def definition(self, which: Any, *cases: Any) -> Any:
+        def choose(*values: Any) -> Any:
+            *entries, index = values
+            aval: Any = type_of(entries[0])
+            if isinstance(aval, TapeType):
+                return tape_select(index, *entries)
+            rank = len(index.shape)
+            if len(aval.shape) > rank:
+                index = broadcast_in_dim(index, shape=aval.shape, broadcast_dimensions=tuple(range(rank)))
+            return lookup("select_n")(index, *entries)
+
+        return entrywise(type_of(cases[0]), cases, [which], choose)  # type: ignore[arg-type]
+
 
 @primitive
 class tape_broadcast(TapePrimitive):
@@ -227,6 +246,17 @@ class tape_broadcast(TapePrimitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, size: Any, dim: int) -> tuple[Any, int]:
         return tape_broadcast(args[0], size=size, dim=dim + 1), 0
+
+    def definition(self, tape: Any, *, size: Any, dim: int) -> Any:
+        def repeated(entry: Any) -> Any:
+            aval: Any = type_of(entry)
+            if isinstance(aval, TapeType):
+                return tape_broadcast(entry, size=size, dim=dim)
+            shape = (*aval.shape[:dim], size, *aval.shape[dim:])
+            kept = tuple(i for i in range(len(shape)) if i != dim)
+            return broadcast_in_dim(entry, shape=shape, broadcast_dimensions=kept)
+
+        return entrywise(self.type(type_of(tape), size=size, dim=dim), [tape], [], repeated)  # type: ignore[arg-type]
 
 
 @primitive
@@ -249,6 +279,34 @@ class tape_sum(TapePrimitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, dim: int) -> tuple[Any, int]:
         return tape_sum(args[0], dim=dim + 1), 0
+
+    def definition(self, tape: Any, *, dim: int) -> Any:
+        def total(entry: Any) -> Any:
+            if isinstance(type_of(entry), TapeType):
+                return tape_sum(entry, dim=dim)
+            return lookup("reduce_sum")(entry, axes=(dim,))
+
+        return entrywise(self.type(type_of(tape), dim=dim), [tape], [], total)  # type: ignore[arg-type]
+
+
+def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], function: Callable[..., Any]) -> Any:
+    """A tape with `function(entries of the tapes, others)` at each position that one of them has: a loop, since
+    compiled code knows only how to make, measure, read and write one. If entries are tapes themselves, the loop has the
+    same operation in its body, which is defined in turn."""
+    count = tape_length(tapes[0])
+    for tape in tapes[1:]:
+        count = lookup("max")(count, tape_length(tape))
+    held = [*tapes, *others]
+
+    def iteration(step: Any, *values: Any) -> list[Any]:
+        *args, out = values
+        entries = [tape_read(t, step) for t in args[: len(tapes)]]
+        return [tape_write(out, step, function(*entries, *args[len(tapes) :]))]
+
+    body = stage_closed(iteration, [_COUNT, *map(type_of, held), result], name="tape")
+    loop: Any = lookup("repeat")
+    (out,) = loop(count, *held, tape_new(element=result.element), jaxpr=body, nconsts=len(held), reverse=False)
+    return out
 
 
 def with_entries(tape: TapeType, change: Any) -> TapeType:

@@ -38,6 +38,7 @@ class while_(HigherOrder):
     carry."""
 
     name = "while"
+    control = True
 
     def type(
         self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int

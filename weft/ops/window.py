@@ -265,6 +265,9 @@ class reduce_window(Primitive):
         full = [broadcast_in_dim(i, shape=counts(windows), broadcast_dimensions=()) for i in initial]
         return fold_windows(jaxpr, padded, full, windows)
 
+    def definition(self, *args: Any, **params: Any) -> list[Any]:
+        return self.decompose(*args, **params)
+
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any
     ) -> tuple[list[Any], list[int]]:

@@ -102,7 +102,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
         else:
             results = run([a if type(a) is ConcreteArray else storage(a, t) for a, t in zip(args, types, strict=True)])
             if watches_numbers():
-                check_finite(primitive, [r._value for r in results], user_location())
+                check_finite(primitive, params, [r._value for r in results], user_location())
     if keys is not None:
         after_evaluation(keys, results)
     return results
@@ -128,7 +128,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
     if any(type(a) is np.ndarray and a.flags.writeable for a in args):
         results = [detached(r, args) for r in results]
     if watches_numbers():
-        check_finite(primitive, results, user_location())
+        check_finite(primitive, params, results, user_location())
     return [wrap_result(r, t) for r, t in zip(results, plan.results, strict=True)]
 
 

@@ -15,13 +15,6 @@ from weft.compiler.emit.bits import joined, unsigned
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Value
 from weft.ir.jaxpr import Jaxpr
-from weft.ops.concatenate import split
-from weft.ops.families import Indexing
-from weft.ops.gather import gather
-from weft.ops.scatter import scatter
-from weft.ops.slicing import dynamic_slice, dynamic_update_slice
-
-MOVES = frozenset((split, gather, scatter, dynamic_slice, dynamic_update_slice))
 
 
 def moved_dtypes(program: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
@@ -30,8 +23,8 @@ def moved_dtypes(program: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
     moved: set[Any] = set()
     others: set[Any] = set()
     for equation in program.eqns:
-        moves = isinstance(equation.primitive, Indexing) or equation.primitive in MOVES
-        (moved if moves else others).update(v.aval.dtype for v in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
+        found = moved if equation.primitive.copies else others
+        found.update(v.aval.dtype for v in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
     return {dtype: bits_dtype(dtype) for dtype in moved - others}
 
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from weft.base import dtypes
 from weft.compiler.passes.moves import MOVES
 from weft.compiler.rewrite import (
     Match,
-    Rule,
     Rules,
     everywhere,
     literal,
@@ -32,10 +28,6 @@ from weft.ops.shape import broadcast_in_dim
 
 x, y = operands("x y")
 c = literal("c")
-
-# The same for either order of operands, to the bit, except that of two nans the first is the result.
-COMMUTATIVE = ("add", "mul", "and", "or", "xor", "eq", "ne", "max", "min")
-MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 @rule(operation(Elementwise)())
@@ -95,36 +87,12 @@ def spread_literal(m: Match, atom: Atom) -> Literal | None:
     return scalar if type(scalar) is Literal else None
 
 
-def constant_right(name: str) -> Rule:
-    """The rule that puts the literal of a commutative operation on the right."""
-
-    def build(m: Match, c: Literal, x: Atom) -> Any:
-        return m.make(name, x, c) if type(x) is Var and order_is_free(name, c) else None
-
-    build.__name__ = f"{name}_constant_right"
-    return rule(operation(name)(c, x))(build)
-
-
-def order_is_free(name: str, c: Literal) -> bool:
-    """Whether the order of operands makes no difference to the bits of the result, where one operand is `c`."""
-    kind = dtypes.kind(c.val.dtype)
-    if kind in "biu" or name in ("eq", "ne"):
-        return True
-    if kind == "c":
-        return name == "add" and not np.isnan(c.val)
-    wide = np.float64(c.val)
-    # Of 0.0 and -0.0 either may be the greater one.
-    return not np.isnan(wide) and (name in ("add", "mul") or wide != 0)
-
-
-def constant_right_of_comparison(name: str) -> Rule:
-    """The rule that mirrors a comparison whose left operand is a literal."""
-
-    def build(m: Match, c: Literal, x: Atom) -> Any:
-        return m.make(MIRRORED[name], x, c) if type(x) is Var else None
-
-    build.__name__ = f"{name}_constant_right"
-    return rule(operation(name)(c, x))(build)
+@rule(operation(Elementwise)(c, x))
+def constant_right(m: Match, c: Literal, x: Atom) -> Any:
+    """Literals are second operands, where that makes no difference to the bits."""
+    card: Any = m.equation.primitive
+    name = card.mirrored(c.val) if type(x) is Var else None
+    return None if name is None else m.make(name, x, c, **m.params)
 
 
 @rule(operation("convert_element_type")(x))
@@ -141,8 +109,7 @@ def convert_literal(m: Match, c: Literal) -> Any:
 CANONICAL = Rules(
     one_shape,
     one_shape_of_cipher,
-    *map(constant_right, COMMUTATIVE),
-    *map(constant_right_of_comparison, MIRRORED),
+    constant_right,
     convert_to_same,
     convert_literal,
     MOVES,

@@ -16,20 +16,16 @@ from weft.compiler.rewrite import make_literal, new_equation, with_carried_param
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
-from weft.ir.nans import FILLING, MOVES, NARROWING, is_unwatched, watches_numbers
+from weft.ir.nans import is_unwatched, watches_numbers
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
 from weft.ops.check import CHECK, Flags, Lane, Made, check, without_checks
-from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
-from weft.ops.gather import GatherScatterMode
 
 _TRAP = lookup("trap")
 # An equation of no line.
 NOWHERE = Equation([], [], _TRAP, {})
-# Loops and branches: what happens in them is looked at there.
-CONTROL = frozenset(("scan", "while", "repeat", "cond"))
 
 
 def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
@@ -57,7 +53,7 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
         if equation.primitive is check:
             writer.trap_of(equation)
             continue
-        if equation.effects or equation.primitive.name in CONTROL:
+        if equation.effects or equation.primitive.control:
             watched.flush()  # what is wrong before shall not come to that
         writer.keep(equation)
         if numbers:
@@ -69,40 +65,14 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
 def inside(equation: Equation) -> Equation:
     """An equation with traps in the programs that it runs. Others that it carries, such as what folds two elements, are
     parts of kernels, which cannot end a program: they lose their checks."""
-    if equation.primitive.name in CONTROL:
+    if equation.primitive.control:
         return with_carried_params(equation, with_traps)
     if any(CHECK in program.effects for program in subjaxprs(equation.params)):
         return without_checks(equation)
     return equation
 
 
-# What an error can compute again to the bit, from numbers that are in memory anyway: so the index of a gather need not
-# be written to memory for the error's sake.
-EXACT = MOVES | frozenset((
-    "add",
-    "and",
-    "ceil",
-    "convert_element_type",
-    "div",
-    "eq",
-    "floor",
-    "ge",
-    "gt",
-    "iota",
-    "le",
-    "lt",
-    "mul",
-    "ne",
-    "not",
-    "or",
-    "rem",
-    "round",
-    "shift_left",
-    "shift_right_arithmetic",
-    "shift_right_logical",
-    "sub",
-    "xor",
-))  # fmt: skip
+# So many operations are computed again for an error.
 LONGEST_RECIPE = 32
 
 
@@ -120,6 +90,15 @@ class Recipe:
         return f"<{len(self.program.eqns)} equations>"
 
 
+def is_recomputed(equation: Equation) -> bool:
+    """Whether an error can compute an equation again, to the bit, from numbers that are in memory anyway: so the index
+    of a gather need not be written to memory for the error's sake."""
+    card = equation.primitive
+    if card.copies or not card.introduced(equation.params):
+        return True
+    return card.pointwise and card.exact([a.aval for a in equation.invars], equation.params)
+
+
 def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe:
     """The few exact operations that make the values, and what they begin with."""
     needed: dict[Equation, None] = {}
@@ -128,7 +107,7 @@ def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe
         equation = defined[waiting.pop()]
         if equation in needed:
             continue
-        if equation.primitive.name not in EXACT or len(needed) == LONGEST_RECIPE:
+        if not is_recomputed(equation) or len(needed) == LONGEST_RECIPE:
             continue
         needed[equation] = None
         waiting += [a for a in equation.invars if a in defined]
@@ -159,16 +138,14 @@ def watch_results(jaxpr: Jaxpr) -> Jaxpr:
 
 def kinds_of(equation: Equation, aval: Any) -> list[str]:
     """What is looked for in a result of an operation."""
-    name = equation.primitive.name
-    if name in MOVES or name in CONTROL or not equation.invars:
+    card = equation.primitive
+    if card.control or not equation.invars:
         return []
-    if name == "gather" and equation.params["mode"] is not GatherScatterMode.FILL_OR_DROP:
-        return []
-    kinds = []
-    wanted = config.debug_nans or (config.checks == "all" and name not in FILLING)
-    if wanted and can_be("nan", aval) and name not in NARROWING:
+    introduced, kinds = card.introduced(equation.params), []
+    wanted = config.debug_nans or (config.checks == "all" and not card.fills)
+    if "nan" in introduced and wanted and can_be("nan", aval):
         kinds.append("nan")
-    if config.debug_infs and can_be("inf", aval):
+    if "inf" in introduced and config.debug_infs and can_be("inf", aval):
         kinds.append("inf")
     return kinds
 
@@ -226,7 +203,7 @@ class Watched:
     def enter(self, equation: Equation) -> None:
         card = equation.primitive
         phase = max((self.phases.get(a, 0) for a in equation.invars), default=0)
-        if not isinstance(card, Elementwise) and card.name not in MOVES:
+        if not card.pointwise and card.introduces and not card.identity:
             phase += 1
         if isinstance(card, Reduction):
             shape, axes = equation.invars[0].aval.shape, tuple(sorted(equation.params["axes"]))  # type: ignore[attr-defined]

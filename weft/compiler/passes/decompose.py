@@ -8,38 +8,17 @@ from typing import Any
 from weft.base.errors import InternalError
 from weft.base.memo import Memo
 from weft.base.settings import config
-from weft.compiler.passes.definitions import DEFINITIONS
 from weft.compiler.passes.inline import inline
 from weft.compiler.rewrite import everywhere, with_renamed
 from weft.ir.context import context
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
 from weft.ir.parameters import params_key
-from weft.ir.primitive import Primitive
 from weft.ir.types import Type
-from weft.ops.cumulative import Cumulative
-from weft.ops.families import Composite, Reduction
 from weft.trace.closed import stage_closed
 
-# The result is the operand; what makes these special is over by now.
-IDENTITIES = frozenset({"stop_gradient", "name", "random_clone"})
-# Their definitions are for differentiation. Code is made for the operation itself.
-EMITTED = (Reduction, Cumulative)
 # Definitions by operation, operand types and parameters; staging one takes a thousand times longer than copying it.
 _staged: Memo[Any, Jaxpr] = Memo(1024)
-
-
-def definition_of(card: Primitive) -> Callable[..., Any] | None:
-    """How an operation is defined by others, or None if code is made for it as it is."""
-    own = DEFINITIONS.get(card.name)
-    if own is not None:
-        return own
-    if isinstance(card, Composite) or (hasattr(card, "decompose") and not isinstance(card, EMITTED)):
-        return card.decompose
-    return None
-
-
-_definitions: dict[Primitive, Callable[..., Any] | None] = {}
 
 
 @everywhere
@@ -48,24 +27,14 @@ def decompose(jaxpr: Jaxpr) -> Jaxpr:
 
     Needs: no calls. Makes: primitives that code is made for.
     """
-    return with_definitions(jaxpr, _known_definition, IDENTITIES)
-
-
-def _known_definition(equation: Equation) -> Callable[..., Any] | None:
-    card = equation.primitive
-    try:
-        return _definitions[card]
-    except KeyError:
-        found = _definitions[card] = definition_of(card)
-        return found
+    return with_definitions(jaxpr, lambda equation: equation.primitive.definition, identities=True)
 
 
 def with_definitions(
-    jaxpr: Jaxpr,
-    definition_for: Callable[[Equation], Callable[..., Any] | None],
-    identities: frozenset[str] = frozenset(),
+    jaxpr: Jaxpr, definition_for: Callable[[Equation], Callable[..., Any] | None], identities: bool = False
 ) -> Jaxpr:
-    """The program with definitions in the place of equations that have one, and operands in that of identities."""
+    """The program with definitions in the place of equations that have one, and, where it is asked for, operands in
+    that of identities."""
     equations: list[Equation] = []
     renamed: dict[Any, Atom] = {}
     constants: Constants | None = None
@@ -73,7 +42,7 @@ def with_definitions(
         if renamed:
             equation = with_renamed(equation, renamed)
         card = equation.primitive
-        if card.name in identities:
+        if identities and card.identity:
             renamed[equation.outvars[0]] = equation.invars[0]
             continue
         definition = definition_for(equation)

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from weft.base.settings import config
-from weft.compiler.passes.bounds import limits_of
 from weft.compiler.passes.checks import NOWHERE, Writer, can_be, kinds_of
 from weft.compiler.rewrite import make_literal, new_equation
 from weft.indexing.ranges import Range
+from weft.ir.flow import limits_of
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.nans import is_unwatched, watches_numbers
-from weft.ir.primitive import Params, lookup
+from weft.ir.primitive import Params, lookup, positions
 from weft.ir.types import array_type
 from weft.ops.check import CHECK, check, unchecked, without_checks
 from weft.ops.elementwise import Elementwise
@@ -35,18 +35,6 @@ _COUNT = np.dtype(np.uint8)
 Ranges = tuple[Range | None, ...]
 # Operations between what a loop gets a slice of and a check: so many are done for all turns at once.
 LONGEST_CHAIN = 16
-# A nan in an operand of these is one in the result, at the same element.
-_KEEPING = frozenset((
-    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "convert_element_type",
-    "cos", "cosh", "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "lgamma", "log",
-    "log1p", "logistic", "max", "min", "mul", "name", "neg", "reduce_precision", "rem", "round", "rsqrt", "sign", "sin",
-    "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh",
-))  # fmt: skip
-# These lose no element, or fold all of them into what they give.
-_GATHERING = frozenset((
-    "broadcast_in_dim", "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "optimization_barrier",
-    "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "reshape", "rev", "squeeze", "tile", "transpose",
-))  # fmt: skip
 
 
 def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
@@ -124,21 +112,8 @@ def _lasts(body: Jaxpr, argument: int, result: int) -> bool:
 
 def _kept_operands(equation: Equation) -> list[Atom]:
     """The operands of which every nan becomes one of the result."""
-    name, operands = equation.primitive.name, equation.invars
-    if name in _KEEPING or name in _GATHERING:
-        return [a for a in operands if can_be("nan", a.aval)]
-    if name == "integer_pow":
-        return list(operands) if equation.params["y"] else []
-    if name == "dot_general":
-        return list(operands)
-    if name == "pad":
-        lost = any(low < 0 or high < 0 for low, high, _ in equation.params["padding_config"])
-        return [] if lost else [operands[0]]
-    if name == "dynamic_update_slice":
-        return [operands[1]]
-    if name in ("scatter-add", "scatter-sub") and equation.params["mode"] is GatherScatterMode.CLIP:
-        return [operands[2]]  # else some may be left out
-    return []
+    found = positions(equation.primitive.nan_operands(equation.params), len(equation.invars))
+    return [equation.invars[i] for i in found if can_be("nan", equation.invars[i].aval)]
 
 
 class _Flagged:

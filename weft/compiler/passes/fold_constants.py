@@ -17,17 +17,10 @@ from weft.ir.nans import unwatched
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.ops.cond import cond
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Indexing, Reduction
-from weft.ops.random import threefry2x32
 from weft.ops.shape import broadcast_in_dim
-from weft.ops.special import SpecialFunction
 
 # Results of more elements are computed when the program runs: constants take room, and time to make.
 LARGEST = 64
-FAMILIES = (Elementwise, Indexing, Reduction)
-# A broadcast is not memory until somebody wants it, and special functions would import SciPy for one number.
-LEFT_ALONE = (type(broadcast_in_dim), SpecialFunction)
 
 
 @everywhere
@@ -92,13 +85,11 @@ class Folding:
             if type(atom) is Var and atom not in self.known and atom not in self.uniform:
                 return False
         card = equation.primitive
-        known = isinstance(card, FAMILIES) or card is threefry2x32
-        if not given or not known or isinstance(card, LEFT_ALONE) or equation.effects or not is_exact(equation):
+        if not given or not card.foldable or equation.effects or not is_exact(equation):
             return False
         if not is_number(equation.outvars[0]):
             return False
-        pointwise = isinstance(card, Elementwise) or card is threefry2x32
-        if pointwise and all(type(a) is Literal or a in self.uniform for a in given):
+        if card.pointwise and all(type(a) is Literal or a in self.uniform for a in given):
             values = evaluated(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in given])
         elif all(is_small(a) for a in (*given, equation.outvars[0])):
             values = evaluated(equation, [self.array(a) for a in given])
@@ -151,7 +142,7 @@ def is_small(atom: Atom) -> bool:
 def is_exact(equation: Equation) -> bool:
     """Whether NumPy gives an operation's bits, or the code for one elementwise operation, which any program may run: an
     order of sums belongs to a kernel."""
-    if isinstance(equation.primitive, Elementwise):
+    if equation.primitive.pointwise:
         return True
     return equation.primitive.exact([a.aval for a in equation.invars], equation.params)
 

@@ -23,7 +23,7 @@ def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
     for equation in jaxpr.eqns:
         if renamed:
             equation = with_renamed(equation, renamed)
-        if equation.effects or equation.primitive.name == "optimization_barrier" or has_tapes(equation):
+        if equation.effects or equation.primitive.fence or has_tapes(equation):
             kept.append(equation)
             continue
         try:

@@ -10,7 +10,6 @@ import functools
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
@@ -18,7 +17,8 @@ from weft.compiler.passes.canonicalize import CANONICAL
 from weft.compiler.passes.moves import is_static, shape_of
 from weft.compiler.rewrite import Match, Rules, everywhere, literal, operands, operation, rewrite, rule, same_literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ops.families import Indexing, Reduction, kept_axes
+from weft.ops.convert import holds_all
+from weft.ops.families import Reduction, kept_axes
 
 x, y, p = operands("x y p")
 c = literal("c")
@@ -127,7 +127,6 @@ def small_power(m: Match, x: Atom) -> Any:
     return m.make("mul", x, x) if power == 2 and m.kind in "iuf" else None
 
 
-NEVER_NEGATIVE = frozenset({"exp", "exp2", "abs", "square", "logistic", "iota", "population_count", "clz"})
 SEARCH_DEPTH = 8
 
 
@@ -138,26 +137,8 @@ def never_negative_zero(m: Match, atom: Atom, depth: int = 0) -> bool:
     found = m.definitions.get(atom)
     if found is None or depth > SEARCH_DEPTH:
         return False
-    name, given = found.primitive.name, found.invars
-    if name in NEVER_NEGATIVE:
-        return True
-    if name == "convert_element_type":
-        source = given[0].aval.dtype  # type: ignore[attr-defined]
-        if dtypes.kind(source) in "biu":
-            return True
-        # To a shorter float, small negative numbers become -0.0.
-        return holds(source, found.params["new_dtype"]) and never_negative_zero(m, given[0], depth + 1)
-    if name == "mul":
-        return given[0] is given[1]
-    if name == "add":  # -0.0 is the sum of two of them only
-        return any(never_negative_zero(m, a, depth + 1) for a in given)
-    if name == "select_n":
-        return all(never_negative_zero(m, a, depth + 1) for a in given[1:])
-    if name == "reduce_sum":  # a sum starts from 0.0
-        return True
-    if isinstance(found.primitive, Indexing) or name in ("reduce_max", "reduce_min"):
-        return all(never_negative_zero(m, a, depth + 1) for a in given)
-    return False
+    known = functools.partial(never_negative_zero, m, depth=depth + 1)
+    return found.primitive.never_negative_zero(found.invars, known, found.params)
 
 
 # --------------------------------------------------------------------------------------------------- bits and booleans
@@ -244,35 +225,6 @@ def select_by_negation(m: Match, p: Atom, x: Atom, y: Atom) -> Any:
 # -------------------------------------------------------------------------------------------- conversions and complex
 
 
-@functools.lru_cache(maxsize=1024)
-def holds(narrow: Any, wide: Any) -> bool:
-    """Whether every value of a dtype, with the sign of zeros, is one of the other."""
-    first, second = dtypes.kind(narrow), dtypes.kind(wide)
-    if narrow == wide or first == "b":
-        return True
-    if second == "c":
-        part = dtypes.to_real_dtype(wide)
-        return holds(dtypes.to_real_dtype(narrow) if first == "c" else narrow, part)
-    if first in "iu":
-        bits = dtypes.itemsize_bits(narrow) - (first == "i")
-        if second == "f":
-            limits = ml_dtypes.finfo(wide)
-            return bits <= limits.nmant + 1 and bits <= limits.maxexp
-        return (
-            second in "iu" and (first == "u" or second == "i") and bits <= dtypes.itemsize_bits(wide) - (second == "i")
-        )
-    if first == "f" and second == "f":
-        if narrow not in PLAIN_FLOATS or wide not in PLAIN_FLOATS:
-            return False
-        a, b = ml_dtypes.finfo(narrow), ml_dtypes.finfo(wide)
-        return a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp >= b.minexp
-    return False
-
-
-# Those with infinities, nans and both zeros.
-PLAIN_FLOATS = frozenset({dtypes.bfloat16, np.dtype(np.float16), dtypes.float32, dtypes.float64})
-
-
 @rule(convert(convert(x).named("inner")))
 def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
     """The dtype between holds all values of the first, so it changes nothing.
@@ -281,9 +233,9 @@ def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
     """
     source, between, last = x.aval.dtype, inner.params["new_dtype"], m.params["new_dtype"]  # type: ignore[attr-defined]
     kinds = dtypes.kind(source), dtypes.kind(between), dtypes.kind(last)
-    if not holds(source, between) or kinds[0] == "c":
+    if not holds_all(source, between) or kinds[0] == "c":
         return None
-    if kinds[0] in "iu" and kinds[1] in "fc" and kinds[2] in "iu" and not holds(source, last):
+    if kinds[0] in "iu" and kinds[1] in "fc" and kinds[2] in "iu" and not holds_all(source, last):
         return None
     return x if source == last else m.make("convert_element_type", x, **m.params)
 
@@ -344,29 +296,16 @@ def slice_of_one_part(m: Match, inner: Equation) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------- reductions
 
-# Folds in which equal elements count once, in any order.
-IDEMPOTENT = frozenset({"reduce_max", "reduce_min", "reduce_and", "reduce_or"})
-
-
-def any_order(m: Match) -> bool:
-    """Whether a fold gives the same bits in any order and nesting."""
-    name = m.equation.primitive.name
-    if name in ("reduce_max", "reduce_min"):  # of 0.0 and -0.0, and of several nans, the first or the last may be taken
-        return m.kind in "biu"
-    return name in ("reduce_and", "reduce_or", "reduce_xor") or (
-        name in ("reduce_sum", "reduce_prod") and m.kind in "iu"
-    )
-
 
 @rule(operation(Reduction)(x))
 def fold_of_one(m: Match, x: Atom) -> Any:
     """Only dimensions of size 1 are folded. A sum starts from 0.0, which turns -0.0 into 0.0."""
     if any(shape_of(x)[a] != 1 for a in m.params["axes"]):
         return None
-    name = m.equation.primitive.name
-    if name == "reduce_sum" and m.kind in "fc":
+    card: Any = m.equation.primitive
+    if m.kind in card.one_plus_zero:
         return m.make("add", m.reshape(x, m.shape), m.literal(0))
-    return m.reshape(x, m.shape) if m.kind in "biuf" else None
+    return m.reshape(x, m.shape) if m.kind in card.one_as_is else None
 
 
 @rule(operation(Reduction)(broadcast(x).named("inner")))
@@ -375,15 +314,16 @@ def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
 
     Not for floats: a fold may change the sign of nan.
     """
-    name, axes = m.equation.primitive.name, m.params["axes"]
+    card: Any = m.equation.primitive
+    axes = m.params["axes"]
     shape, placed = inner.params["shape"], inner.params["broadcast_dimensions"]
     copies = tuple(a for a in axes if a not in placed)
-    if name not in IDEMPOTENT or m.kind not in "biu" or not copies:
+    if not card.idempotent or m.kind not in "biu" or not copies:
         return None
     if 1 in shape_of(x) or any(shape[a] == 0 for a in copies):
         return None
     rest = tuple(placed.index(a) for a in axes if a in placed)
-    folded = m.make(name, x, axes=rest) if rest else x
+    folded = m.make(card.name, x, axes=rest) if rest else x
     if shape_of(folded) == m.shape:
         return folded
     kept = kept_axes(len(shape), axes)
@@ -393,11 +333,12 @@ def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(operation(Reduction)(operation(Reduction)(x).named("inner")))
 def merge_folds(m: Match, x: Atom, inner: Equation) -> Any:
-    if inner.primitive is not m.equation.primitive or not any_order(m):
+    card: Any = m.equation.primitive
+    if inner.primitive is not m.equation.primitive or m.kind not in card.any_order:
         return None
     kept = kept_axes(len(shape_of(x)), inner.params["axes"])
     axes = (*inner.params["axes"], *(kept[a] for a in m.params["axes"]))
-    return m.make(m.equation.primitive.name, x, axes=tuple(sorted(axes)))
+    return m.make(card.name, x, axes=tuple(sorted(axes)))
 
 
 SIMPLE = Rules(

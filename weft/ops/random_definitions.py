@@ -1,4 +1,4 @@
-"""Definitions that exist for code generation only: random bits by the cipher of counts, splitting by slices.
+"""Definitions of the operations on random keys, for code: random bits by the cipher of counts.
 
 They give the same bits as the operations' own meaning. After them only `random_wrap` and `random_unwrap` know of keys;
 these do nothing but look at the two words of a key.
@@ -7,32 +7,27 @@ these do nothing but look at the two words of a key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
-from weft.compiler.passes.tape_definitions import TAPE_DEFINITIONS
-from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import lookup
 from weft.ir.types import Shape
 from weft.ops.arithmetic import add
 from weft.ops.bitwise import or_, shift_left, shift_right_logical, xor
 from weft.ops.concatenate import concatenate
 from weft.ops.convert import bitcast_convert_type, convert_element_type
-from weft.ops.implicit import Counts
 from weft.ops.iota import iota
-from weft.ops.random import UNSIGNED, random_unwrap, random_wrap, threefry2x32
 from weft.ops.reduce_other import part
 from weft.ops.shape import broadcast_in_dim, reshape
-from weft.ops.slicing import slice as slice_
 
 # When code is made for it, every size is known.
 Sizes = tuple[int, ...]
 UINT32 = np.dtype(np.uint32)
 UINT64 = np.dtype(np.uint64)
+UNSIGNED: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: UINT32, 64: UINT64}
 
 
 def word(value: int) -> np.ndarray:
@@ -60,7 +55,7 @@ def leading(x: Any, shape: Shape) -> Any:
 
 def words_of(keys: Any) -> tuple[Any, Any]:
     """The two words of each key."""
-    words = random_unwrap(keys)
+    words = lookup("random_unwrap")(keys)
     last = len(words.shape) - 1
     first, second = (reshaped(part(words, i, i + 1, axis=last), keys.shape) for i in range(2))
     return first, second
@@ -69,7 +64,7 @@ def words_of(keys: Any) -> tuple[Any, Any]:
 def keys_from(first: Any, second: Any, dtype: Any) -> Any:
     """Keys from their words."""
     columns = [reshaped(a, (*a.shape, 1)) for a in (first, second)]
-    return random_wrap(concatenate(*columns, dimension=len(first.shape)), impl=dtype)
+    return lookup("random_wrap")(concatenate(*columns, dimension=len(first.shape)), impl=dtype)
 
 
 def enciphered_counts(keys: Any, shape: Sizes) -> tuple[Any, Any]:
@@ -86,7 +81,7 @@ def enciphered_counts(keys: Any, shape: Sizes) -> tuple[Any, Any]:
     elif shape:
         low = iota(dtype=UINT32, shape=(size,), dimension=0)
     first, second = (leading(a, full) for a in words_of(keys))
-    return threefry2x32(first, second, high, trailing(low, shape, full))
+    return lookup("threefry2x32")(first, second, high, trailing(low, shape, full))
 
 
 def trailing(x: Any, shape: Shape, full: Shape) -> Any:
@@ -108,7 +103,7 @@ def enciphered_halves(keys: Any, size: int) -> Any:
         last = np.zeros((1,), UINT32)
         later = concatenate(part(later, 0, half - 1), last, dimension=0) if half > 1 else last
     first, second = (trailing(a, (half,), full) for a in (counts, later))
-    pair = threefry2x32(*(leading(a, full) for a in words_of(keys)), first, second)
+    pair = lookup("threefry2x32")(*(leading(a, full) for a in words_of(keys)), first, second)
     axis = len(keys.shape)
     return part(concatenate(*pair, dimension=axis), 0, size, axis=axis)
 
@@ -150,16 +145,16 @@ def random_split(keys: Any, *, shape: Sizes) -> Any:
     full, size = (*keys.shape, *shape), math.prod(shape)
     if not math.prod(full):
         empty = broadcast_in_dim(np.zeros((), UINT32), shape=(*full, 2), broadcast_dimensions=())
-        return random_wrap(empty, impl=keys.dtype)
+        return lookup("random_wrap")(empty, impl=keys.dtype)
     if not config.threefry_partitionable:
-        return random_wrap(reshaped(enciphered_halves(keys, 2 * size), (*full, 2)), impl=keys.dtype)
+        return lookup("random_wrap")(reshaped(enciphered_halves(keys, 2 * size), (*full, 2)), impl=keys.dtype)
     return keys_from(*enciphered_counts(keys, shape), keys.dtype)
 
 
 def random_fold_in(keys: Any, data: Any) -> Any:
     full = keys.shape or data.shape
     whole = data if data.shape == full else broadcast_in_dim(data, shape=full, broadcast_dimensions=())
-    first, second = threefry2x32(*words_of(keys), word(0), whole)
+    first, second = lookup("threefry2x32")(*words_of(keys), word(0), whole)
     return keys_from(first, second, keys.dtype)
 
 
@@ -171,31 +166,3 @@ def random_seed(seeds: Any, *, impl: Any) -> Any:
         high = np.zeros((), UINT32)
         high = broadcast_in_dim(high, shape=seeds.shape, broadcast_dimensions=())
     return keys_from(high, low, impl)
-
-
-def split(x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
-    """Slices one after the other."""
-    pieces, start = [], 0
-    for size in sizes:
-        starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
-        limits = tuple(start + size if i == axis else n for i, n in enumerate(x.shape))
-        pieces.append(slice_(x, start_indices=starts, limit_indices=limits, strides=None))
-        start = start + size
-    return pieces
-
-
-def custom_linear_solve(*args: Any, solve: Jaxpr, counts: Counts, **params: Any) -> Any:
-    """What the user's solver finds."""
-    _, constants, _, _, b = counts.split(args)
-    return replay(solve, *constants, *b)
-
-
-DEFINITIONS: dict[str, Callable[..., Any]] = {
-    **TAPE_DEFINITIONS,
-    "custom_linear_solve": custom_linear_solve,
-    "random_bits": random_bits,
-    "random_fold_in": random_fold_in,
-    "random_seed": random_seed,
-    "random_split": random_split,
-    "split": split,
-}
