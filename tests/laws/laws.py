@@ -293,7 +293,7 @@ def check_batch_of_none(
     """Over a batch of no elements, a function gives empty arrays of the types that it has for one."""
     for batched, rows in looped.items():
         given = [
-            ConcreteArray(numbers(v[0])[None][:0], v[0].aval.with_shape((0, *v[0].shape))) if b else v[0]
+            ConcreteArray(numbers(v[0])[None][:0], v[0].aval.plain_of_shape((0, *v[0].shape))) if b else v[0]
             for v, b in zip(each, batched, strict=True)
         ]
         results, out_dims = batch_flat(function, Axis(0), given, [0 if b else None for b in batched])
@@ -305,7 +305,7 @@ def check_batch_of_none(
 
 def stacked(values: Sequence[ConcreteArray], dim: int) -> ConcreteArray:
     array = np.stack([numbers(v) for v in values], dim)
-    return ConcreteArray(array, values[0].aval.with_shape(array.shape))
+    return ConcreteArray(array, values[0].aval.plain_of_shape(array.shape))
 
 
 def batched_at_front(function: Flat, values: Sequence[Any]) -> list[Any]:

@@ -430,7 +430,7 @@ def staged_programs(name: str, rng: np.random.Generator) -> list[Jaxpr]:
     made = [stage(flat(name), types)[0], stage(laws.gradient_of(function, rng), moving)[0]]
     if name in FORWARD:
         made.append(stage(lambda *a: laws.pushed_along(function, a, a), moving)[0])
-    batched = [t.with_shape((3, *t.shape)) for t in types]
+    batched = [t.plain_of_shape((3, *t.shape)) for t in types]
     made.append(stage(lambda *a: laws.batched_at_front(flat(name), a), batched)[0])
     return made
 

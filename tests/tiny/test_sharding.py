@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import weft
-from weft.errors import ArgumentError, ArgumentTypeError
+from weft.errors import ArgumentError, ArgumentTypeError, JaxprSyntaxError
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.parser import equal, parse
+from weft.ir.printer import to_text
+from weft.ir.types import ArrayType, TapeType, array_type
 from weft.sharding import (
     AbstractMesh,
     AxisType,
@@ -20,6 +24,7 @@ from weft.sharding import (
     SingleDeviceSharding,
 )
 from weft.sharding import PartitionSpec as P
+from weft.sharding.device import MemorySpace
 from weft.sharding.layout import Layout, Shard
 from weft.sharding.manual import NONE
 
@@ -162,3 +167,113 @@ def test_mistakes(make: Any, text: str) -> None:
 def test_mistakes_of_type(make: Any, text: str) -> None:
     with pytest.raises(ArgumentTypeError, match=text):
         make()
+
+
+# -- types ----------------------------------------------------------------------------------------------------------
+
+F32 = np.dtype(np.float32)
+WHOLE = P()
+AXES = AbstractMesh((2, 2, 2, 2), ("x", "y", "z", "w"), (AxisType.Explicit,) * 3 + (AxisType.Manual,))
+
+
+def typed(shape: tuple[int, ...], spec: PartitionSpec = WHOLE, weak: bool = False, **states: Any) -> ArrayType:
+    return array_type(shape, F32, weak, NamedSharding(AXES, spec), ManualAxisType(**states))
+
+
+TYPES = {
+    "f32[8@x,4]": typed((8, 4), P("x")),
+    "f32[8@(x,y),4@z]": typed((8, 4), P(("x", "y"), "z")),
+    "f32[8,4@x]{U:y, R:z}": typed((8, 4), P(None, "x", unreduced={"y"}, reduced={"z"}), weak=True),
+    "f32[8@x]{V:w}": typed((8,), P("x"), varying={"w"}),
+    "f32[2]{V:(a,w)}": typed((2,), varying={"w", "a"}),
+    "f32<host>[2]": array_type((2,), F32, memory_space=MemorySpace.Host),
+    "f32<any>[]{V:w}": array_type((), F32, False, None, ManualAxisType(varying={"w"}), MemorySpace.Any),
+}
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_a_type_says_where_its_array_is(text: str) -> None:
+    aval = TYPES[text]
+    assert aval.short() == text and not aval.is_plain
+    assert aval.plain is array_type(aval.shape, F32, aval.weak_type) and aval.plain.is_plain
+    assert aval.placed() is aval and pickle.loads(pickle.dumps(aval)) is aval
+    assert aval != aval.plain and not aval.matches(aval.plain)
+
+
+@pytest.mark.parametrize("aval", [*TYPES.values(), array_type((3,), F32, True)], ids=lambda t: t.short())
+def test_related_types_keep_where_the_array_is(aval: ArrayType) -> None:
+    placement = (aval.sharding, aval.manual, aval.memory_space)
+    integers = aval.with_dtype(np.dtype(np.int32))
+    for made in (aval.strong(), integers, integers.tangent(), aval.tangent()):
+        assert (made.sharding, made.manual, made.memory_space) == placement
+    assert aval.with_dimension(0, 5).without((0,)) is aval is aval.with_dimension(0, 5).without_dimension(0)
+    assert aval.with_dimension(len(aval.shape), 5).spec.partitions == (*aval.spec.partitions, None)
+    assert aval.cotangent().cotangent() is aval
+    assert aval.cotangent().spec == aval.spec.to_ct_spec() and aval.cotangent().manual is aval.manual.to_ct_mat()
+    assert aval.plain_of_shape((7,)).is_plain
+
+
+def test_what_splits_nothing_is_plain() -> None:
+    plain = array_type((8, 4), F32)
+    for spec in (P(), P(None, None), P(P.UNCONSTRAINED)):
+        assert typed((8, 4), spec) is plain
+    assert array_type((8, 4), F32, False, NamedSharding(MESH, P("x", "y"))) is plain  # Auto: the compiler's to say
+    assert array_type((8, 4), F32, False, SingleDeviceSharding(DEVICES[0])) is plain
+    assert array_type((8, 4), F32, memory_space=MemorySpace.Device) is plain
+    assert array_type((8, 4), F32, False, NamedSharding(EXPLICIT, P("x"))).sharding == NamedSharding(
+        EXPLICIT.abstract_mesh, P("x", None)
+    )
+
+
+def test_a_struct_has_the_type_of_its_sharding() -> None:
+    struct = weft.ShapeDtypeStruct((8, 4), np.float32, sharding=NamedSharding(EXPLICIT, P("x")))
+    assert struct.aval.short() == "f32[8@x,4]"
+    assert weft.ShapeDtypeStruct.like(struct.aval).aval is struct.aval
+    assert struct.update(dtype=np.int32).aval.short() == "i32[8@x,4]"
+    inside = ManualAxisType(varying={"x"})
+    assert weft.ShapeDtypeStruct((8,), np.float32, manual_axis_type=inside).aval.vma == {"x"}
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: typed((8,), P("x", "y")), "2 dimensions, the array has 1"),
+        (lambda: typed((7,), P("x")), "7 elements, which do not split evenly into 2"),
+        (lambda: weft.ShapeDtypeStruct((8,), np.float32, sharding=NamedSharding(MESH, P("x", "y"))), "the array has 1"),
+    ],
+)
+def test_a_sharding_fits_its_type(make: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        make()
+
+
+def test_programs_with_placed_types_are_read_back() -> None:
+    other = AbstractMesh((2,), ("x",), (AxisType.Explicit,))
+    types = [
+        typed((4,), unreduced={"w"}),  # before a mesh is declared
+        *TYPES.values(),
+        typed((4,), P("x"), unreduced={"w"}),
+        TapeType(typed((4,), P("x"))),
+        array_type((4,), F32, False, NamedSharding(other, P("x"))),
+    ]
+    variables = [Var(t) for t in types]
+    program = Jaxpr((), variables, variables, [], [])
+    table: list[Any] = []
+    text = to_text(program, full=True, table=table)
+    assert "lambda[mesh:@" in text and "f32[8@(x,y),4@z]" in text and "tape<f32[4@x]>" in text
+    again = parse(text, table)
+    assert equal(program, again) and [v.aval for v in again.invars] == types
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{ lambda ; a:f32[8@x]. let  in (a,) }", "a mesh `lambda"),
+        ("{ lambda[mesh:@0] ; a:f32[8@q]. let  in (a,) }", "no axis 'q'"),
+        ("{ lambda[mesh:@0] ; a:f32[7@x]. let  in (a,) }", "split evenly"),
+        ("{ lambda[mesh:@0] ; a:f32[8@x,8@x]. let  in (a,) }", "names 'x' twice"),
+    ],
+)
+def test_mistakes_in_texts_of_types(text: str, complaint: str) -> None:
+    with pytest.raises(JaxprSyntaxError, match=complaint):
+        parse(text, [AXES])

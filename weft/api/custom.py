@@ -386,7 +386,7 @@ class _UserRules:
         if nonzero not in self.saved:
             self.forward(nonzero)
         structure, types = self.saved[nonzero]
-        incoming = [t.tangent() for t in self.promise.types or ()]
+        incoming = [t.cotangent() for t in self.promise.types or ()]
 
         def function(*flat: Any) -> list[Any]:
             given = [ct if n else Zero(ct.aval) for ct, n in zip(flat[len(types) :], cotangents, strict=True)]

@@ -223,7 +223,7 @@ def checked_cotangents(
     for number, (part, value) in enumerate(zip(parts, found, strict=True)):
         own = types[len(flat) : len(flat) + part.num_leaves]
         if value is None or is_zero(value):
-            flat.extend(Zero(t.tangent()) for t in own)
+            flat.extend(Zero(t.cotangent()) for t in own)
             continue
         leaves = matched(part, value)
         if leaves is None:
@@ -232,10 +232,10 @@ def checked_cotangents(
             raise mistake(what, structure_differences(part, structure, ()))
         for place, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
             zero = leaf is None or is_zero(leaf) or not inexact(t)
-            ct = Zero(t.tangent()) if zero else converted(leaf, t.tangent(), True)
+            ct = Zero(t.cotangent()) if zero else converted(leaf, t.cotangent(), True)
             if ct is None:
                 argument = place_in(part, place, names(number))
                 what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."
-                raise mistake(what, f"{type_of(leaf).short()} for {t.tangent().short()}")
+                raise mistake(what, f"{type_of(leaf).short()} for {t.cotangent().short()}")
             flat.append(ct)
     return flat

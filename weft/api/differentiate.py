@@ -118,7 +118,7 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> A
 def retyped(value: Any, aval: Type) -> Any:
     """A value in the dtype and weakness of `aval`, which has its shape."""
     given = type_of(value)
-    if given == aval or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
+    if given.plain == aval.plain or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
         return value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
@@ -211,13 +211,14 @@ class Linearization:
             )
         what = f"A cotangent given to the pullback of {self.fun_name} must have the shape and dtype of the result"
         # The cotangent of an integer says nothing, so whatever is given for one passes.
-        leaves = [ct if t.tangent() == t else Zero(t.tangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
+        leaves = [ct if t.tangent() == t else Zero(t.cotangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
         checked = all_fitting(self.out_types, leaves, what, self.out_paths)
         given = [ct for ct, live in zip(checked, self.live, strict=True) if live]
         program = with_constants(self.program, residuals)
         found = iter(backward_instantiated(program, program.consts, given))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
-        return tree.unflatten(self.in_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.types, strict=True)])[0]
+        made = [retyped(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
+        return tree.unflatten(self.in_tree, made)[0]
 
     def reject_structure(self, what: str, expected: tree.PyTreeDef, given: tree.PyTreeDef) -> NoReturn:
         received = structure_differences(expected, given, () if expected is self.out_tree else self.names())
@@ -341,7 +342,7 @@ class Transposition(NamedTuple):
         given = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.program.outvars, flat, strict=True)]
         program = with_constants(self.program, constants)
         found = backward_instantiated(program, program.consts, given)
-        made = [retyped(ct, t.tangent()) for ct, t in zip(found, self.types, strict=True)]
+        made = [retyped(ct, t.cotangent()) for ct, t in zip(found, self.types, strict=True)]
         return tree.unflatten(self.in_tree, made)[0]
 
 

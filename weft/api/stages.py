@@ -15,6 +15,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, is_value, type_of
 from weft.ops.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
+from weft.sharding import Sharding
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -246,11 +247,13 @@ def with_structs(args: Any) -> Any:
     def one(leaf: Any) -> Any:
         known = is_value(leaf) or not hasattr(leaf, "shape") or not hasattr(leaf, "dtype")
         weak = getattr(leaf, "weak_type", False)
-        return leaf if known else ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=weak)
+        sharding = getattr(leaf, "sharding", None)
+        sharding = sharding if isinstance(sharding, Sharding) else None
+        return leaf if known else ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
 
     return tree.map(one, args)
 
 
 def struct(aval: Any) -> ShapeDtypeStruct:
     assert isinstance(aval, ArrayType)
-    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    return ShapeDtypeStruct.like(aval)

@@ -158,6 +158,6 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     frozenset: lambda values: f"set({','.join(sorted([_value(v) for v in values]))})",
     slice: lambda value: f"slice{_sequence((value.start, value.stop, value.step))}",
     Jaxpr: _program,
-    ArrayType: lambda t: _sequence((t.shape, t.dtype, t.weak_type, t.sharding, t.varying, t.memory_space)),
+    ArrayType: lambda t: _sequence((t.shape, t.dtype, t.weak_type, t.placement_text())),
     TapeType: lambda t: f"tape {_value(t.element)}",
 }

@@ -23,12 +23,20 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive, lookup
 from weft.ir.printer import RESERVED
 from weft.ir.types import ArrayType, TapeType, Type, array_type
+from weft.sharding.device import MemorySpace
+from weft.sharding.manual import ManualAxisType
+from weft.sharding.mesh import AbstractMesh
+from weft.sharding.shardings import NamedSharding
+from weft.sharding.spec import PartitionSpec
 
 SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
 NAME = re.compile(r"[A-Za-z_]\w*")
 PRIMITIVE = re.compile(r"[A-Za-z_][\w\-]*")
 HANDLE = re.compile(r"@(\d+)")
-ARRAY_TYPE = re.compile(r"([A-Za-z_]\w*(?:<[^<>\[\]]*>)?)\[([^\]]*)\](\*?)")
+ARRAY_TYPE = re.compile(r"([A-Za-z_]\w*(?:<[^<>\[\]]*>)*)\[([^\]]*)\](?:\{([VUR]:[^{}]*)\})?(\*?)")
+MEMORY = re.compile(r"<(host|any)>$")
+AXES = re.compile(r"@(?:\(([\w,]*)\)|(\w+))")
+STATE = re.compile(r"([VUR]):(?:\(([\w,]*)\)|(\w+))")
 REAL = r"[+-]?(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
 COMPLEX = re.compile(rf"\(\s*{REAL}(?:{REAL}j|j)?\s*\)|{REAL}j")
 NUMBER = re.compile(rf"{REAL}(?!\w)")
@@ -53,6 +61,7 @@ class Reader:
     def __init__(self, text: str, table: Sequence[Any]):
         self.text, self.table, self.position = text, table, 0
         self.symbols: dict[str, Dimension] = {}
+        self.mesh: AbstractMesh | None = None
         self.next_constant = 0
 
     # -- characters --------------------------------------------------------------------------------------------------
@@ -112,7 +121,7 @@ class Reader:
         if not self.word("lambda"):
             self.fail("`lambda`")
         if self.accept("["):
-            self.declared_symbols()
+            self.declarations()
         scope: dict[str, Var] = {}
         constvars, consts = self.constants(scope)
         self.expect(";")
@@ -129,11 +138,15 @@ class Reader:
         self.expect("}")
         return Jaxpr(constvars, invars, outvars, equations, consts)
 
-    def declared_symbols(self) -> None:
+    def declarations(self) -> None:
+        """The mesh that types are split over, `mesh:@0`, and symbolic sizes, `n=@1`."""
         while not self.accept("]"):
+            if self.accept("mesh:"):
+                self.mesh = self.handle()
+                continue
             name = self.match(NAME)
             if name is None:
-                self.fail("the name of a symbolic size or `]`")
+                self.fail("`mesh:`, the name of a symbolic size or `]`")
             self.expect("=")
             self.symbols[name.group()] = self.handle()
 
@@ -328,11 +341,56 @@ class Reader:
         found = self.match(ARRAY_TYPE)
         if found is None:
             self.fail("a type such as `f32[3,4]`")
-        name, shape, weak = found.groups()
+        name, shape, states, weak = found.groups()
+        memory = MEMORY.search(name)
         try:
-            return array_type(parse_shape(shape, known=self.symbols), dtypes.from_short_name(name), bool(weak))
+            plain = array_type(
+                parse_shape(AXES.sub("", shape), known=self.symbols),
+                dtypes.from_short_name(MEMORY.sub("", name)),
+                bool(weak),
+            )
         except ValueError:
             self.fail("a type such as `f32[3,4]`", start)
+        if memory is None and states is None and "@" not in shape:
+            return plain
+        space = None if memory is None else MemorySpace[memory[1].capitalize()]
+        return self.placed(plain, shape, states or "", start).placed(memory_space=space)
+
+    def placed(self, plain: ArrayType, shape: str, states: str, start: int) -> ArrayType:
+        """A type whose text names axes: those that split its dimensions, `8@x`, and its states, `V:y, U:(x,z)`."""
+        sets = {letter: set(axes_of(many, one)) for letter, many, one in STATE.findall(states)}
+        explicit = set() if self.mesh is None else set(self.mesh.explicit_axes)
+        own = {letter: names & explicit for letter, names in sets.items()}
+        unreduced, reduced = (sets.get(letter, set()) - explicit for letter in "UR")
+        state = ManualAxisType(varying=sets.get("V", set()), unreduced=unreduced, reduced=reduced)
+        if "@" not in shape and not (own.get("U") or own.get("R")):
+            return plain.placed(manual=state)
+        if self.mesh is None:
+            self.fail("a mesh `lambda[mesh:@0]` for the axes that dimensions are split over", start)
+        found = [AXES.search(part) for part in split_dimensions(shape)]
+        entries = [() if axes is None else axes_of(axes[1], axes[2]) for axes in found]
+        spec = PartitionSpec(*entries[: len(plain.shape)], unreduced=own.get("U", set()), reduced=own.get("R", set()))
+        try:
+            return plain.placed(sharding=NamedSharding(self.mesh, spec), manual=state)
+        except ValueError as error:
+            self.fail(f"axes of the mesh {self.mesh!r}: {str(error).partition(chr(10))[0]}", start)
+
+
+def axes_of(many: str, one: str) -> tuple[str, ...]:
+    """The names in `x` or `(x,y)`, of which a pattern found one."""
+    return (one,) if one else tuple(many.split(","))
+
+
+def split_dimensions(shape: str) -> list[str]:
+    """The texts of a shape's dimensions: commas within brackets are theirs."""
+    parts, depth = [""], 0
+    for character in shape:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def missing_parameters(card: Primitive, params: dict[str, Any]) -> dict[str, None]:

@@ -23,6 +23,7 @@ from weft.base.promotion import DTYPES
 from weft.indexing.expression import Expression, Symbol
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, set_printer
 from weft.ir.types import ArrayType, TapeType, Type
+from weft.sharding.mesh import AbstractMesh
 
 WIDTH = 80
 # Words that the text uses itself, so no variable is called so.
@@ -40,7 +41,9 @@ def to_text(
     """
     printer = Printer(full, [] if table is None else table, source, width)
     body = printer.program(jaxpr, 0)
-    return body if not printer.symbols else body.replace("{ lambda", "{ lambda" + printer.declared_symbols(), 1)
+    if not (printer.symbols or printer.mesh):
+        return body
+    return body.replace("{ lambda", "{ lambda" + printer.declared(), 1)
 
 
 def equation_text(equation: Equation) -> str:
@@ -75,6 +78,7 @@ class Printer:
         self.names: dict[Var, str] = {}
         self.fresh = variable_names()
         self.symbols: dict[str, Symbol] = {}
+        self.mesh: AbstractMesh | None = None
         self.handles: dict[int, int] = {id(item): number for number, item in enumerate(table)}
 
     # -- values ------------------------------------------------------------------------------------------------------
@@ -98,12 +102,7 @@ class Printer:
             return aval.short()
         if isinstance(aval, TapeType):
             return f"tape<{self.type(aval.element)}>"
-        if (
-            not isinstance(aval, ArrayType)
-            or aval.sharding is not None
-            or aval.varying
-            or aval.memory_space is not None
-        ):
+        if not isinstance(aval, ArrayType) or not (aval.is_plain or self.can_read_placement(aval)):
             return self.handle(aval)
         for dimension in aval.shape:
             if isinstance(dimension, Expression):
@@ -111,9 +110,24 @@ class Printer:
                     self.symbols[symbol.name] = symbol
         return aval.short() + ("*" if aval.weak_type else "")
 
-    def declared_symbols(self) -> str:
-        """Symbolic sizes by name, whose bounds only the table knows."""
-        return "[" + " ".join(f"{name}={self.handle(symbol)}" for name, symbol in self.symbols.items()) + "]"
+    def can_read_placement(self, aval: ArrayType) -> bool:
+        """Whether the text of a type that is not plain says all of it: names of axes are words, and those that split
+        are of the mesh that the text declares, which is the first one that a type has."""
+        sharding, manual = aval.sharding, aval.manual
+        if sharding is not None:
+            self.mesh = self.mesh or sharding.mesh.abstract_mesh
+            if sharding.mesh is not self.mesh:
+                return False
+        summed = manual.unreduced | manual.reduced  # written as those of the spec are
+        if summed and (self.mesh is None or summed & set(self.mesh.explicit_axes)):
+            return False
+        names = (*manual.vur, *(() if sharding is None else sharding.mesh.axis_names))
+        return all(isinstance(name, str) and name.isidentifier() for name in names)
+
+    def declared(self) -> str:
+        """What the text names and only the table knows: the mesh, and the bounds of symbolic sizes."""
+        mesh = [] if self.mesh is None else [f"mesh:{self.handle(self.mesh)}"]
+        return f"[{' '.join([*mesh, *(f'{name}={self.handle(symbol)}' for name, symbol in self.symbols.items())])}]"
 
     def binder(self, var: Var) -> str:
         return f"{self.name(var)}:{self.type(var.aval)}"

@@ -1,23 +1,28 @@
 """Types of values in a program: an open union of array, tape and token types.
 
-Array types are interned: the same shape, dtype and weak type give the same object, so signatures compare by identity
-first.
+Array types are interned: the same shape, dtype, weak type and placement give the same object, so signatures compare by
+identity first.
 A dimension is an int or a symbolic expression.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.arguments import index
-from weft.base.errors import ArgumentError
+from weft.base.arguments import described, index
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.memo import Memo
 from weft.indexing.expression import Expression
+from weft.sharding.device import MemorySpace
+from weft.sharding.manual import NONE, ManualAxisType
+from weft.sharding.shardings import NamedSharding, Sharding, in_types
+from weft.sharding.spec import PartitionSpec, entry_axes
 
 Dimension = int | Expression
 Shape = tuple[Dimension, ...]
@@ -28,9 +33,20 @@ class Type:
 
     __slots__ = ("__weakref__",)
 
+    is_plain: bool = True  # whether the type says nothing of where the value is
+
+    @property
+    def plain(self) -> Type:
+        """The type without what it says of where the value is."""
+        return self
+
     def tangent(self) -> Type:
-        """The type of a tangent (and cotangent) of such a value."""
+        """The type of a tangent of such a value."""
         raise NotImplementedError(f"{type(self).__name__} has no tangent type")
+
+    def cotangent(self) -> Type:
+        """The type of a cotangent: that of a tangent, where axes that are unreduced and reduced change places."""
+        return self.tangent()
 
     def strong(self) -> Type:
         """The same type without weakness."""
@@ -49,42 +65,58 @@ class Type:
 
 
 class ArrayType(Type):
-    """Shape, dtype, weak type, and the slots that sharding and memory placement fill."""
+    """Shape, dtype and weak type, and where the array is: its sharding over Explicit axes of a mesh, its state along
+    Manual ones and its memory.
+
+    A type without any of the latter is *plain*, and so are nearly all. A sharding that splits nothing says nothing, so
+    a replicated value has a plain type.
+    """
 
     __slots__ = (
+        "_cotangent",
         "_hash",
         "_short",
         "_strong",
         "_tangent",
         "dtype",
+        "is_plain",
+        "manual",
         "memory_space",
+        "plain",
         "shape",
         "sharding",
-        "varying",
         "weak_type",
     )
 
     shape: Shape
     dtype: Any
     weak_type: bool
+    sharding: NamedSharding | None
+    manual: ManualAxisType
+    memory_space: MemorySpace | None
+    plain: ArrayType
 
     def __init__(
         self,
         shape: Shape,
         dtype: Any,
         weak_type: bool = False,
-        sharding: Any = None,
-        varying: frozenset[Any] = frozenset(),
-        memory_space: Any = None,
+        sharding: NamedSharding | None = None,
+        manual: ManualAxisType = NONE,
+        memory_space: MemorySpace | None = None,
+        plain: ArrayType | None = None,
     ):
         self.shape = shape
         self.dtype = dtype
         self.weak_type = weak_type
         self.sharding = sharding
-        self.varying = varying
+        self.manual = manual
         self.memory_space = memory_space
-        self._hash = hash((shape, dtype, weak_type, sharding, varying, memory_space))
+        self.is_plain = plain is None
+        self.plain = self if plain is None else plain
+        self._hash = hash((shape, dtype, weak_type, sharding, manual, memory_space))
         self._tangent: ArrayType | None = None
+        self._cotangent: ArrayType | None = None
         self._strong: ArrayType | None = None
         self._short: str | None = None
 
@@ -101,12 +133,12 @@ class ArrayType(Type):
             and self.dtype == other.dtype
             and self.weak_type == other.weak_type
             and self.sharding == other.sharding
-            and self.varying == other.varying
+            and self.manual == other.manual
             and self.memory_space == other.memory_space
         )
 
     def __reduce__(self) -> Any:
-        return ArrayType, (self.shape, self.dtype, self.weak_type, self.sharding, self.varying, self.memory_space)
+        return array_type, (self.shape, self.dtype, self.weak_type, self.sharding, self.manual, self.memory_space)
 
     @property
     def ndim(self) -> int:
@@ -116,35 +148,109 @@ class ArrayType(Type):
     def size(self) -> Dimension:
         return math.prod(self.shape)
 
-    def with_shape(self, shape: Any) -> ArrayType:
+    # -- where it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def vma(self) -> frozenset[Any]:
+        """The manual axes along which the value varies."""
+        return self.manual.varying
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The sharding's spec, with an entry for each dimension."""
+        return PartitionSpec(*[None] * len(self.shape)) if self.sharding is None else self.sharding.spec
+
+    def placed(self, **changes: Any) -> ArrayType:
+        """The same array elsewhere: with another `sharding`, `manual` or `memory_space`."""
+        kept = {"sharding": self.sharding, "manual": self.manual, "memory_space": self.memory_space}
+        return array_type(self.shape, self.dtype, self.weak_type, **{**kept, **changes})
+
+    def placement_text(self) -> str | None:
+        """All of where it is, the same in every process; None for a plain type."""
+        if self.is_plain:
+            return None
+        return self.short() if self.sharding is None else f"{self.short()} on {self.sharding.mesh!r}"
+
+    # -- related types: all keep where the array is, except those whose names say `plain` ------------------------------
+
+    def plain_of_shape(self, shape: Any) -> ArrayType:
+        """The plain type of another shape: where the array is cannot be told from a shape."""
         return array_type(tuple(shape), self.dtype, self.weak_type)
 
     def with_dtype(self, dtype: Any, weak_type: bool = False) -> ArrayType:
-        return array_type(self.shape, dtype, weak_type)
+        if self.is_plain:
+            return array_type(self.shape, dtype, weak_type)
+        return array_type(self.shape, dtype, weak_type, self.sharding, self.manual, self.memory_space)
 
     def without(self, axes: tuple[int, ...]) -> ArrayType:
-        """The type after `axes` are folded away."""
-        return array_type(tuple(d for i, d in enumerate(self.shape) if i not in axes), self.dtype, self.weak_type)
+        """The type without some of the dimensions; the others are split as before."""
+        shape = tuple([size for i, size in enumerate(self.shape) if i not in axes])
+        if self.is_plain:
+            return array_type(shape, self.dtype, self.weak_type)
+        return self._split_as(shape, [entry for i, entry in enumerate(self.spec.partitions) if i not in axes])
+
+    def without_dimension(self, dim: int) -> ArrayType:
+        """The type without one dimension; the others are split as before."""
+        shape = self.shape[:dim] + self.shape[dim + 1 :]
+        if self.is_plain:
+            return array_type(shape, self.dtype, self.weak_type)
+        entries = self.spec.partitions
+        return self._split_as(shape, entries[:dim] + entries[dim + 1 :])
+
+    def with_dimension(self, dim: int, size: Dimension) -> ArrayType:
+        """The type with one more dimension, which is whole; the others are split as before."""
+        shape = (*self.shape[:dim], size, *self.shape[dim:])
+        if self.is_plain:
+            return array_type(shape, self.dtype, self.weak_type)
+        entries = self.spec.partitions
+        return self._split_as(shape, (*entries[:dim], None, *entries[dim:]))
+
+    def _split_as(self, shape: Shape, entries: Sequence[Any]) -> ArrayType:
+        """The type of another shape whose dimensions are split as `entries` say."""
+        sharding = self.sharding
+        if sharding is not None:
+            sharding = sharding.update(spec=sharding.spec.update(partitions=entries))
+        return array_type(shape, self.dtype, self.weak_type, sharding, self.manual, self.memory_space)
 
     def strong(self) -> ArrayType:
         if not self.weak_type:
             return self
         if self._strong is None:
-            self._strong = array_type(self.shape, self.dtype)
+            self._strong = self.with_dtype(self.dtype)
         return self._strong
 
     def tangent(self) -> ArrayType:
         if self._tangent is None:
             inexact = dtypes.issubdtype(self.dtype, np.inexact)
-            self._tangent = self if inexact else array_type(self.shape, dtypes.float0)
+            self._tangent = self if inexact else self.with_dtype(dtypes.float0)
         return self._tangent
+
+    def cotangent(self) -> ArrayType:
+        if self._cotangent is None:
+            tangent = self.tangent()
+            if not tangent.is_plain:
+                sharding = tangent.sharding
+                if sharding is not None:
+                    sharding = sharding.update(spec=sharding.spec.to_ct_spec())
+                tangent = tangent.placed(sharding=sharding, manual=tangent.manual.to_ct_mat())
+            self._cotangent = tangent
+        return self._cotangent
 
     def matches(self, other: Type) -> bool:
         return self is other or self.strong() == other.strong()
 
     def short(self) -> str:
         if self._short is None:
-            self._short = f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+            sizes = list(map(str, self.shape))
+            states = ""
+            if not self.is_plain:
+                spec = self.spec
+                sizes = [size + _entry_text(entry) for size, entry in zip(sizes, spec.partitions, strict=True)]
+                states = _states_text(
+                    self.manual.varying, self.manual.unreduced | spec.unreduced, self.manual.reduced | spec.reduced
+                )
+            memory = f"<{self.memory_space.name.lower()}>" if self.memory_space is not None else ""
+            self._short = f"{dtypes.short_name(self.dtype)}{memory}[{','.join(sizes)}]{states}"
         return self._short
 
     def __repr__(self) -> str:
@@ -152,12 +258,38 @@ class ArrayType(Type):
         return f"ShapedArray({self.short()}{weak})"
 
 
+def _entry_text(entry: Any) -> str:
+    """What a dimension's text says of its splitting: `@x`, or `@(x,y)`."""
+    return f"@{_axes_text(entry_axes(entry))}" if entry is not None else ""
+
+
+def _axes_text(axes: Sequence[Any]) -> str:
+    return f"({','.join(map(str, axes))})" if len(axes) > 1 else str(axes[0])
+
+
+def _states_text(varying: frozenset[Any], unreduced: frozenset[Any], reduced: frozenset[Any]) -> str:
+    """The axes along which a value is not invariant: `{V:x, U:(y,z)}`."""
+    named = (("V", varying), ("U", unreduced), ("R", reduced))
+    states = [f"{letter}:{_axes_text(sorted(axes, key=str))}" for letter, axes in named if axes]
+    return f"{{{', '.join(states)}}}" if states else ""
+
+
 # Identity is only the fast path of equality, so forgetting is safe.
 _interned: Memo[tuple[Any, ...], ArrayType] = Memo(100_000, lasting=True)
+_placed: Memo[tuple[Any, ...], ArrayType] = Memo(100_000, lasting=True)
 
 
-def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
-    """The interned array type of a shape and a (canonical) dtype."""
+def array_type(
+    shape: Shape,
+    dtype: Any,
+    weak_type: bool = False,
+    sharding: Sharding | None = None,
+    manual: ManualAxisType = NONE,
+    memory_space: MemorySpace | None = None,
+) -> ArrayType:
+    """The interned array type of a shape and a (canonical) dtype, and of where the array is."""
+    if sharding is not None or manual is not NONE or memory_space is not None:
+        return _placed_type(array_type(shape, dtype, weak_type), sharding, manual, memory_space)
     key = (shape, dtype, weak_type)
     known = _interned.get(key)
     if known is not None:
@@ -167,6 +299,26 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False) -> ArrayType:
     check_size(exact, dtype)
     made = ArrayType(exact, dtype, bool(weak_type))
     return _interned.keep((exact, made.dtype, made.weak_type), made)
+
+
+def _placed_type(
+    plain: ArrayType, sharding: Sharding | None, manual: ManualAxisType, memory_space: MemorySpace | None
+) -> ArrayType:
+    """A plain type in a place; itself, if the place is where all arrays are."""
+    if sharding is not None:
+        sharding.check_compatible_aval(plain.shape)
+    known = in_types(sharding, len(plain.shape))
+    space = None if memory_space is MemorySpace.Device else memory_space
+    if known is None and manual is NONE and space is None:
+        return plain
+    if known is not None and not any(isinstance(d, Expression) for d in plain.shape):
+        known.shard_shape(plain.shape)  # refuses sizes that do not split evenly
+    key = (plain, known, manual, space)
+    found = _placed.get(key)
+    if found is not None:
+        return found
+    made = ArrayType(plain.shape, plain.dtype, plain.weak_type, known, manual, space, plain)
+    return _placed.keep(key, made)
 
 
 MOST_BYTES = 2**63 - 1  # what a signed 64-bit integer counts
@@ -204,8 +356,19 @@ class TapeType(Type):
     def __hash__(self) -> int:
         return hash(("tape", self.element))
 
+    @property
+    def is_plain(self) -> bool:  # type: ignore[override]
+        return self.element.is_plain
+
+    @property
+    def plain(self) -> TapeType:
+        return TapeType(self.element.plain)
+
     def tangent(self) -> TapeType:
         return TapeType(self.element.tangent())
+
+    def cotangent(self) -> TapeType:
+        return TapeType(self.element.cotangent())
 
     def strong(self) -> TapeType:
         return TapeType(self.element.strong())
@@ -223,13 +386,22 @@ class TapeType(Type):
 class ShapeDtypeStruct:
     """A shape and a dtype without values: what `eval_shape` returns and what tracing accepts in place of an array."""
 
-    __slots__ = ("dtype", "shape", "sharding", "weak_type")
+    __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
     dtype: Any
     shape: tuple[Any, ...]
-    sharding: Any
+    sharding: Sharding | None
     weak_type: bool
+    manual_axis_type: ManualAxisType
 
-    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False):
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any,
+        *,
+        sharding: Any = None,
+        weak_type: bool = False,
+        manual_axis_type: ManualAxisType = NONE,
+    ):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct needs a dtype, got None.")
         put = partial(object.__setattr__, self)
@@ -237,13 +409,21 @@ class ShapeDtypeStruct:
         put("dtype", dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype))
         put("sharding", sharding)
         put("weak_type", weak_type)
+        put("manual_axis_type", manual_axis_type)
+        if sharding is not None:
+            if not isinstance(sharding, Sharding):
+                what = "The sharding of a ShapeDtypeStruct is a weft.sharding.Sharding."
+                raise ArgumentTypeError(what, received=described(sharding), fix="NamedSharding(mesh, P('x'))")
+            sharding.check_compatible_aval(self.shape)
 
     def __setattr__(self, name: str, value: Any) -> None:
         what = f"A ShapeDtypeStruct is immutable: its {name} cannot be set."
         raise RuntimeError(f"{what} update(...) returns another one with changes.")
 
     def __reduce__(self) -> Any:
-        return partial(ShapeDtypeStruct, sharding=self.sharding, weak_type=self.weak_type), (self.shape, self.dtype)
+        shape, dtype, sharding, weak_type, manual = self._parts()
+        make = partial(ShapeDtypeStruct, sharding=sharding, weak_type=weak_type, manual_axis_type=manual)
+        return make, (shape, dtype)
 
     @property
     def is_ref(self) -> bool:
@@ -252,7 +432,8 @@ class ShapeDtypeStruct:
 
     @property
     def aval(self) -> ArrayType:
-        return array_type(self.shape, dtypes.canonicalize_dtype(self.dtype, allow_extended_dtype=True), self.weak_type)
+        dtype = dtypes.canonicalize_dtype(self.dtype, allow_extended_dtype=True)
+        return array_type(self.shape, dtype, self.weak_type, self.sharding, self.manual_axis_type)
 
     @property
     def ndim(self) -> int:
@@ -267,11 +448,15 @@ class ShapeDtypeStruct:
         """The struct of an array, a tracer, a number or a type."""
         aval = x if isinstance(x, ArrayType) else type_of(x)
         assert isinstance(aval, ArrayType)
-        return cls(aval.shape, aval.dtype, sharding=getattr(x, "sharding", None), weak_type=aval.weak_type)
+        sharding = getattr(x, "sharding", None)
+        return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.manual)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.shape, self.dtype, self.sharding, self.weak_type, self.manual_axis_type
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        parts = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
-        return ShapeDtypeStruct(**{**parts, **changes})
+        words = ("shape", "dtype", "sharding", "weak_type", "manual_axis_type")
+        return ShapeDtypeStruct(**{**dict(zip(words, self._parts(), strict=True)), **changes})
 
     def __len__(self) -> int:
         if not self.shape:
@@ -279,13 +464,10 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (
-            (self.shape, self.dtype, self.sharding, self.weak_type)
-            == (other.shape, other.dtype, other.sharding, other.weak_type)
-        )
+        return isinstance(other, ShapeDtypeStruct) and self._parts() == other._parts()
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype, self.sharding, self.weak_type))
+        return hash(self._parts())
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""

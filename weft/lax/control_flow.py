@@ -414,7 +414,7 @@ def run_scan(
     if config.disable_jit and not any(isinstance(x, Tracer) for x in (*carry, *xs_leaves)):
         return scan_in_python(f, init, xs_tree, xs_leaves, count, reverse)
     in_tree = tree.treedef_tuple([carry_tree, xs_tree])
-    slices = [type_of(x).with_shape(type_of(x).shape[1:]) for x in xs_leaves]  # type: ignore[attr-defined]
+    slices = [type_of(x).without_dimension(0) for x in xs_leaves]  # type: ignore[attr-defined]
 
     def stage_body(types: list[Any]) -> Any:
         body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], f"the body of {loop.caller},", True)

@@ -17,7 +17,6 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary, conceal
-from weft.ir.types import array_type
 from weft.numpy import creation, diagonals, elementwise, logic, manipulation, reductions, selection, sorting, taking
 from weft.numpy.at import At
 from weft.numpy.contraction import dot, matmul
@@ -142,7 +141,7 @@ def _iterate(self: Array) -> Iterator[Array]:
     if not shape:
         raise ArgumentTypeError("iteration over a 0-d array")
     if type(self) is ConcreteArray:
-        aval = array_type(shape[1:], self.aval.dtype, self.aval.weak_type)
+        aval = self.aval.without_dimension(0)
         value = self._value
         return (ConcreteArray(np.asarray(value[i]), aval) for i in range(shape[0]))
     return (self[i] for i in range(shape[0]))

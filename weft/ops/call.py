@@ -87,7 +87,7 @@ class Call(HigherOrder):
         )
         flags = iter(nonzero_out)
         return [
-            (next(results) if next(flags) else Zero(a.aval.tangent())) if n else None
+            (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
             for a, n in zip(args, linear, strict=True)
         ]
 

@@ -120,7 +120,7 @@ class pure_callback(Callback):
                 for row in rows_of(axis, args, dims)
             ]
             return stacked_rows(rows, result_types), [0] * count
-        batched_types = tuple(t.with_shape((axis.size, *t.shape)) for t in result_types)
+        batched_types = tuple(t.with_dimension(0, axis.size) for t in result_types)
         if vmap_method == "expand_dims":
             args = [
                 leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)

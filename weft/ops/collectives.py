@@ -134,7 +134,7 @@ class all_gather(Collective):
             shape[all_gather_dimension] *= axis_size
         else:
             shape.insert(all_gather_dimension, axis_size)
-        return x.with_shape(shape)
+        return x.plain_of_shape(shape)
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
@@ -168,7 +168,7 @@ class reduce_scatter(Collective):
             shape[scatter_dimension] //= axis_size
         else:
             del shape[scatter_dimension]
-        return x.with_shape(shape)
+        return x.plain_of_shape(shape)
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
@@ -203,7 +203,7 @@ class all_to_all(Collective):
     def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int) -> ArrayType:
         shape = [d for i, d in enumerate(x.shape) if i != split_axis]
         shape.insert(concat_axis, axis_size)
-        return x.with_shape(shape)
+        return x.plain_of_shape(shape)
 
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any

@@ -48,7 +48,7 @@ class concatenate(Indexing):
                     at=user_line(),
                 )
         made = first if all(t.weak_type for t in types) else first.strong()
-        return made.with_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))
+        return made.plain_of_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))
 
     def eval(self, *arrays: Any, dimension: int) -> Any:
         return np.concatenate(arrays, dimension)
@@ -116,7 +116,7 @@ class split(Primitive):
             raise fail(
                 f"split got sizes {sizes} for axis {axis} of shape {x.shape}.", fix="the sizes must add up to the axis"
             )
-        return [x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes]
+        return [x.plain_of_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes]
 
     def eval(self, x: Any, *, sizes: tuple[int, ...], axis: int) -> Any:
         return np.split(x, np.cumsum(sizes)[:-1], axis) if sizes else []

@@ -138,7 +138,7 @@ class cond(HigherOrder):
         return [
             None,
             *(
-                (next(results) if next(flags) else Zero(a.aval.tangent())) if n else None
+                (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
                 for a, n in zip(operands, linear, strict=True)
             ),
         ]

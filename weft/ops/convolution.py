@@ -429,7 +429,7 @@ def merge_inside(x: Any, source: int, target: int, groups: int) -> Any:
 
 
 def without_dim(aval: ArrayType, dim: int | None) -> ArrayType:
-    return aval if dim is None else aval.without((dim,))
+    return aval if dim is None else aval.without_dimension(dim)
 
 
 # ------------------------------------------------------------------------------------------------------------ samples

@@ -330,7 +330,7 @@ class custom_lin(Primitive):
             pull=Pullback(pull.name, pull_batch),
             nonzero=nonzero,
             num_residuals=num_residuals,
-            out_types=tuple(t.with_shape((axis.size, *t.shape)) for t in out_types),
+            out_types=tuple(t.with_dimension(0, axis.size) for t in out_types),
         )
         return results, [0] * len(results)
 
@@ -352,7 +352,7 @@ class custom_lin(Primitive):
 
 
 def unbatched(aval: Any, batched: bool) -> Type:
-    return aval.with_shape(aval.shape[1:]) if batched else aval
+    return aval.without_dimension(0) if batched else aval
 
 
 def forward_mode_error(rule: Pullback) -> CustomRuleError:

@@ -232,7 +232,7 @@ class gather(Primitive):
         shape: list[Any] = list(many)
         for position, d in zip(offset, kept_axes(x.ndim, (*collapsed, *batching)), strict=True):
             shape.insert(position, slice_sizes[d])
-        return x.with_shape(shape)
+        return x.plain_of_shape(shape)
 
     def eval(
         self,

@@ -69,7 +69,10 @@ class eigh(MatrixFunction):
             if not 0 <= start < end <= count:
                 raise fail(f"eigh got subset_by_index {subset_by_index} for {count} eigenvalues.")
             count = end - start
-        return [x.strong().with_shape((*x.shape[:-1], count)), array_type((*x.shape[:-2], count), real_dtype(x.dtype))]
+        return [
+            x.strong().plain_of_shape((*x.shape[:-1], count)),
+            array_type((*x.shape[:-2], count), real_dtype(x.dtype)),
+        ]
 
     def eval(
         self, x: Any, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Subset = None, algorithm: Any = None

@@ -52,7 +52,7 @@ class pad(Indexing):
             sizes.append(padded_size(size, low, high, interior))
             if definitely_less(sizes[-1], 0):
                 raise fail(f"pad cannot crop {padding_config} from shape {x.shape}: a size would be {sizes[-1]}.")
-        return x.with_shape(sizes) if x.weak_type == value.weak_type else x.strong().with_shape(sizes)
+        return x.plain_of_shape(sizes) if x.weak_type == value.weak_type else x.strong().plain_of_shape(sizes)
 
     def eval(self, x: Any, value: Any, *, padding_config: Padding) -> Any:
         x = np.asarray(x)

@@ -200,8 +200,8 @@ class repeat(HigherOrder):
         # Every part of the carry is linear, or is passed along unchanged by a linear program; treat it as linear.
         body, _ = through(jaxpr, [False, *linear_const, *([True] * len(carry))], [True] * len(carry), True)
         held = others(consts, linear_const)
-        sums = [a.aval.tangent() for a in pick(consts, linear_const)]
-        carry_types = [v.aval.tangent() for v in jaxpr.outvars]
+        sums = [a.aval.cotangent() for a in pick(consts, linear_const)]
+        carry_types = [v.aval.cotangent() for v in jaxpr.outvars]
         h, s = len(held), len(sums)
 
         def backward(step: Any, *values: Any) -> list[Any]:

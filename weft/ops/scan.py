@@ -245,7 +245,7 @@ class scan(HigherOrder):
             jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_given], True
         )
         held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
-        sums = [a.aval.tangent() for a in pick(consts, linear_consts)]
+        sums = [a.aval.cotangent() for a in pick(consts, linear_consts)]
         h, s, x = len(held_consts), len(sums), len(held_xs)
 
         def backward(*values: Any) -> list[Any]:
@@ -254,9 +254,9 @@ class scan(HigherOrder):
             outgoing = replay(body, *known, *slices, *incoming, *ct_slices)
             return [*(accumulate(t, o) for t, o in zip(totals, outgoing[:s], strict=True)), *outgoing[s:]]
 
-        carry_types = [v.aval.tangent() for v in jaxpr.outvars[:num_carry]]
+        carry_types = [v.aval.cotangent() for v in jaxpr.outvars[:num_carry]]
         xs_avals = [v.aval for v in others(jaxpr.invars[num_consts + num_carry :], linear_xs)]
-        ys_avals = [v.aval.tangent() for v in pick(jaxpr.outvars[num_carry:], ys_given)]
+        ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_given)]
         program = stage_closed(
             backward, [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals], name=jaxpr.name
         )
@@ -303,7 +303,7 @@ def stacked(aval: Type, length: Any) -> Type:
     if isinstance(aval, TapeType):
         return TapeType(aval)
     assert isinstance(aval, ArrayType)
-    return aval.with_shape((length, *aval.shape))
+    return aval.with_dimension(0, length)
 
 
 def is_tape(aval: Type) -> bool:

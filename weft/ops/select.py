@@ -55,7 +55,7 @@ class select_n(Elementwise):
                     f"select_n got `which` of shape {which.shape} for cases of shape {first.shape}.",
                     fix="`which` must be a scalar or have the shape of the cases",
                 )
-            return first.with_shape(which.shape)
+            return first.plain_of_shape(which.shape)
         return first
 
     @staticmethod

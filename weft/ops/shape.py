@@ -34,7 +34,7 @@ class transpose(Indexing):
                 f"transpose got permutation {permutation} for an operand of shape {x.shape}.",
                 fix="name every axis once",
             )
-        return x.with_shape(x.shape[p] for p in permutation)
+        return x.plain_of_shape(x.shape[p] for p in permutation)
 
     def eval(self, x: Any, *, permutation: tuple[int, ...]) -> Any:
         return np.transpose(x, permutation)
@@ -83,7 +83,7 @@ class broadcast_in_dim(Indexing):
                 )
         if any(a >= b for a, b in pairwise(broadcast_dimensions)):
             raise fail(f"broadcast_in_dim needs increasing broadcast_dimensions, got {broadcast_dimensions}.")
-        return x.with_shape(shape)
+        return x.plain_of_shape(shape)
 
     def eval(self, x: Any, *, shape: Any, broadcast_dimensions: tuple[int, ...]) -> Any:
         x = np.asarray(x)
@@ -145,7 +145,7 @@ class reshape(Indexing):
                 f"reshape cannot turn shape {x.shape} into {new_sizes}: the number of elements differs.",
                 received=f"{math.prod(x.shape)} elements for {math.prod(new_sizes)} places",
             )
-        return x.with_shape(new_sizes)
+        return x.plain_of_shape(new_sizes)
 
     def eval(self, x: Any, *, new_sizes: Shape, dimensions: None = None) -> Any:
         return np.reshape(x, new_sizes)
@@ -265,7 +265,7 @@ class tile(Indexing):
             raise fail(
                 f"tile got reps {reps} for an operand of shape {x.shape}.", fix="give one number for each dimension"
             )
-        return x.with_shape(size * count for size, count in zip(x.shape, reps, strict=True))
+        return x.plain_of_shape(size * count for size, count in zip(x.shape, reps, strict=True))
 
     def eval(self, x: Any, *, reps: tuple[int, ...]) -> Any:
         return np.tile(x, reps)

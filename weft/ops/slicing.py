@@ -54,7 +54,7 @@ class slice(Indexing):
                 )
         if strides is not None and any(step < 1 for step in strides):
             raise fail(f"slice needs strides of at least 1, got {strides}.", fix="use lax.rev to reverse a dimension")
-        return x.with_shape(_sizes(start_indices, limit_indices, strides))
+        return x.plain_of_shape(_sizes(start_indices, limit_indices, strides))
 
     def eval(self, x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
         steps = strides if strides is not None else (1,) * len(start_indices)
@@ -165,7 +165,7 @@ class dynamic_slice(Primitive):
                 f"dynamic_slice got slice_sizes {tuple(slice_sizes)} for an operand of shape {x.shape}.",
                 fix="give one size for each dimension, at most as large as the operand",
             )
-        return x.with_shape(slice_sizes)
+        return x.plain_of_shape(slice_sizes)
 
     def eval(self, x: Any, *starts: Any, slice_sizes: Any) -> Any:
         x = np.asarray(x)

@@ -209,7 +209,7 @@ class top_k(Primitive):
                 f"top_k got k={k} for {size} elements along axis {axis} of shape {x.shape}.", fix="0 <= k <= size"
             )
         shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-        return [x.with_shape(shape), array_type(shape, index_dtype(size))]
+        return [x.plain_of_shape(shape), array_type(shape, index_dtype(size))]
 
     def eval(self, x: Any, *, k: int, axis: int) -> list[Any]:
         order = np.argsort(descending(x), axis=axis, kind="stable")

@@ -235,7 +235,7 @@ class tape_broadcast(TapePrimitive):
     linear = (0,)
 
     def type(self, tape: TapeType, *, size: Any, dim: int) -> TapeType:
-        return with_entries(tape, lambda t: t.with_shape((*t.shape[:dim], size, *t.shape[dim:])))
+        return with_entries(tape, lambda t: t.with_dimension(dim, size))
 
     def eval(self, tape: Tape, *, size: int, dim: int) -> Tape:
         element = self.type(tape.aval, size=size, dim=dim).element
@@ -266,7 +266,7 @@ class tape_sum(TapePrimitive):
     linear = (0,)
 
     def type(self, tape: TapeType, *, dim: int) -> TapeType:
-        return with_entries(tape, lambda t: t.without((dim,)))
+        return with_entries(tape, lambda t: t.without_dimension(dim))
 
     def eval(self, tape: Tape, *, dim: int) -> Tape:
         return tape.map(self.type(tape.aval, dim=dim).element, lambda e: np.sum(e, axis=dim, dtype=e.dtype))

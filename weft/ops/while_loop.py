@@ -17,7 +17,7 @@ from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.partial_eval import keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, instantiate, primitive
-from weft.ir.types import ArrayType, TapeType, Type, array_type
+from weft.ir.types import TapeType, Type
 from weft.ir.zeros import Zero
 from weft.ops.arithmetic import add
 from weft.ops.call import jit as jit_primitive
@@ -347,7 +347,7 @@ def linear_loop(split: Any, taped: Sequence[int], invariant: dict[int, int], unk
 
 
 def placeholder(aval: Type) -> Any:
-    return zeros(aval) if not isinstance(aval, ArrayType) else zeros(array_type(aval.shape, aval.dtype))
+    return zeros(aval.strong())
 
 
 ZERO = np.zeros((), np.int32)

@@ -132,7 +132,7 @@ class WindowFold(Primitive):
 
     def type(self, x: ArrayType, **params: Any) -> ArrayType:
         check_kind(self.name, x.dtype, self.kinds)
-        return x.with_shape(counts(check_windows(self.name, x.shape, params)))
+        return x.plain_of_shape(counts(check_windows(self.name, x.shape, params)))
 
     def eval(self, x: Any, **params: Any) -> Any:
         windows = geometry(x.shape, **params)
@@ -393,7 +393,7 @@ class select_and_gather_add(Chosen):
             raise fail(
                 f"select_and_gather_add needs two operands of one shape, got {tangents.shape} and {operand.shape}."
             )
-        return tangents.with_shape(counts(check_windows(self.name, operand.shape, params)))
+        return tangents.plain_of_shape(counts(check_windows(self.name, operand.shape, params)))
 
     def eval(self, tangents: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
         place = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
@@ -421,7 +421,7 @@ class select_and_scatter_add(Chosen):
             raise fail(
                 f"select_and_scatter_add needs a source element for each window, {shape}, got shape {source.shape}."
             )
-        return source.with_shape(operand.shape)
+        return source.plain_of_shape(operand.shape)
 
     def eval(self, source: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
         place = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
@@ -504,7 +504,7 @@ class select_and_scatter(Primitive):
         if dims[2] is None:
             return select_and_scatter(operand, source, initial, **lifted), 0
         if axis.size == 0:
-            return stacked([], operand.aval.with_shape(operand.shape[1:])), 0
+            return stacked([], operand.aval.without_dimension(0)), 0
         if not isinstance(axis.size, int):
             raise fail(f"select_and_scatter over initial values that are batched needs a known size, got {axis.size}.")
         # The primitive has one initial value, so each element of the batch is computed by itself.

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # the memories that an array may be put in
+
+
+class MemorySpace(enum.Enum):
+    """Where a value is, as far as its type says: in a device's memory, in the host's, or in either."""
+
+    Device = enum.auto()
+    Host = enum.auto()
+    Any = enum.auto()
+
+    def __repr__(self) -> str:
+        return f"MemorySpace.{self.name}"
 
 
 @dataclass(frozen=True)

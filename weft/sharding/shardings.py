@@ -266,6 +266,20 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             )
 
 
+def in_types(sharding: Sharding | None, ndim: int) -> NamedSharding | None:
+    """What a type says of a sharding: how it splits over Explicit axes, on the mesh without its devices, with an entry
+    for each of `ndim` dimensions. None if that is nothing: what is split over Auto axes is the compiler's to say."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    spec, explicit = sharding.spec, sharding.mesh.explicit_axes
+    entries = [tuple(name for name in entry_axes(entry) if name in explicit) for entry in spec.partitions]
+    whole = [None] * (ndim - len(entries))
+    shown = spec.update(partitions=(*entries, *whole))
+    if not (shown.unreduced or shown.reduced or any(map(entry_axes, shown.partitions))):
+        return None
+    return NamedSharding(sharding.mesh.abstract_mesh, shown)
+
+
 def check_memory_kind(kind: Any) -> Any:
     """A kind of memory that exists, or None."""
     if kind is not None and kind not in MEMORY_KINDS:

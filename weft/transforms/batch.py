@@ -103,14 +103,14 @@ def unbatched_type(aval: Type, dim: int) -> Type:
     if isinstance(aval, TapeType):
         return TapeType(unbatched_type(aval.element, dim))
     assert isinstance(aval, ArrayType)
-    return aval.with_shape(aval.shape[:dim] + aval.shape[dim + 1 :])
+    return aval.without_dimension(dim)
 
 
 def batched_type(aval: Type, size: Any) -> Type:
     if isinstance(aval, TapeType):
         return TapeType(batched_type(aval.element, size))
     assert isinstance(aval, ArrayType)
-    return aval.with_shape((size, *aval.shape))
+    return aval.with_dimension(0, size)
 
 
 def batch_flat(

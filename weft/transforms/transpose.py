@@ -63,7 +63,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
             if all(c is None for c in incoming):
                 continue
             incoming = [
-                Zero(v.aval.tangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)
+                Zero(v.aval.cotangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)
             ]
             context.source = equation.source or source
             context.stack = joined_names(stack, equation.stack)
@@ -83,7 +83,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
     finally:
         context.source, context.stack = source, stack
     return [
-        (waiting.get(v) if v in waiting else Zero(v.aval.tangent())) if type(a) is Linear else None
+        (waiting.get(v) if v in waiting else Zero(v.aval.cotangent())) if type(a) is Linear else None
         for v, a in zip(jaxpr.invars, args, strict=True)
     ]
 
@@ -105,13 +105,13 @@ def _transpose_jaxpr(
     jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool, ...], force: tuple[bool, ...]
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
     held: list[Type] = [v.aval for v, n in zip(jaxpr.invars, linear, strict=True) if not n]
-    incoming: list[Type] = [v.aval.tangent() for v, n in zip(jaxpr.outvars, nonzero, strict=True) if n]
+    incoming: list[Type] = [v.aval.cotangent() for v, n in zip(jaxpr.outvars, nonzero, strict=True) if n]
     nonzero_out: list[bool] = []
 
     def function(*flat: Any) -> list[Any]:
         known, given = iter(flat[: len(held)]), iter(flat[len(held) :])
         args = [Linear(v.aval) if n else next(known) for v, n in zip(jaxpr.invars, linear, strict=True)]
-        cts = [next(given) if n else Zero(v.aval.tangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
+        cts = [next(given) if n else Zero(v.aval.cotangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
         outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
         nonzero_out.extend(type(ct) is not Zero or f for ct, f in zip(outs, force, strict=True))
         return [instantiate(ct) for ct, n in zip(outs, nonzero_out, strict=True) if n]
