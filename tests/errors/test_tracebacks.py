@@ -16,7 +16,7 @@ import weft
 import weft.haiku as hk
 import weft.linen as nn
 import weft.numpy as wnp
-from weft import lax
+from weft import lax, optim
 from weft.base.settings import traceback_filtering
 from weft.base.source import is_own
 from weft.base.tracebacks import NOTE
@@ -200,15 +200,38 @@ def test_bugs_of_weft_keep_its_frames() -> None:
     assert any(is_own(entry.filename) for entry in traceback.extract_tb(caught.value.__traceback__))
 
 
+def test_functions_of_optimizers_are_boundaries() -> None:
+    """Those that are composed of others, and those that users write themselves, whose frames stay."""
+    params, wrong = {"a": wnp.ones(3)}, {"b": wnp.ones(3)}
+
+    def halved(updates: Any, state: Any, params: Any = None) -> Any:
+        return weft.tree.map(lambda u, p: u / 2 + p, updates, params), state
+
+    own = optim.GradientTransformation(lambda params: optim.EmptyState(), halved)
+    for optimizer in (optim.adam(1e-3), optim.chain(optim.clip(1.0), optim.adamw(1e-3)), optim.lion(1e-3)):
+        state = optimizer.init(params)
+        for call, args in [(optimizer.update, (wrong, state, params)), (optimizer.init, ({"a": "text"},))]:
+            with pytest.raises((TypeError, ValueError)) as caught:
+                call(*args)
+            files = [entry.filename for entry in traceback.extract_tb(caught.value.__traceback__)]
+            assert not any(map(is_own, files)), files
+    optimizer = optim.chain(own, optim.sgd(0.1))
+    with pytest.raises(ValueError) as caught:
+        optimizer.update(wrong, optimizer.init(params), params)
+    names = [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[-1] == "halved"
+    assert optimizer.update is optim.GradientTransformation(*optimizer).update
+    assert optimizer._replace(init=own.init).init is own.init
+
+
 def test_errors_that_nobody_catches() -> None:
     """In a script, and in a thread, by way of functions that are no boundary."""
     script = """
         import threading, weft.numpy as wnp
-        from weft import optim
+        from weft.optim.walk import together
 
         def fails():
-            optimizer = optim.adam(1e-3)
-            optimizer.update({"a": wnp.ones(3)}, optimizer.init({"b": wnp.ones(3)}))
+            together("step", lambda u, s: (u,), updates={"a": wnp.ones(3)}, state={"b": wnp.ones(3)})
 
         thread = threading.Thread(target=fails)
         thread.start()

@@ -12,7 +12,6 @@ from typing import Any
 
 from weft.base.tracebacks import boundary
 
-_BOUNDARY = boundary(lambda: None).__code__
 _published: dict[FunctionType, FunctionType] = {}
 _later: dict[str, frozenset[str]] = {}  # what else each module has when asked for
 
@@ -43,7 +42,7 @@ def publish(name: str, later: Iterable[str] = ()) -> None:
 def _as_boundary(function: FunctionType, module: str) -> FunctionType:
     found = _published.get(function)
     if found is None:
-        found = function if function.__code__ is _BOUNDARY else boundary(function)
+        found = boundary(function)
         found.__module__ = module  # where it is found again, by pickle too
         _published[function] = _published[found] = found
     return found

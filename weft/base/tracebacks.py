@@ -151,7 +151,9 @@ def _chained(entries: list[TracebackType], rest: TracebackType | None) -> Traceb
 
 
 def boundary(function: Function) -> Function:
-    """Filter the errors that leave `function`: for those that call functions of users."""
+    """Filter the errors that leave `function`: for those that call functions of users. One that does is returned."""
+    if is_boundary(function):
+        return function
 
     @functools.wraps(function)
     def filtering(*args: Any, **kwargs: Any) -> Any:
@@ -164,6 +166,12 @@ def boundary(function: Function) -> Function:
             raise
 
     return filtering  # type: ignore[return-value]
+
+
+def is_boundary(function: Any) -> bool:
+    """Whether `boundary` made this function."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code in boundary.__code__.co_consts
 
 
 def _name_call(error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

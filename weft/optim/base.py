@@ -7,9 +7,10 @@ A transformation that wants more than these three (a loss value, say) is a `Grad
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import weft
+from weft.errors import boundary
 from weft.optim.walk import together
 from weft.typing import ArrayLike
 
@@ -54,11 +55,18 @@ class StatefulSchedule(Protocol):
     def __call__(self, state: Any, **extra_args: Any) -> Any: ...
 
 
-class GradientTransformation(NamedTuple):
-    """A pair of pure functions, `init` and `update`."""
-
+class _Functions(NamedTuple):
     init: Callable[..., Any]
     update: Callable[..., Any]
+
+
+class GradientTransformation(_Functions):
+    """A pair of pure functions, `init` and `update`. Users call them, so they are where tracebacks end."""
+
+    __slots__ = ()
+
+    def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]) -> Self:
+        return super().__new__(cls, boundary(init), boundary(update))
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
