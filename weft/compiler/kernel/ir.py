@@ -72,13 +72,19 @@ class Index:
 
     def __add__(self, other: Index | Term | int) -> Index:
         other = Index.of(other)
+        if not other.terms:
+            return Index(self.constant + other.constant, self.terms) if other.constant else self
+        if not self.terms:
+            return Index(self.constant + other.constant, other.terms) if self.constant else other
         joined: dict[Term, int] = dict(self.terms)
         for term, coefficient in other.terms:
             joined[term] = joined.get(term, 0) + coefficient
         return Index(self.constant + other.constant, tuple((t, c) for t, c in joined.items() if c))
 
     def __mul__(self, factor: int) -> Index:
-        return Index(self.constant * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
+        if factor == 1:
+            return self
+        return Index(self.constant * factor, tuple([(t, c * factor) for t, c in self.terms]) if factor else ())
 
     def __sub__(self, other: Index | Term | int) -> Index:
         return self + Index.of(other) * -1
