@@ -24,6 +24,7 @@ import weft
 from weft.base.settings import config
 from weft.compiler.compile import compile_program
 from weft.compiler.schedules import LIBRARY
+from weft.compiler.target.cpu.targets import host
 from weft.runtime import tiers
 from weft.runtime.executable import Executable
 
@@ -98,10 +99,10 @@ def line(case: Case, repeats: int) -> Line:
 def by_library(product: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Executable | None:
     """The program with a library's product. It is called past the dispatcher, so small ones are a bit late."""
     traced = weft.make_jaxpr(product)(a, b)
-    keys = compile_program(traced).program.schedules
+    keys = compile_program(traced, (), host()).program.schedules
     if len(keys) != 1:
         return None
-    return Executable(compile_program(traced, schedules=dict.fromkeys(keys, LIBRARY)))
+    return Executable(compile_program(traced, (), host(), schedules=dict.fromkeys(keys, LIBRARY)))
 
 
 def shown(result: Result) -> str:

@@ -16,7 +16,7 @@ from measure import Line, compare
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 
 SHAPES = [(256,) * 3, (512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (128, 4096, 4096), (2048, 64, 2048)]
 

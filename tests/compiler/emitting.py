@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 import weft
+from tests.compiler.here import AVX512, fuse, run_passes
 from tests.compiler.running import MACHINES, compiled, interpreted, numbers
 from weft.base import dtypes
-from weft.compiler import pipeline
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
-from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.target import Target
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 
@@ -44,7 +44,7 @@ def array(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
 
 def fused_program(function: Callable[..., Any], *args: Any) -> Jaxpr:
     """The program of a function after all passes."""
-    return fuse(pipeline.run(weft.make_jaxpr(function)(*args), check=True))
+    return fuse(run_passes(weft.make_jaxpr(function)(*args), check=True))
 
 
 def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tuple[Equation, list[np.ndarray]]]:
@@ -118,13 +118,12 @@ def check(
         program, kind = equation.params["jaxpr"], equation.params["kind"]
         kinds.append(kind)
         wanted = [np.asarray(w) for w in run(program, operands)]
-        runners: list[tuple[int, Runner]] = [(64, interpreted)] if interpret else []
+        runners: list[tuple[Target, Runner]] = [(AVX512, interpreted)] if interpret else []
         runners += [
-            (MACHINES[m]().vector_bits // 8, lambda kernel, arrays, m=m: compiled(kernel, arrays, MACHINES[m]()))
-            for m in machines
+            (MACHINES[m](), lambda kernel, arrays, m=m: compiled(kernel, arrays, MACHINES[m]())) for m in machines
         ]
-        for vector_bytes, runner in runners:
-            emission = emit(kind, program, equation.params["hero"], max(vector_bytes, 4))
+        for target, runner in runners:
+            emission = emit(kind, program, equation.params["hero"], target)
             for got, want in zip(launched(emission, operands, program, runner), wanted, strict=True):
                 assert (got.dtype, got.shape) == (want.dtype, want.shape)
                 compare(got, want)

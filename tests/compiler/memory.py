@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.compile import compile_program
+from tests.compiler.here import compile_program
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Launch, Program
 from weft.compiler.program.verifier import verify
-from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.target import Target
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
 
 
-def checked(jaxpr: Jaxpr, arrays: Sequence[Any], features: Features | None = None, most: int = 1 << 20) -> Any:
+def checked(jaxpr: Jaxpr, arrays: Sequence[Any], target: Target | None = None, most: int = 1 << 20) -> Any:
     """The results of a program, as bytes, run step by step with all accesses checked; None for those of more than
     `most` elements in all kernels."""
-    program = verify(compile_program(jaxpr, features=features).program)
+    program = verify(compile_program(jaxpr, target=target).program)
     if elements(program) > most:
         return None
     return interpreter.run(program, [np.array(storage_of(a)) for a in arrays])

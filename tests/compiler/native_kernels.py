@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.link import Library, Tier
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, constant, float_, i32, i64, ptr, void
 
 # A mode in which denormal numbers are taken for zero.

@@ -13,9 +13,10 @@ from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import Features, host, host_avx2, host_scalar
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import lower
+from weft.compiler.target.cpu.targets import host, host_avx2, host_scalar
+from weft.compiler.target.target import Target
 from weft.runtime.guarded import Edge, Guarded, Layout
 
 MACHINES = {"host": host, "avx2": host_avx2, "scalar": host_scalar}
@@ -28,11 +29,9 @@ def aligned(size: int, dtype: Any) -> np.ndarray:
     return whole[start : start + size * np.dtype(dtype).itemsize].view(dtype)
 
 
-def call(
-    kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, tier: Tier = Tier.LIGHT, parts: int = 1
-) -> None:
+def call(kernel: Kernel, arrays: Sequence[np.ndarray], target: Target, tier: Tier = Tier.LIGHT, parts: int = 1) -> None:
     """Compile a kernel and run it on arrays, its loop over threads in so many parts, the last first."""
-    library = link.compiled(lower(kernel, features), features, tier)
+    library = link.compiled(lower(kernel, target), target, tier)
     count = 1 if kernel.parallel is None else kernel.parallel.count
     edges = [count * part // parts for part in range(parts + 1)] if kernel.parallel is not None else [0, 1]
     for begin, end in reversed(list(itertools.pairwise(edges))):
@@ -49,7 +48,7 @@ def interpreted(
 
 
 def compiled(
-    kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, edge: Edge = Edge.END, **options: Any
+    kernel: Kernel, arrays: Sequence[np.ndarray], target: Target, edge: Edge = Edge.END, **options: Any
 ) -> list[np.ndarray]:
     """The arrays after the kernel was compiled and called. Each stands between pages that may not be touched, and may
     not be written unless the kernel says so; what is left of its own pages must not have changed."""
@@ -61,7 +60,7 @@ def compiled(
         memory.view(memory.address + offset, array.shape, array.dtype)
         for offset, array in zip(memory.layout.offsets, arrays, strict=True)
     ]
-    call(kernel, copies, features, **options)
+    call(kernel, copies, target, **options)
     for number, buffer in enumerate(kernel.buffers):
         assert memory.is_poisoned_around(number, arrays[number].nbytes), (
             f"{buffer.name}: something beside it is written"
@@ -79,12 +78,10 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str = "") -> Non
     assert actual.tobytes() == expected.tobytes(), f"{what}: {actual} for {expected}"
 
 
-def assert_compiles(
-    kernel: Kernel, arrays: Sequence[np.ndarray], features: Features, **options: Any
-) -> list[np.ndarray]:
+def assert_compiles(kernel: Kernel, arrays: Sequence[np.ndarray], target: Target, **options: Any) -> list[np.ndarray]:
     """Compiled = interpreted to the bit; gives the arrays afterwards."""
     expected = interpreted(kernel, arrays)
-    actual = compiled(kernel, arrays, features, **options)
+    actual = compiled(kernel, arrays, target, **options)
     for one, other, buffer in zip(actual, expected, kernel.buffers, strict=True):
         assert_same(one, other, f"{kernel.name}, {buffer.name}")
     return actual

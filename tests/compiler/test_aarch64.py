@@ -16,8 +16,8 @@ from weft import lax, nn
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import aarch64
 from weft.compiler.target.cpu.lower import module_text
+from weft.compiler.target.cpu.targets import aarch64
 from weft.ir.interpreter import run
 
 
@@ -58,7 +58,7 @@ def test_kernels_for_arm(name: str) -> None:
     found = []
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], machine.vector_bits // 8)
+        emission = emit(equation.params["kind"], program, equation.params["hero"], machine)
         for got, want in zip(launched(emission, operands, program, interpreted), run(program, operands), strict=True):
             close(1e-5)(got, np.asarray(want))
         found += [launch.kernel for launch in emission.launches]

@@ -16,8 +16,8 @@ import pytest
 
 from weft.base import settings
 from weft.compiler.target.cpu import cache
-from weft.compiler.target.cpu.features import host, host_avx2
 from weft.compiler.target.cpu.link import Object, Tier
+from weft.compiler.target.cpu.targets import host, host_avx2
 
 ROOT = pathlib.Path(__file__).parents[2]
 OBJECT = Object(b"\x7fELF and so on" * 50, ("kernel_a", "kernel_b"), ("malloc",))

@@ -10,8 +10,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compile_program
 from weft import errors, lax
-from weft.compiler.compile import compile_program
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify

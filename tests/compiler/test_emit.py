@@ -10,6 +10,7 @@ import pytest
 
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fused_program
+from tests.compiler.here import AVX512
 from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
@@ -77,7 +78,7 @@ def test_reduction_kernels_compute_their_program(name: str) -> None:
 
 def emission_of(function: Callable[..., Any], *args: Any) -> Emission:
     (fusion,) = fusions(fused_program(function, *args))
-    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
 
 
 def test_contiguous_loops_become_one() -> None:

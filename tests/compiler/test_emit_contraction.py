@@ -13,12 +13,14 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fused_program, fusions_with_operands, launched
+from tests.compiler.here import AVX512
 from tests.compiler.running import MACHINES, call, compiled
 from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.ir import Kernel, Kind, Loop
 from weft.compiler.kernel.printer import to_text
+from weft.compiler.target.target import Target
 from weft.ops.contract import dot_general
 
 EXACT = np.testing.assert_array_equal
@@ -213,11 +215,11 @@ def test_what_comes_after_the_last_chunk(shapes: Any) -> None:
 # --------------------------------------------------------------------------------------------------------- the kernels
 
 
-def kernels(function: Callable[..., Any], *args: np.ndarray, vector_bytes: int = 64) -> list[Kernel]:
+def kernels(function: Callable[..., Any], *args: np.ndarray, target: Target = AVX512) -> list[Kernel]:
     found = [f for f in fusions(fused_program(function, *args)) if f.params["kind"] == "contraction"]
     made = []
     for f in found:
-        emission = emit("contraction", f.params["jaxpr"], f.params["hero"], vector_bytes)
+        emission = emit("contraction", f.params["jaxpr"], f.params["hero"], target)
         made += [launch.kernel for launch in emission.launches]
     return made
 
@@ -261,8 +263,8 @@ def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> Non
     program, hero = equation.params["jaxpr"], equation.params["hero"]
     made = []
     for parts in (1, 2, 7):
-        emission = emit("contraction", program, hero, MACHINES["host"]().vector_bits // 8)
-        runner = partial(compiled, features=MACHINES["host"](), parts=parts)
+        emission = emit("contraction", program, hero, MACHINES["host"]())
+        runner = partial(compiled, target=MACHINES["host"](), parts=parts)
         made.append(launched(emission, operands, program, runner)[0].tobytes())
     assert made[0] == made[1] == made[2]
 
@@ -272,13 +274,13 @@ def test_schedules_to_choose_from_give_the_same_bits(shapes: Any) -> None:
     rng = np.random.default_rng(0)
     args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     ((equation, operands),) = fusions_with_operands(lambda a, b: a @ b, *args)
-    program, hero, features = equation.params["jaxpr"], equation.params["hero"], MACHINES["host"]()
-    first = emit("contraction", program, hero, features.vector_bits // 8)
+    program, hero, target = equation.params["jaxpr"], equation.params["hero"], MACHINES["host"]()
+    first = emit("contraction", program, hero, target)
     assert first.schedules > 1
     made = set()
     for number in range(first.schedules):
-        emission = emit("contraction", program, hero, features.vector_bits // 8, number)
-        made.add(launched(emission, operands, program, partial(compiled, features=features))[0].tobytes())
+        emission = emit("contraction", program, hero, target, number)
+        made.add(launched(emission, operands, program, partial(compiled, target=target))[0].tobytes())
     assert len(made) == 1
 
 
@@ -286,12 +288,12 @@ def test_schedules_to_choose_from_give_the_same_bits(shapes: Any) -> None:
 def test_the_result_may_take_the_place_of_what_is_added_to_it(shapes: Any) -> None:
     args = [whole(*shape, seed=n) for n, shape in enumerate(shapes)]
     ((equation, operands),) = fusions_with_operands(lambda a, b, c: a @ b + c, *args)
-    program, features = equation.params["jaxpr"], MACHINES["host"]()
-    emission = emit("contraction", program, equation.params["hero"], features.vector_bits // 8)
+    program, target = equation.params["jaxpr"], MACHINES["host"]()
+    emission = emit("contraction", program, equation.params["hero"], target)
     (added,) = [n for n, operand in enumerate(operands) if operand.shape == shapes[2]]
     assert emission.in_place == {(added, 0)}
     buffers = [a.reshape(-1).copy() for a in operands]
     buffers += [buffers[added], *(np.zeros(s.size, s.dtype) for s in emission.scratch)]
     for launch in emission.launches:
-        call(launch.kernel, [buffers[n] for n in launch.operands], features)
+        call(launch.kernel, [buffers[n] for n in launch.operands], target)
     np.testing.assert_array_equal(buffers[added].reshape(shapes[2]), args[0] @ args[1] + args[2])

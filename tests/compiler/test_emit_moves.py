@@ -11,6 +11,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import array, check, fused_program, fusions_with_operands, launched
+from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft import lax
 from weft.base import dtypes
@@ -21,7 +22,7 @@ from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Compute, Index, Kind, Load, Loop, Shuffle
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 
@@ -75,7 +76,7 @@ def test_moves_give_what_their_cards_say(name: str) -> None:
 
 def emission_of(function: Callable[..., Any], *args: Any) -> Emission:
     (fusion,) = fusions(fused_program(function, *args))
-    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
 
 
 def statements(body: Any, kind: type) -> list[Any]:
@@ -243,7 +244,7 @@ def test_updated_slices(name: str) -> None:
 def test_an_update_writes_the_update_only() -> None:
     args = counting(99), counting(7), np.int32(1)
     (fusion,) = fusions(fused_program(lambda x, u, i: lax.dynamic_update_slice(x, u, (i,)), *args))
-    emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+    emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
     assert [fusion.invars[a].aval.shape for a, _ in emission.updated] == [(99,)]  # type: ignore[attr-defined]
     assert statements(emission.launches[0].kernel.body, Loop)[0].stop == 7
 
@@ -336,7 +337,7 @@ def test_results_may_stand_where_emissions_say(name: str) -> None:
     shared = 0
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
         wanted = interpret(program, operands)
         for argument, result in emission.in_place:
             buffers = [np.array(a).reshape(-1) for a in operands]
@@ -364,7 +365,7 @@ PARTS = (
 def test_parts_for_threads_do_not_meet(function: Callable[..., Any], args: Any) -> None:
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
         got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
         for one, want in zip(got, interpret(program, operands), strict=True):
             assert_same(one, np.asarray(want))
@@ -385,7 +386,7 @@ def test_what_is_only_moved_keeps_its_bits(dtype: str) -> None:
 
     assert check(moved, x, compare=same, machines=("host",), interpret=False)
     for fusion in fusions(fused_program(moved, x)):
-        emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+        emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
         assert all(b.dtype.kind == "u" for launch in emission.launches for b in launch.kernel.buffers)
 
 

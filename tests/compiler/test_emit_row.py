@@ -21,6 +21,7 @@ from tests.compiler.fuse_programs import (
     softmax,
     total,
 )
+from tests.compiler.here import AVX2, AVX512
 from tests.compiler.running import MACHINES, compiled, interpreted
 from weft import lax
 from weft.compiler.emit.dispatch import emit
@@ -157,7 +158,7 @@ def test_dtypes(dtype: str) -> None:
 
 def emission_of(function: Callable[..., Any], *args: Any) -> Emission:
     (fusion,) = fusions(fused_program(function, *args))
-    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+    return emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
 
 
 LONG: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -199,7 +200,7 @@ def test_results_do_not_depend_on_threads(name: str) -> None:
     function, x = SHARED[name]
     ((equation, operands),) = fusions_with_operands(function, x)
     program, features = equation.params["jaxpr"], MACHINES["host"]()
-    emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+    emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
     assert emission.launches[0].kernel.parallel is not None
     one, other = (
         launched(emission, operands, program, lambda kernel, arrays, p=p: compiled(kernel, arrays, features, parts=p))
@@ -214,7 +215,7 @@ def test_an_argument_may_have_the_memory_of_a_result(name: str, shape: tuple[int
     function = ROWS.get(name, lambda x: wnp.cumsum(x, 1) * x)
     ((equation, operands),) = fusions_with_operands(function, normal(*shape))
     program = equation.params["jaxpr"]
-    emission = emit(equation.params["kind"], program, equation.params["hero"], 32)
+    emission = emit(equation.params["kind"], program, equation.params["hero"], AVX2)
     wanted = launched(emission, operands, program, interpreted)
     for argument, result in emission.in_place:
         place = len(operands) + result
@@ -269,7 +270,7 @@ def check_kinds(function: Callable[..., Any], *args: Any) -> None:
     for equation, operands in fusions_with_operands(function, *args):
         program, kind = equation.params["jaxpr"], equation.params["kind"]
         if kind in ("row", "column", "all", "argmax", "cumulative"):
-            emission = emit(kind, program, equation.params["hero"], 32)
+            emission = emit(kind, program, equation.params["hero"], AVX2)
             for got, want in zip(
                 launched(emission, operands, program, interpreted), run(program, operands), strict=True
             ):

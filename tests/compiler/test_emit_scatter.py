@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from tests.compiler.emitting import array, check, close, fused_program, fusions_with_operands, launched
+from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes, errors
 from weft.compiler.emit import scatter_split
@@ -17,7 +18,7 @@ from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.printer import to_text
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 from weft.ops.gather import GatherScatterMode
@@ -39,7 +40,7 @@ def scattered(name: str, numbers: ScatterDimensionNumbers, mode: Any, unique: bo
 
 def emissions_of(function: Callable[..., Any], *args: Any) -> list[Emission]:
     found = [f.params for f in fusions(fused_program(function, *args))]
-    return [emit(p["kind"], p["jaxpr"], p["hero"], 64) for p in found if p["kind"] == "scatter"]
+    return [emit(p["kind"], p["jaxpr"], p["hero"], AVX512) for p in found if p["kind"] == "scatter"]
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -150,7 +151,7 @@ def test_parts_of_a_scatter_do_not_meet(name: str) -> None:
     function, args = CASES[name]
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
         got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
         for one, want in zip(got, interpret(program, operands), strict=True):
             np.testing.assert_allclose(one, want, rtol=1e-6)
@@ -190,7 +191,7 @@ def test_many_scalars_are_brought_together_by_parts_of_the_array(name: str) -> N
     assert "scatter" in check(function, *args, compare=assert_same)
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], 64)
+        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
         names = [launch.kernel.name for launch in emission.launches]
         if equation.params["kind"] == "scatter":
             assert names == ["scatter_count", "scatter_places", "scatter_move", "scatter"]

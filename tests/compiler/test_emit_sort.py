@@ -9,13 +9,14 @@ import pytest
 
 import weft
 from tests.compiler.emitting import check, fusions_with_operands, launched
+from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
 from weft.base.settings import num_threads
 from weft.compiler.emit import sort as emitter
 from weft.compiler.emit import sort_radix, sort_split
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 from weft.ops.sort import sort, top_k
 
 SHORT_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e8m0fnu")
@@ -252,7 +253,7 @@ def test_rows_may_be_shared_out_in_any_way(shape: tuple[int, ...]) -> None:
     ):
         ((fusion, operands),) = fusions_with_operands(function, x)
         program = fusion.params["jaxpr"]
-        emission = emit("sort", program, fusion.params["hero"], 64)
+        emission = emit("sort", program, fusion.params["hero"], AVX512)
         whole, parts = (
             launched(emission, operands, program, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
             for n in (1, 5)

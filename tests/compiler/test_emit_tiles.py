@@ -4,6 +4,7 @@ does."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import pytest
 
 import weft.numpy as wnp
 from tests.compiler.emitting import fusions_with_operands, launched
+from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled, interpreted
 from weft import lax
 from weft.base.errors import InternalError
@@ -22,8 +24,8 @@ from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import host, sapphire_rapids
 from weft.compiler.target.cpu.lower import lower
+from weft.compiler.target.cpu.targets import host, sapphire_rapids
 from weft.ir.interpreter import run
 
 BFLOAT16 = ml_dtypes.bfloat16
@@ -44,7 +46,7 @@ def kernels_of(function: Callable[..., Any], *args: np.ndarray) -> list[str]:
     names: list[str] = []
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], 64, 0, tiles=True)
+        emission = emit(equation.params["kind"], program, equation.params["hero"], replace(AVX512, tiles=True))
         if equation.params["kind"] == "contraction":
             names += [launch.kernel.name for launch in emission.launches]
         got = launched(emission, operands, program, interpreted)
@@ -94,7 +96,7 @@ def test_long_sums_go_on_from_chunk_to_chunk() -> None:
     a, b = whole(60, 6200, dtype=BFLOAT16), whole(6200, 50, dtype=BFLOAT16, seed=1)
     contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32)
     (equation, _) = fusions_with_operands(contract, a, b)[0]
-    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], 64, 0, tiles=True)
+    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], replace(AVX512, tiles=True))
     assert "accumulate" in to_text(emission.launches[-1].kernel)
     assert kernels_of(contract, a, b) == TILED
 
@@ -106,7 +108,7 @@ def test_what_does_not_pay_is_done_otherwise() -> None:
 
 def test_the_instructions_are_those_of_the_machine() -> None:
     (equation, _) = fusions_with_operands(lambda a, b: a @ b, *[whole(64, 64, dtype=BFLOAT16)] * 2)[0]
-    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], 64, 0, tiles=True)
+    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], replace(AVX512, tiles=True))
     machine = sapphire_rapids()
     (kernel,) = (launch.kernel for launch in emission.launches if launch.kernel.name == "tiles")
     text = link.assembly(lower(kernel, machine), machine)

@@ -11,12 +11,13 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fusions_with_operands, launched
+from tests.compiler.here import AVX512
 from tests.compiler.running import compiled
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit import window_loops
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 from weft.ops.compare import ge, le
 from weft.ops.window import (
     WINDOW_PARAMETERS,
@@ -151,7 +152,7 @@ def test_dimensions_are_folded_one_after_the_other_if_that_is_less_work() -> Non
     x = numbers((2, 15, 17, 20))
     params = windows((1, 9, 11, 1), (1, 1, 2, 1), ((0, 0), (4, 4), (5, 5), (0, 0)))
     ((fusion, _),) = fusions_with_operands(lambda a: reduce_window_max(a, **params), x)
-    assert len(emit("window", fusion.params["jaxpr"], fusion.params["hero"], 64).launches) == 2
+    assert len(emit("window", fusion.params["jaxpr"], fusion.params["hero"], AVX512).launches) == 2
     for card in CARDS[:3]:
         check(lambda a, card=card: wnp.abs(card(a, **params)), x, interpret=False)
     check(lambda a: reduce_window_min(a, **windows((8, 9), padding=((7, 0), (8, 0)), base=(1, 2))), numbers((8, 9)))
@@ -220,7 +221,7 @@ def test_windows_may_be_shared_out_in_any_way() -> None:
         lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), source, x
     )
     program = fusion.params["jaxpr"]
-    emission = emit("window", program, fusion.params["hero"], 64)
+    emission = emit("window", program, fusion.params["hero"], AVX512)
     assert [launch.kernel.parallel is not None for launch in emission.launches] == [True, True]
     (whole,), (parts,) = (
         launched(emission, operands, program, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))

@@ -11,8 +11,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compile_program
 from weft import errors, lax
-from weft.compiler.compile import compile_program
 from weft.compiler.passes.bounds import Bounds
 from weft.compiler.passes.flags import lasting_carries
 from weft.compiler.program import interpreter

@@ -11,21 +11,21 @@ import pytest
 
 import weft
 from tests.compiler.fuse_programs import PROGRAMS, mlp_gradient, program, random_program
+from tests.compiler.here import AVX512, fuse, refusals, run_passes, verify_fused
 from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError, MissingRuleError
-from weft.compiler import pipeline
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.fuse.cost import Limits, equation_cost, parts_cost, program_cost
-from weft.compiler.fuse.driver import DEFAULT_LIMITS, fuse, refusals
+from weft.compiler.fuse.cost import equation_cost, parts_cost, program_cost
 from weft.compiler.fuse.fusion import fusion, fusions
-from weft.compiler.fuse.verify import verify_fused
 from weft.compiler.kernel.printer import to_text as kernel_text
+from weft.compiler.target.target import FusionLimits
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
 
-TIGHT = Limits(values=4, operands=3, results=2, copies=2, row_bytes=16, single_row_bytes=8, window=3)
+DEFAULT_LIMITS = FusionLimits()
+TIGHT = FusionLimits(values=4, operands=3, results=2, copies=2, row_bytes=16, single_row_bytes=8, window=3)
 
 
 def assert_same_bits(first: list[Any], second: list[Any]) -> None:
@@ -45,7 +45,7 @@ def all_fusions(jaxpr: Jaxpr) -> list[Equation]:
     return found
 
 
-def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: Limits = DEFAULT_LIMITS) -> Jaxpr:
+def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: FusionLimits = DEFAULT_LIMITS) -> Jaxpr:
     after = fuse(before, limits)
     verify_fused(before, after)
     with np.errstate(all="ignore"):
@@ -67,13 +67,13 @@ def widest(jaxpr: Jaxpr) -> int:
 def test_fused_programs_mean_the_same(name: str) -> None:
     before, arrays = program(name)
     check_laws(before, arrays)
-    check_laws(pipeline.run(before), arrays)
+    check_laws(run_passes(before), arrays)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_laws_hold_within_narrow_limits(name: str) -> None:
     before, arrays = program(name)
-    check_laws(pipeline.run(before), arrays, TIGHT)
+    check_laws(run_passes(before), arrays, TIGHT)
 
 
 @pytest.mark.parametrize("number", range(40))
@@ -87,7 +87,7 @@ def test_random_programs_mean_the_same(number: int, rng: np.random.Generator) ->
         args = (np.stack([args[0], args[0] + 1]), *args[1:])
     before = make_jaxpr(function)(*args)
     check_laws(before, list(args))
-    check_laws(pipeline.run(before), list(args))
+    check_laws(run_passes(before), list(args))
     check_laws(before, list(args), TIGHT)
 
 
@@ -104,8 +104,8 @@ def test_fusions_can_be_read_back() -> None:
 
 def test_equal_layers_have_equal_fusions() -> None:
     """So that their kernels are compiled once."""
-    inner = [str(e.params["jaxpr"]) for e in fusions(fuse(pipeline.run(mlp_gradient(8))))]
-    longer = [str(e.params["jaxpr"]) for e in fusions(fuse(pipeline.run(mlp_gradient(16))))]
+    inner = [str(e.params["jaxpr"]) for e in fusions(fuse(run_passes(mlp_gradient(8))))]
+    longer = [str(e.params["jaxpr"]) for e in fusions(fuse(run_passes(mlp_gradient(16))))]
     assert len(longer) > len(inner) and set(longer) == set(inner)
 
 
@@ -119,7 +119,7 @@ def test_a_library_call_takes_an_epilogue_where_the_limits_say_so() -> None:
     x = np.ones((400, 400), np.complex64)
     before = make_jaxpr(lambda a, b: weft.lax.tanh(a @ b + 1.0))(x, x)
     assert [e.primitive.name for e in fuse(before).eqns] == ["dot_general", "fusion"]
-    (only,) = check_laws(before, [x, x], Limits(library_epilogue=True)).eqns
+    (only,) = check_laws(before, [x, x], FusionLimits(library_epilogue=True)).eqns
     assert only.params["kind"] == "library" and len(only.params["jaxpr"].eqns) == 3
 
 
@@ -145,14 +145,14 @@ KIND_OF = {
 
 @pytest.mark.parametrize("name", KIND_OF)
 def test_kinds(name: str) -> None:
-    after = fuse(pipeline.run(program(name)[0]))
+    after = fuse(run_passes(program(name)[0]))
     kinds = [e.params["kind"] for e in fusions(after)]
     assert [k for k in dict.fromkeys(kinds) if k != "alias"] == KIND_OF[name]
 
 
 @pytest.mark.parametrize("name", ["softmax", "softmax gradient", "layer norm", "two siblings", "adam"])
 def test_one_kernel(name: str) -> None:
-    (only,) = fuse(pipeline.run(program(name)[0])).eqns
+    (only,) = fuse(run_passes(program(name)[0])).eqns
     assert only.primitive is fusion
 
 
@@ -268,7 +268,7 @@ def test_the_verifier_sees_effects_out_of_order() -> None:
 def seconds_for_each_equation(layers: int) -> float:
     best = np.inf
     for _ in range(5):
-        before = pipeline.run(mlp_gradient(layers))
+        before = run_passes(mlp_gradient(layers))
         gc.collect()
         start = time.process_time()
         fuse(before)
@@ -292,7 +292,7 @@ def test_a_gradient_of_an_associative_scan_is_not_one_kernel() -> None:
         return weft.lax.associative_scan(combine, (a, b), axis=1)[1].sum()
 
     x = np.ones((2, 64, 16), np.float32)
-    program = fuse(pipeline.run(weft.make_jaxpr(weft.grad(loss, (0, 1)))(x, x)))
+    program = fuse(run_passes(weft.make_jaxpr(weft.grad(loss, (0, 1)))(x, x)))
     made = [f.params for f in fusions(program) if f.params["kind"] != "alias"]
-    emissions = [emit(params["kind"], params["jaxpr"], params["hero"], 64) for params in made]
+    emissions = [emit(params["kind"], params["jaxpr"], params["hero"], AVX512) for params in made]
     assert max(len(kernel_text(launch.kernel).splitlines()) for e in emissions for launch in e.launches) < 200

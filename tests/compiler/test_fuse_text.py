@@ -11,10 +11,9 @@ import pathlib
 import pytest
 
 from tests.compiler.fuse_programs import program
-from weft.compiler import pipeline
-from weft.compiler.fuse.driver import fuse
+from tests.compiler.here import fuse, run_passes, verify_fused
 from weft.compiler.fuse.report import explain
-from weft.compiler.fuse.verify import verify_fused
+from weft.compiler.target.cpu.targets import host
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.parser import parse
 from weft.ir.printer import to_text
@@ -36,7 +35,7 @@ NAMES = sorted({f.stem for f in FOLDER.glob("*.txt")} | set(FROM_FUNCTIONS))
 def before(name: str) -> tuple[str, Jaxpr]:
     """The program of a file, and its text as it stands there."""
     if name in FROM_FUNCTIONS:
-        made = pipeline.run(program(FROM_FUNCTIONS[name])[0])
+        made = run_passes(program(FROM_FUNCTIONS[name])[0])
         return to_text(made), made
     text = (FOLDER / f"{name}.txt").read_text().split(LINE)[0]
     return text, parse(text)
@@ -46,7 +45,7 @@ def before(name: str) -> tuple[str, Jaxpr]:
 def test_fused_text(name: str, request: pytest.FixtureRequest) -> None:
     text, jaxpr = before(name)
     verify_fused(jaxpr, fuse(jaxpr))
-    written = text + LINE + explain(jaxpr) + "\n"
+    written = text + LINE + explain(jaxpr, host()) + "\n"
     file = FOLDER / f"{name}.txt"
     if request.config.getoption("--update-text"):
         file.write_text(written)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import weft
+from tests.compiler.here import compile_program
 from tests.compiler.index_programs import program as index_program
 from tests.compiler.running import MACHINES, assert_same
 from tests.laws.laws import assert_close
 from tests.laws.samples import CASES, Case
 from tests.laws.test_compiled import joined, turned
-from weft.compiler.compile import compile_program
 from weft.runtime import guarded
 from weft.runtime.execute import executable_of
 from weft.runtime.guarded import Edge, GuardedExecutable
@@ -32,7 +32,7 @@ GROUPS = -(-len(CASES) // TOGETHER)
 
 def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
     """The law of the compiler for some samples, in the code that comes first and in better code."""
-    executable = GuardedExecutable(compile_program(joined(cases), features=MACHINES[machine]()), edge)
+    executable = GuardedExecutable(compile_program(joined(cases), target=MACHINES[machine]()), edge)
     for _ in range(2):
         results = iter(guarded.call(executable, [a for case in cases for a in case.arrays]))
         for case in cases:
@@ -122,7 +122,7 @@ WRONG = """
 import dataclasses, os, sys
 import numpy as np
 import weft
-from weft.compiler.compile import compile_program
+from tests.compiler.here import compile_program
 from weft.compiler.kernel.ir import Index, Load, Loop, Store
 from weft.compiler.program.ir import Launch
 from weft.runtime.guarded import Edge, GuardedExecutable, call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import weft
 from tests.compiler.emitting import fused_program
+from tests.compiler.here import AVX512
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
@@ -20,7 +22,7 @@ from weft.compiler.kernel.ir import Kernel, Kind
 def kernels_of(function: Callable[..., Any], *arguments: np.ndarray) -> list[Kernel]:
     found: list[Kernel] = []
     for fusion in fusions(fused_program(function, *arguments)):
-        made = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], 64)
+        made = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
         found += [launch.kernel for launch in made.launches]
     return found
 
@@ -35,15 +37,16 @@ def test_products_are_estimated_by_what_a_core_does(size: int, dtype: Any) -> No
     """Two fused sums of 64 bytes in a cycle of a third of a nanosecond, and at most as much again around them."""
     with weft.enable_x64(True):
         a = numbers(size, size, dtype=dtype)
-        total = sum(work(kernel) for kernel in kernels_of(lambda a, b: a @ b, a, a))
+        total = sum(work(kernel, AVX512.kernel) for kernel in kernels_of(lambda a, b: a @ b, a, a))
     least = size**3 / (2 * 64 / np.dtype(dtype).itemsize) / 3
     assert least < total < 2.2 * least
 
 
 def test_small_products_stay_with_one_thread() -> None:
     a, b = numbers(64, 64), numbers(256, 256)
-    assert not any(map(grain_of, kernels_of(lambda a: a @ a, a)))
-    assert any(map(grain_of, kernels_of(lambda b: b @ b, b)))
+    grain = partial(grain_of, costs=AVX512.kernel)
+    assert not any(map(grain, kernels_of(lambda a: a @ a, a)))
+    assert any(map(grain, kernels_of(lambda b: b @ b, b)))
 
 
 def test_what_is_read_again_comes_from_the_cache() -> None:
@@ -58,11 +61,11 @@ def test_what_is_read_again_comes_from_the_cache() -> None:
             k.store(y, j, total)
         return k.finish()
 
-    assert work(kernel(100, 0)) < 0.5 * work(kernel(100, 1584))
+    assert work(kernel(100, 0), AVX512.kernel) < 0.5 * work(kernel(100, 1584), AVX512.kernel)
 
 
 def test_gathers_cost_more_than_vectors() -> None:
     x, at = numbers(10_000), np.arange(10_000, dtype=np.int32)
     (lookup,) = kernels_of(lambda x, at: x[at], x, at)
     (plain,) = kernels_of(lambda x: x * 2 + 1, x)
-    assert work(lookup) > 2 * work(plain)
+    assert work(lookup, AVX512.kernel) > 2 * work(plain, AVX512.kernel)

@@ -11,8 +11,8 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, Kind
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.verifier import verify
-from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.lower import module_text
+from weft.compiler.target.cpu.targets import host
 
 
 def expecting(kind: Kind = Kind.SERIAL, written: bool = True) -> Kernel:

@@ -11,8 +11,8 @@ from tests.compiler.running import MACHINES, assert_compiles, assert_same, numbe
 from weft.base import dtypes
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, Kind
-from weft.compiler.target.cpu.features import of_flags
 from weft.compiler.target.cpu.lower import lower
+from weft.compiler.target.cpu.targets import of_flags
 from weft.runtime.guarded import Edge
 
 AVX512 = of_flags(

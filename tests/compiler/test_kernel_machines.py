@@ -20,9 +20,10 @@ from tests.compiler.running import aligned, numbers
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import Features, aarch64, host, host_avx2, host_scalar, of_flags
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import lower, module_text
+from weft.compiler.target.cpu.targets import aarch64, host, host_avx2, host_scalar, of_flags
+from weft.compiler.target.target import Target
 
 ROOT = pathlib.Path(__file__).parents[2]
 AVX512 = of_flags(
@@ -44,15 +45,15 @@ EXAMPLES: dict[str, Kernel] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("features", [AVX512, AVX2, aarch64()], ids=["avx512", "avx2", "aarch64"])
-def test_every_machine_makes_an_object(name: str, features: Features) -> None:
-    text = lower(EXAMPLES[name], features)
-    link.check(text, features)
-    made = link.make_object(text, features)
+@pytest.mark.parametrize("target", [AVX512, AVX2, aarch64()], ids=["avx512", "avx2", "aarch64"])
+def test_every_machine_makes_an_object(name: str, target: Target) -> None:
+    text = lower(EXAMPLES[name], target)
+    link.check(text, target)
+    made = link.make_object(text, target)
     assert made.exports == ("kernel",)
     # Everything is code of its own: no call of a function that a machine would have to offer.
     assert made.imports == ()
-    machine = {"x": 0x3E, "a": 0xB7}[features.triple[0]]
+    machine = {"x": 0x3E, "a": 0xB7}[target.triple[0]]
     assert made.code[:4] == b"\x7fELF" and int.from_bytes(made.code[18:20], "little") == machine
 
 
@@ -96,13 +97,13 @@ def test_accesses_are_what_the_index_says() -> None:
 
 
 def test_lanes_of_machines() -> None:
-    for features, expected in (
+    for target, expected in (
         (AVX512, (16, 8, 64)),
         (AVX2, (8, 4, 32)),
         (aarch64(), (4, 2, 16)),
         (host_scalar(), (1, 1, 1)),
     ):
-        assert tuple(features.lanes(d) for d in (np.float32, np.float64, np.int8)) == expected
+        assert tuple(target.lanes(d) for d in (np.float32, np.float64, np.int8)) == expected
     assert AVX512.lanes(np.float16) == AVX512.lanes(kernels.dtype("bfloat16")) == 16
     assert AVX512.lanes(np.complex64) == 16
     assert host_avx2().vector_bits <= 256 and host().vector_bits >= host_avx2().vector_bits

@@ -13,17 +13,17 @@ import pytest
 import weft
 from tests.compiler import kernels
 from tests.compiler.emitting import check, close
+from tests.compiler.here import run_passes
 from tests.compiler.running import MACHINES, assert_compiles
 from weft.base.errors import InternalError
 from weft.base.settings import threefry_partitionable
-from weft.compiler import pipeline
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Kernel, Kind, Value
 from weft.compiler.kernel.operations import fma
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.lower import lower
+from weft.compiler.target.cpu.targets import host
 from weft.ops.random import threefry
 
 FLOATS = {"float32": np.float32, "float64": np.float64}
@@ -96,12 +96,12 @@ def test_signs_of_zeros() -> None:
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_machines_fuse_as_the_interpreter_does(machine: str, dtype: Any, rng: np.random.Generator) -> None:
-    features = MACHINES[machine]()
+    target = MACHINES[machine]()
     for width in (1, 16):
         given = triples(dtype, rng, 50 * width)
         size = len(given[0])
         kernel = kernels.flat_map("fma", (dtype,) * 3, dtype, size, width)
-        assert_compiles(kernel, [*given, np.zeros(size, dtype)], features)
+        assert_compiles(kernel, [*given, np.zeros(size, dtype)], target)
 
 
 def test_fma_is_one_instruction() -> None:
@@ -182,7 +182,7 @@ def test_random_numbers_are_few_equations(partitionable: bool) -> None:
             more = weft.random.split(key, 3)
             return weft.random.bits(key, (5, 21)), weft.random.key_data(more), weft.random.uniform(more[1], (40,))
 
-        program = pipeline.run(weft.make_jaxpr(draw)(seed), check=True)
+        program = run_passes(weft.make_jaxpr(draw)(seed), check=True)
         counted = Counter(e.primitive.name for e in program.eqns)
         assert counted["threefry2x32"] == 3 and len(program.eqns) < 60
         assert check(draw, seed)

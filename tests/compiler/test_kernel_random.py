@@ -18,8 +18,8 @@ def check(seed: int) -> None:
     arrays = [numbers(rng, b.dtype, b.size) for b in kernel.buffers]
     expected = interpreted(kernel, arrays)
     tier = Tier.QUICK if seed % 3 else Tier.LIGHT
-    for machine, features in MACHINES.items():
-        actual = compiled(kernel, arrays, features(), tier=tier, parts=1 + seed % 4)
+    for machine, target in MACHINES.items():
+        actual = compiled(kernel, arrays, target(), tier=tier, parts=1 + seed % 4)
         assert_same(actual[0], expected[0], f"seed {seed} on {machine}:\n{to_text(kernel)}")
 
 

@@ -24,7 +24,7 @@ from weft.compiler.library.planning import PLANS, plan
 from weft.compiler.library.texts import text
 from weft.compiler.library.writer import FAMILIES, NUMBERS
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import aarch64, host
+from weft.compiler.target.cpu.targets import aarch64, host
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive, lookup
 from weft.ir.types import ArrayType

@@ -10,12 +10,12 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compile_program, run_passes
 from tests.compiler.passes_bits import assert_same_bits, results_of
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base.settings import enable_x64
 from weft.compiler import pipeline
-from weft.compiler.compile import compile_program
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.hoist import hoist
 from weft.compiler.program.ir import Copy, Launch, Loop, Point, Step, While, walk
@@ -37,7 +37,7 @@ def equations_inside(program: Jaxpr, name: str) -> int:
 
 
 def passed(function: Any, *arrays: np.ndarray) -> Jaxpr:
-    return pipeline.run(make_jaxpr(function)(*arrays), check=True)
+    return run_passes(make_jaxpr(function)(*arrays), check=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- hoisting
@@ -130,7 +130,7 @@ def test_bits_stay(change: Any, monkeypatch: Any) -> None:
         (products_with_hessian, HIDDEN),
         (weft.grad(chain), HIDDEN[:3]),
     ):
-        program = pipeline.run(make_jaxpr(function)(*arrays), pipeline.STEPS[:8])
+        program = run_passes(make_jaxpr(function)(*arrays), pipeline.STEPS[:8])
         after = change(program)
         changed += after is not program
         given = list(arrays)

@@ -15,8 +15,8 @@ from tests.compiler.test_pool import in_child, in_thread, until
 from weft.base.errors import InternalError
 from weft.base.settings import num_threads
 from weft.compiler.target.cpu import machine
-from weft.compiler.target.cpu.features import aarch64
 from weft.compiler.target.cpu.machine import COPY_PIECE, SHARED_COPY, Assembler, Label, Op, Place
+from weft.compiler.target.cpu.targets import aarch64
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3)
 # Registers that hold the addresses of the arrays given to `run`, and the first free one.

@@ -11,11 +11,11 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import settings, tree
-from weft.compiler.compilation import Compilation, compilation_of
-from weft.compiler.compile import compile_program
+from weft.compiler.compilation import Compilation
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch, Loop, While, walk
 from weft.compiler.target.cpu import cache, kernels, loops, pool
@@ -247,7 +247,7 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
     del executable
     forget()
     program = stored.from_bytes(content, "again")
-    again = Executable(Compilation(compilation.traced, compilation.donated, program, compilation.features))
+    again = Executable(Compilation(compilation.traced, compilation.donated, program, compilation.target))
     assert {loop.code.name for loop in again.loops.values()} == names
     assert again.tier is Tier.LIGHT and bits(again, arrays) == words
     # Without it the machine walks through the steps, of which only names are known.
@@ -256,19 +256,19 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
         if any(path.name == f"{loops_key(name, compilation)}.k" for name in names):
             path.unlink()
     program = stored.from_bytes(content, "again")
-    again = Executable(Compilation(compilation.traced, compilation.donated, program, compilation.features))
+    again = Executable(Compilation(compilation.traced, compilation.donated, program, compilation.target))
     assert not again.loops and bits(again, arrays) == words
 
 
 def loops_key(name: str, compilation: Compilation) -> str:
-    return cache.key_of(name, compilation.features, Tier.LIGHT)
+    return cache.key_of(name, compilation.target, Tier.LIGHT)
 
 
 def test_code_of_loops_that_is_missing_is_made_when_the_program_is_called_again(folder: pathlib.Path) -> None:
     function, arguments = SAMPLES["while"]
     jaxpr = constants_to_arguments(make_jaxpr(function)(*arguments))
     first = Executable(compilation_of(jaxpr))
-    kernels.compiled(first._launched(), first.compilation.features, Tier.LIGHT)
+    kernels.compiled(first._launched(), first.compilation.target, Tier.LIGHT)
     second = Executable(compile_program(jaxpr))
     assert not second.loops and second.tier is Tier.LIGHT and second.can_improve
     second.optimise()

@@ -11,6 +11,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 import weft.random
+from tests.compiler.here import run_passes
 from tests.compiler.passes_bits import PASSES, assert_same_bits, results_of
 from tests.laws.samples import Case, every_sample
 from tests.laws.test_programs import PROGRAMS as SMALL_PROGRAMS
@@ -37,7 +38,7 @@ def check(program: Jaxpr, arrays: list[Any], monkeypatch: Any) -> None:
             assert_same_bits(results_of(after, arrays, monkeypatch), expected, name)
         assert function(after) is after, f"{name} changes the program when it is run again"
     log: list[pipeline.Stage] = []
-    pipeline.run(program, log=log, check=True)
+    run_passes(program, log=log, check=True)
     for entry in log:
         if entry.changed:
             assert_same_bits(results_of(entry.program, arrays, monkeypatch), expected, f"{entry.name} in the pipeline")

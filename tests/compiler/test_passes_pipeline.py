@@ -13,12 +13,12 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import run_passes
 from tests.compiler.passes_bits import PASSES
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError
 from weft.base.settings import enable_checks
-from weft.compiler import pipeline
 from weft.compiler.pipeline import CANONICAL, OPEN, PRIMITIVE, STEPS, TRACED, Stage, Step
 from weft.compiler.rewrite import Match, Rules, everywhere, operands, operation, rewrite, rule
 from weft.ir.interpreter import run
@@ -160,7 +160,7 @@ def test_effects_stay_and_keep_their_order() -> None:
     run(traced, [np.float32(1.5)])
     expected = list(calls)
     assert [tag for tag, _ in expected] == ["first", "same", "same", "loop", "loop", "yes"]
-    for function in [*PASSES.values(), lambda p: pipeline.run(p, check=True)]:
+    for function in [*PASSES.values(), lambda p: run_passes(p, check=True)]:
         after = function(traced)
         calls.clear()
         run(after, [np.float32(1.5)])
@@ -171,12 +171,12 @@ def test_effects_stay_and_keep_their_order() -> None:
 def test_recomputation_is_not_merged_with_the_forward_pass() -> None:
     layer = weft.checkpoint(lambda v: wnp.sin(wnp.exp(v)))
     traced = make_jaxpr(weft.grad(lambda v: wnp.sum(layer(v))))(np.ones(3, np.float32))
-    after = names(pipeline.run(traced))
+    after = names(run_passes(traced))
     assert "optimization_barrier" in after
     plain = make_jaxpr(weft.value_and_grad(lambda v: wnp.sum(wnp.sin(wnp.exp(v)))))(np.ones(3, np.float32))
-    assert names(pipeline.run(plain)).count("exp") == 1
+    assert names(run_passes(plain)).count("exp") == 1
     value = make_jaxpr(weft.value_and_grad(lambda v: wnp.sum(layer(v))))(np.ones(3, np.float32))
-    assert names(pipeline.run(value)).count("exp") == 2
+    assert names(run_passes(value)).count("exp") == 2
 
 
 def test_constants_of_calls_become_those_of_the_program() -> None:
@@ -197,7 +197,7 @@ def test_equations_keep_the_users_lines() -> None:
     def function(v: Any) -> Any:
         return weft.random.uniform(v, (3,)) * 2.0
 
-    after = pipeline.run(make_jaxpr(function)(weft.random.key(0)))
+    after = run_passes(make_jaxpr(function)(weft.random.key(0)))
     assert {e.source.file for e in after.eqns if e.source is not None} == {__file__}
     assert all(e.source is not None for e in after.eqns)
 
@@ -240,11 +240,11 @@ def test_steps_fit_together() -> None:
 
 def test_a_step_that_does_not_make_what_it_says_is_caught() -> None:
     lazy = Step(lambda jaxpr: jaxpr, needs=TRACED, makes=OPEN)
-    assert pipeline.run(program(CALL), [lazy]) is not None
+    assert run_passes(program(CALL), [lazy]) is not None
     with pytest.raises(InternalError, match="not open"):
-        pipeline.run(program(CALL), [lazy], check=True)
+        run_passes(program(CALL), [lazy], check=True)
     with enable_checks(True), pytest.raises(InternalError, match="not open"):
-        pipeline.run(program(CALL), [lazy])
+        run_passes(program(CALL), [lazy])
 
 
 class Softsign(Composite):
@@ -264,7 +264,7 @@ softsign: Any = Softsign()
 
 def test_composites_of_users_are_opened() -> None:
     traced = make_jaxpr(lambda v: softsign(v))(np.ones(3, np.float32))
-    assert names(pipeline.run(traced, check=True)) == ["abs", "add", "div"]
+    assert names(run_passes(traced, check=True)) == ["abs", "add", "div"]
 
 
 # ---------------------------------------------------------------------------------------------------------- the record
@@ -274,7 +274,7 @@ def test_log_and_dump(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("WEFT_DUMP", str(tmp_path))
     log: list[Stage] = []
     before = program("a:f32[3] b:f32[]. let c:f32[3] = mul 1.0:f32[] a; d:f32[3] = add c b in (d,)")
-    after = pipeline.run(before, log=log)
+    after = run_passes(before, log=log)
     assert [entry.name for entry in log] == [step.name for step in STEPS]
     assert log[-1].program is after
     changed = {entry.name for entry in log if entry.changed}
@@ -286,10 +286,10 @@ def test_log_and_dump(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     assert text.startswith("# canonicalize, ") and " ms\n" in text and "mul a 1.0:f32[]" in text
     assert (folder / "08_merge_equal.txt").read_text().endswith("(unchanged)\n")
     assert "mul" not in log[6].text
-    pipeline.run(before)
+    run_passes(before)
     assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.delenv("WEFT_DUMP")
-    pipeline.run(before)
+    run_passes(before)
     assert len(list(tmp_path.iterdir())) == 2
 
 

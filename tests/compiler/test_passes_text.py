@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.compiler.here import run_passes
 from tests.compiler.passes_bits import PASSES
-from weft.compiler import pipeline
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.orient import orient
 from weft.ir.jaxpr import Jaxpr
@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, Callable[[Jaxpr], Jaxpr]] = {
     **PASSES,
     "defer": defer,
     "orient": orient,
-    "pipeline": pipeline.run,
+    "pipeline": run_passes,
 }
 
 

@@ -20,8 +20,9 @@ import pytest
 from tests.compiler.native_kernels import FLUSHING, address, chunk_sums, set_mode, table, this_thread
 from weft.base.settings import config, num_threads
 from weft.compiler.target.cpu import interrupt, link, pool
-from weft.compiler.target.cpu.features import Features, aarch64, host
 from weft.compiler.target.cpu.pool import Waiting
+from weft.compiler.target.cpu.targets import aarch64, host
+from weft.compiler.target.target import Target
 from weft.runtime import tiers
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -443,13 +444,13 @@ def test_a_scope_decides_for_its_block(shared: Callable[[], bool]) -> None:
 # -- other machines ----------------------------------------------------------------------------------------------------
 
 
-APPLE = Features("arm64-apple-darwin23.0.0", "apple-m1", "+neon", 128)
-WINDOWS = Features("x86_64-pc-windows-msvc", "x86-64", "+sse2", 128)
-ELSEWHERE = Features("powerpc64le-unknown-linux-gnu", "pwr9", "", 128)
+APPLE = Target("arm64-apple-darwin23.0.0", "apple-m1", "+neon", 128)
+WINDOWS = Target("x86_64-pc-windows-msvc", "x86-64", "+sse2", 128)
+ELSEWHERE = Target("powerpc64le-unknown-linux-gnu", "pwr9", "", 128)
 
 
 @pytest.mark.parametrize(
-    "features, how, needs",
+    "target, how, needs",
     [
         (aarch64(), Waiting.FUTEX, {"syscall", "pthread_create"}),
         (APPLE, Waiting.CONDITION, {"pthread_cond_wait", "pthread_create"}),
@@ -458,9 +459,9 @@ ELSEWHERE = Features("powerpc64le-unknown-linux-gnu", "pwr9", "", 128)
     ],
     ids=["aarch64", "apple", "powerpc", "windows"],
 )
-def test_other_machines_have_a_pool(features: Features, how: Waiting, needs: set[str]) -> None:
-    assert pool.waiting(features.triple) is how
-    made = pool.pool_object(features)
+def test_other_machines_have_a_pool(target: Target, how: Waiting, needs: set[str]) -> None:
+    assert pool.waiting(target.triple) is how
+    made = pool.pool_object(target)
     pools = {"weft_parallel", "weft_pool_start", "weft_pool_stop", "weft_pool_reset"}
     assert set(made.exports) == pools | set(interrupt.NAMES)
     imports = {name for name in made.imports if not name.startswith("Py")}

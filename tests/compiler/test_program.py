@@ -10,9 +10,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compile_program
 from tests.compiler.running import assert_same
 from weft import lax
-from weft.compiler.compile import Compilation, compile_program
+from weft.compiler.compile import Compilation
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Copy, Launch, Loop, walk
 from weft.compiler.program.verifier import verify

@@ -10,9 +10,9 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compile_program
 from weft import lax
 from weft.api.inspect import make_jaxpr
-from weft.compiler.compile import compile_program
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.program import interpreter as program_interpreter
 from weft.compiler.program.ir import Launch

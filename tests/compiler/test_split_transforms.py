@@ -9,6 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import run_passes
 from weft.base import settings
 from weft.compiler import pipeline
 from weft.compiler.passes import split_transforms as module
@@ -30,7 +31,7 @@ def signal(shape: Any, dtype: Any) -> np.ndarray:
 
 def transforms(jaxpr: Any) -> list[int]:
     """The lengths of the transforms that are left after the passes."""
-    found = pipeline.run(jaxpr, pipeline.ALL_STEPS[:-1])
+    found = run_passes(jaxpr, pipeline.ALL_STEPS[:-1])
     return [e.params["fft_lengths"][0] for e in found.eqns if e.primitive.name == "fft"]
 
 

@@ -18,7 +18,7 @@ from weft.base.spans import now
 from weft.compiler.program.ir import Call, Launch, Loop
 from weft.compiler.provenance import costs, lines_of, step_lines
 from weft.compiler.target.cpu import stamp
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 
 Sample = tuple[Callable[..., Any], tuple[Any, ...]]
 

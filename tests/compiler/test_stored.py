@@ -14,10 +14,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
-from weft.compiler.compilation import Compilation, compilation_of
-from weft.compiler.compile import compile_program
+from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import fingerprint
 from weft.compiler.program import stored
 from weft.compiler.target.cpu import cache, kernels
@@ -79,7 +79,7 @@ def test_what_is_kept_computes_the_same(name: str) -> None:
     content = stored.to_bytes(made.program)
     assert content is not None
     expected = outcomes(Executable(made), arguments)
-    again = Executable(Compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), made.features))
+    again = Executable(Compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), made.target))
     assert outcomes(again, arguments) == expected
     again.optimise()
     assert outcomes(again, arguments) == expected

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
+from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
 from weft.compiler import schedules
-from weft.compiler.compilation import compilation_of
-from weft.compiler.compile import compile_program
-from weft.compiler.fuse import classify
 from weft.compiler.program.ir import Call
 from weft.compiler.schedules import FIRST, LIBRARY
 from weft.compiler.target.cpu import cache
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
+from weft.compiler.target.target import Libraries, Target
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.runtime import tuning
 from weft.runtime.executable import Executable
@@ -88,20 +88,22 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now
 
-    def executable(self, contest: tuning.Contest, features: Any, name: str) -> Any:
+    def executable(self, contest: tuning.Contest, target: Any, name: str) -> Any:
         def run(arrays: Any) -> None:
             self.now += self.seconds.get(name, 1.0)
 
         return run
 
 
-def race(monkeypatch: pytest.MonkeyPatch, jaxpr: Jaxpr, seconds: dict[str, float]) -> dict[str, str]:
+def race(
+    monkeypatch: pytest.MonkeyPatch, jaxpr: Jaxpr, seconds: dict[str, float], target: Target | None = None
+) -> dict[str, str]:
     """Compile with schedules that take as long as the test says; gives those that the program got."""
     clock = Clock(seconds)
     with monkeypatch.context() as patched:
         patched.setattr(tuning, "time", clock)
         patched.setattr(tuning, "_executable", clock.executable)
-        return compile_program(jaxpr, tune=tuning.tune).program.schedules
+        return compile_program(jaxpr, target=target, tune=tuning.tune).program.schedules
 
 
 def test_the_quickest_is_kept_for_later_processes(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path) -> None:
@@ -144,22 +146,20 @@ def test_a_program_on_disk_follows_what_is_found_later(monkeypatch: pytest.Monke
     assert compilation_of(jaxpr).details is None
 
 
-@pytest.fixture
-def either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of any size may be a library's."""
-    monkeypatch.setattr(classify, "LIBRARY_CONTRACTION", 1)
+def either(own: bool) -> Target:
+    """A machine on which products of any size may be a library's, or are our own unless they were measured."""
+    own_dtypes = frozenset({np.dtype(np.float32)}) if own else frozenset()
+    return replace(host(), libraries=Libraries(contraction_size=1, own_dtypes=own_dtypes))
 
 
-@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("winner", [LIBRARY, FIRST, "1"])
 @pytest.mark.parametrize("own", [False, True])
 def test_a_library_or_our_own_kernels(monkeypatch: pytest.MonkeyPatch, own: bool, winner: str) -> None:
     """Whichever is the default, each of them can be chosen."""
-    monkeypatch.setattr(classify, "OWN_VECTOR_BITS", 0 if own else 1 << 20)
     a, b = numbers(40, 50), numbers(50, 40)
     jaxpr = weft.make_jaxpr(lambda a, b: (a @ b) @ (a @ b))(a, b)
-    assert set(race(monkeypatch, jaxpr, {winner: 0.1}).values()) == {winner}
-    made = Executable(compile_program(jaxpr))
+    assert set(race(monkeypatch, jaxpr, {winner: 0.1}, either(own)).values()) == {winner}
+    made = Executable(compile_program(jaxpr, target=either(own)))
     calls = [step for step in made.program.all_steps() if isinstance(step, Call)]
     assert len(calls) == (2 if winner == LIBRARY else 0)
     (result,) = made([a, b])
@@ -167,11 +167,10 @@ def test_a_library_or_our_own_kernels(monkeypatch: pytest.MonkeyPatch, own: bool
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.usefixtures("either")
 def test_what_was_not_measured_at_first_keeps_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr = weft.make_jaxpr(lambda a, b: a @ b)(numbers(40, 50), numbers(50, 30))
-    first = compile_program(jaxpr).program.schedules
-    assert race(monkeypatch, jaxpr, {LIBRARY: 0.1, "1": 0.2, FIRST: 1.0}) == first
+    first = compile_program(jaxpr, target=either(True)).program.schedules
+    assert race(monkeypatch, jaxpr, {LIBRARY: 0.1, "1": 0.2, FIRST: 1.0}, either(True)) == first
 
 
 def test_nothing_is_measured_without_a_place_to_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 import weft
+from tests.compiler.here import compile_program
 from tests.fuzz import nans
 from tests.fuzz.generator import Program
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, evaluated, expected_of, has_other_bits, lanes, varied
 from weft.api.inspect import make_jaxpr
 from weft.base import dtypes
 from weft.compiler.compilation import Compilation
-from weft.compiler.compile import compile_program
 from weft.compiler.kernel import interpreter as kernel_interpreter
 from weft.compiler.kernel.operations import OWN, evaluate
 from weft.compiler.passes.drop_dead import drop_dead
@@ -279,7 +279,7 @@ def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> No
     content = stored.to_bytes(executable.program)
     if content is not None:
         again = stored.from_bytes(content, case.jaxpr.name)
-        kept = Executable(Compilation(case.jaxpr, case.donated, again, executable.compilation.features))
+        kept = Executable(Compilation(case.jaxpr, case.donated, again, executable.compilation.target))
         compare_bits(run(kept, case), results, "as it would come from disk")
 
 

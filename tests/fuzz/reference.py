@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import weft
+from tests.compiler.here import compile_program
 from tests.fuzz import gamma, nans
 from tests.fuzz.between import Between
 from weft.base import dtypes
-from weft.compiler.compile import compile_program
 from weft.ir import interpreter
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import NO_EFFECTS, Primitive, lookup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.compiler.fuse.classify import classify
+from weft.compiler.fuse.classify import structure
 from weft.compiler.fuse.cost import FREE, WEIGHTS, equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.program.ir import Program
@@ -76,7 +76,7 @@ def operations_of(equation: Equation) -> tuple[float, float]:
         return times * sum(a for a, _ in inner), times * sum(b for _, b in inner)
     if card.name in FREE:
         return 0.0, 0.0
-    count = equation_flops(equation, classify(equation))
+    count = equation_flops(equation, structure(equation))
     weight = WEIGHTS.get(card.name, 1)
     if isinstance(card, Elementwise) and weight > 1:
         elements = count / weight

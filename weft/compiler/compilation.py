@@ -23,7 +23,7 @@ from weft.compiler.program import stored
 from weft.compiler.program.ir import Program
 from weft.compiler.schedules import pinned
 from weft.compiler.target.cpu import cache
-from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import array_type
 
@@ -44,7 +44,7 @@ class Flat(Enum):
 
 
 # Measures the schedules of products that have none yet.
-Tuner = Callable[[Jaxpr, Features], None]
+Tuner = Callable[[Jaxpr, Target], None]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Compilation:
     traced: Jaxpr
     donated: tuple[bool, ...]
     program: Program
-    features: Features
+    target: Target
     details: Details | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     folder: pathlib.Path | None = None
@@ -97,28 +97,29 @@ class Compilation:
         if self.flat is not Flat.NO:
             from weft.compiler.flat import compile_flat
 
-            return compile_flat(self.traced.replace(invars=self.traced.invars[1:]), self.features, self.flat)
+            return compile_flat(self.traced.replace(invars=self.traced.invars[1:]), self.target, self.flat)
         from weft.compiler.compile import compile_program
 
-        return compile_program(self.traced, self.donated, self.features, self.flagged, schedules=self.program.schedules)
+        return compile_program(self.traced, self.donated, self.target, self.flagged, schedules=self.program.schedules)
 
 
 def compilation_of(
     jaxpr: Jaxpr,
-    donated: Sequence[bool] = (),
+    donated: Sequence[bool],
+    target: Target,
     flagged: bool = False,
     tune: Tuner | None = None,
     flat: Flat = Flat.NO,
 ) -> Compilation:
     """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
     A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
-    donated, features = tuple(donated), host()
+    donated = tuple(donated)
     seconds: dict[str, float] = {}
     key = None
     if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
         with measured(seconds, "compile", "fingerprint"):
             # A program whose products were not measured is another one, until they are.
-            key = _key(jaxpr, features, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
+            key = _key(jaxpr, target, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             content = cache.load_program(key)
@@ -126,16 +127,16 @@ def compilation_of(
         # Who has measured since then has chosen for this program too.
         if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
             traced = jaxpr if flat is Flat.NO else with_length(jaxpr)
-            return Compilation(traced, donated, program, features, None, seconds, flagged=flagged, flat=flat)
+            return Compilation(traced, donated, program, target, None, seconds, flagged=flagged, flat=flat)
     # The compiler is loaded when the first program is compiled.
     if flat is not Flat.NO:
         from weft.compiler.flat import compile_flat
 
-        made = compile_flat(jaxpr, features, flat)
+        made = compile_flat(jaxpr, target, flat)
     else:
         from weft.compiler.compile import compile_program
 
-        made = compile_program(jaxpr, donated, features, flagged, tune)
+        made = compile_program(jaxpr, donated, target, flagged, tune)
     made.seconds = seconds | made.seconds
     if key is not None:
         with measured(made.seconds, "compile", "program to disk"):
@@ -150,9 +151,9 @@ def with_length(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(invars=[Var(array_type((), dtypes.int64)), *jaxpr.invars])
 
 
-def _key(jaxpr: Jaxpr, features: Features, *options: Any) -> str | None:
+def _key(jaxpr: Jaxpr, target: Target, *options: Any) -> str | None:
     """The name of the program on disk, or None if it cannot have one."""
     meaning, settings = fingerprint(jaxpr), written(config.key())
     if meaning is None or settings is None:
         return None
-    return cache.program_key(f"{meaning} {settings} {options}", features)
+    return cache.program_key(f"{meaning} {settings} {options}", target)

@@ -11,37 +11,35 @@ from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
 from weft.compiler.schedules import Schedules
-from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
 
 def compile_program(
     jaxpr: Jaxpr,
-    donated: Sequence[bool] = (),
-    features: Features | None = None,
+    donated: Sequence[bool],
+    target: Target,
     flagged: bool = False,
     tune: Tuner | None = None,
     schedules: Mapping[str, str] | None = None,
 ) -> Compilation:
-    """Passes, fusion, kernels, steps and memory for a program whose constants are arguments. One that is `flagged` has
-    one flag for all its checks instead of a trap for each. `tune` is called with the fused program before products get
-    their schedules, of which some may be given."""
-    features = features or host()
+    """Passes, fusion, kernels, steps and memory of a program whose constants are arguments, for a machine. One that is
+    `flagged` has one flag for all its checks instead of a trap for each. `tune` is called with the fused program before
+    contractions get their schedules, of which some may be given."""
     stages: list[pipeline.Stage] = []
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)
     with measured(seconds, "compile", "passes"):
-        fused = pipeline.run(
-            jaxpr, pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS, log=stages, folder=folder
-        )
+        steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
+        fused = pipeline.run(jaxpr, target, steps, log=stages, folder=folder)
     if tune is not None:
         with measured(seconds, "compile", "tuning"):
-            tune(fused, features)
+            tune(fused, target)
     with measured(seconds, "compile", "emit"):
-        program = build(fused, donated, features.vector_bytes, Schedules(features, schedules), features.tiles)
+        program = build(fused, donated, target, Schedules(target, schedules))
     with measured(seconds, "compile", "memory"):
         program = assign(program)
-    program.nanoseconds = estimate(program)
+    program.nanoseconds = estimate(program, target.kernel)
     if folder is not None:
         dump.write_program(folder, program, seconds)
-    return Compilation(jaxpr, tuple(donated), program, features, Details(fused, stages), seconds, folder, flagged)
+    return Compilation(jaxpr, tuple(donated), program, target, Details(fused, stages), seconds, folder, flagged)

@@ -10,8 +10,8 @@ from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program import printer
 from weft.compiler.program.ir import Launch, Program
 from weft.compiler.target.cpu import kernels, link
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.lower import module_text
+from weft.compiler.target.target import Target
 
 # The passes have the numbers below.
 FIRST = 20
@@ -27,17 +27,15 @@ def write_program(folder: pathlib.Path, program: Program, seconds: Mapping[str, 
     _write(folder / f"{FIRST + 1}_kernels.txt", "#", f"{len(texts)} kernels, {taken}", body)
 
 
-def write_code(
-    folder: pathlib.Path, launched: Mapping[str, Kernel], features: Features, making: kernels.Making
-) -> None:
+def write_code(folder: pathlib.Path, launched: Mapping[str, Kernel], target: Target, making: kernels.Making) -> None:
     """The kernels as LLVM text and as assembly of one tier. A kernel that was compiled before is written all the
     same."""
     sources = f"{making.compiled} compiled, {making.from_disk} from disk, {making.reused} in the process already"
     parts = ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in making.seconds.items())
-    text = module_text(launched.items(), features)
+    text = module_text(launched.items(), target)
     _write(folder / f"{FIRST + 2}_llvm.ll", ";", f"{sources}; {parts}", text)
     tier = making.tier.name.lower()
-    code = link.assembly(text, features, making.tier)
+    code = link.assembly(text, target, making.tier)
     _write(folder / f"{FIRST + 3}_assembly_{tier}.s", "#", f"tier {tier}; {sources}; {parts}", code)
 
 

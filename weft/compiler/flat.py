@@ -23,14 +23,14 @@ from weft.compiler.kernel.threads import BLOCK
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Kind as SlotKind
 from weft.compiler.program.ir import Launch, Program, Slot
-from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
 
-def compile_flat(jaxpr: Jaxpr, features: Features, way: Flat) -> Compilation:
+def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat) -> Compilation:
     """A program of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
     below `FLAT_MOST`. It has one more argument, the first: the length, an int64. All ways have one kernel."""
-    made = compile_program(jaxpr, (), features)
+    made = compile_program(jaxpr, (), target)
     made.traced, made.flat = with_length(jaxpr), way
     made.program = assign(_of_any_length(made.program, grain=int(way is Flat.THREADS)))
     return made

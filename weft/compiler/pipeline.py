@@ -36,6 +36,7 @@ from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.orient import orient
 from weft.compiler.passes.simplify import simplify
 from weft.compiler.passes.split_transforms import split_transforms
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.printer import equation_text, to_text
 from weft.ir.verifier import verify
@@ -52,12 +53,12 @@ class Spec:
     objection: Callable[[Equation], str | None]
     stronger_than: Spec | None = None
 
-    def check(self, jaxpr: Jaxpr) -> None:
+    def check(self, jaxpr: Jaxpr, target: Target) -> None:
         """Raise unless the program is well formed and has this form."""
         verify(jaxpr)
-        self._check_equations(jaxpr)
+        self._check_equations(jaxpr, target)
 
-    def _check_equations(self, jaxpr: Jaxpr) -> None:
+    def _check_equations(self, jaxpr: Jaxpr, target: Target) -> None:
         for equation in jaxpr.eqns:
             spec: Spec | None = self
             while spec is not None:
@@ -68,23 +69,19 @@ class Spec:
                     )
                 spec = spec.stronger_than
             for inner in subjaxprs(equation.params):
-                self._check_equations(inner)
+                self._check_equations(inner, target)
 
 
 @dataclass(frozen=True)
 class Fused(Spec):
     """The form after fusion, in which equations are kernels, calls of libraries, control flow or callbacks."""
 
-    def check(self, jaxpr: Jaxpr) -> None:
-        verify(jaxpr)
-        self._check_equations(jaxpr)
-
-    def _check_equations(self, jaxpr: Jaxpr) -> None:
+    def _check_equations(self, jaxpr: Jaxpr, target: Target) -> None:
         for equation in jaxpr.eqns:
-            verify_bare_or_fused(equation)
+            verify_bare_or_fused(equation, target)
             if not is_fusion(equation):
                 for inner in subjaxprs(equation.params):
-                    self._check_equations(inner)
+                    self._check_equations(inner, target)
 
 
 def no_objection(equation: Equation) -> str | None:
@@ -125,42 +122,43 @@ FUSED = Fused("fused", no_objection)
 
 @dataclass(frozen=True)
 class Step:
-    """A pass with the form that it needs and the form that it makes."""
+    """A pass with the form that it needs and the form that it makes. One that is `for_target` takes the machine too."""
 
-    function: Callable[[Jaxpr], Jaxpr]
+    function: Callable[..., Jaxpr]
     needs: Spec
     makes: Spec
+    for_target: bool = False
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
+    def run(self, jaxpr: Jaxpr, target: Target) -> Jaxpr:
+        return self.function(jaxpr, target) if self.for_target else self.function(jaxpr)
 
-STEPS = (
+
+# All that a program goes through before code is made of it, in this order.
+ALL_STEPS = (
     Step(inline, needs=TRACED, makes=OPEN),  # calls opened
     Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
     Step(insert_checks, needs=OPEN, makes=OPEN),  # traps, while operations are those that the user knows
+    Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
     Step(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
     Step(canonicalize, needs=PRIMITIVE, makes=CANONICAL),  # broadcasts explicit, literals right
     Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
     Step(simplify, needs=CANONICAL, makes=CANONICAL),
     Step(merge_equal, needs=CANONICAL, makes=CANONICAL),
     Step(accumulate, needs=CANONICAL, makes=CANONICAL),  # totals of loops, where they change
-    Step(hoist, needs=CANONICAL, makes=CANONICAL),  # what is the same in every turn, in front of loops
+    Step(hoist, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what is the same in every iteration, before loops
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
-)
-_AT = [step.function for step in STEPS].index(decompose)
-# What programs go through before code is made of them.
-ALL_STEPS = (
-    *STEPS[:_AT],
-    Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
-    *STEPS[_AT:],
     Step(defer, needs=CANONICAL, makes=CANONICAL),  # products that loops add up, after them; sums may round otherwise
     Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
-    Step(fuse, needs=CANONICAL, makes=FUSED),
+    Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True),
 )
-# The same with one flag for all checks.
-FLAGGED_STEPS = tuple([replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_STEPS])
+# Those of them that change no bit, up to fusion.
+STEPS = tuple(step for step in ALL_STEPS if step.function not in (split_transforms, defer, orient, fuse))
+# All of them with one flag for all checks.
+FLAGGED_STEPS = tuple(replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_STEPS)
 
 
 @dataclass(frozen=True)
@@ -180,6 +178,7 @@ class Stage:
 
 def run(
     jaxpr: Jaxpr,
+    target: Target,
     steps: Sequence[Step] = STEPS,
     *,
     log: list[Stage] | None = None,
@@ -194,13 +193,13 @@ def run(
         (folder / "00_traced.txt").write_text(to_text(jaxpr, source=True) + "\n")
     for number, step in enumerate(steps, 1):
         if check:
-            step.needs.check(jaxpr)
+            step.needs.check(jaxpr, target)
         start = time.perf_counter()
         with span("compile", step.name):
-            after = step.function(jaxpr)
+            after = step.run(jaxpr, target)
         stage = Stage(step.name, time.perf_counter() - start, after is not jaxpr, after)
         if check:
-            step.makes.check(after)
+            step.makes.check(after, target)
         if log is not None:
             log.append(stage)
         if folder is not None:

@@ -7,12 +7,13 @@ from typing import NamedTuple, TypeVar
 
 from weft.base.source import Location
 from weft.compiler.analysis import operations_of
-from weft.compiler.fuse.classify import classify, size_of
+from weft.compiler.fuse.classify import size_of, structure
 from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Compute, If, Loop, Statement
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
+from weft.compiler.target.target import ANY
 from weft.ir.jaxpr import Equation
 from weft.ir.types import ArrayType
 
@@ -80,7 +81,7 @@ def _weight(equation: Equation) -> float:
     """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it moves."""
     made = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
     moved = float(max((size_of(shape) for shape in made), default=1))
-    facts = classify(equation)
+    facts = structure(equation)
     return 0.0 if facts.alias else max(equation_flops(equation, facts), moved)
 
 
@@ -119,7 +120,7 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
             # One that only packs an operand is little work, but moves all of it.
             moving = {step: float(held_by(step)) for step in launches}
             # Kernels that only move have no flops, unless all of them do.
-            computing = {step: work(step.full) * _computes(step.full.body) for step in launches}
+            computing = {step: work(step.full, ANY.kernel) * _computes(step.full.body) for step in launches}
         moved, computed = _shares(moving), _shares(computing if any(computing.values()) else moving)
         for step in group:
             few, many = computed[step], moved[step]

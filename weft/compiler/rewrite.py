@@ -27,6 +27,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.base.settings import config
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import NO_EFFECTS, Params, Primitive, lookup
 from weft.ir.printer import equation_text, to_text
@@ -382,17 +383,18 @@ def make_literal(value: Any, dtype: Any) -> Literal:
     return Literal(array, array_type((), dtype))
 
 
-def everywhere(function: Callable[[Jaxpr], Jaxpr]) -> Callable[[Jaxpr], Jaxpr]:
+def everywhere(function: Callable[..., Jaxpr]) -> Callable[..., Jaxpr]:
     """A pass over a program and over those it carries (bodies of loops, branches of conditions), innermost first.
 
-    What became of a carried program is remembered on it, because equal calls and loops share their programs.
+    What became of a carried program is remembered on it, because equal calls and loops share their programs. A pass
+    that depends on the machine takes its `Target` too.
     """
 
-    def apply(jaxpr: Jaxpr) -> Jaxpr:
-        return function(with_carried(jaxpr, inside))
+    def apply(jaxpr: Jaxpr, *target: Target) -> Jaxpr:
+        def inside(inner: Jaxpr) -> Jaxpr:
+            return inner.cached((function, config.key(), *target), lambda: apply(inner, *target))
 
-    def inside(jaxpr: Jaxpr) -> Jaxpr:
-        return jaxpr.cached((function, config.key()), lambda: apply(jaxpr))
+        return function(with_carried(jaxpr, inside), *target)
 
     apply.__name__, apply.__doc__, apply.__module__ = function.__name__, function.__doc__, function.__module__
     return apply

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.compiler.fingerprint import fingerprint
 from weft.compiler.target.cpu import cache
-from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 
 LIBRARY = "library"
@@ -23,12 +23,12 @@ KINDS = frozenset({"contraction", "convolution"})
 _pins: dict[str, str] = {}
 
 
-def key_of(program: Jaxpr, hero: int | None, features: Features) -> str | None:
+def key_of(program: Jaxpr, hero: int | None, target: Target) -> str | None:
     """The name under which the schedule of a fusion is pinned, or None if there is no place for it."""
     meaning = fingerprint(program)
     if meaning is None or cache.folder() is None:
         return None
-    return cache.schedule_key(f"{meaning} {hero}", features)
+    return cache.schedule_key(f"{meaning} {hero}", target)
 
 
 def pinned(key: str) -> str | None:
@@ -52,14 +52,14 @@ def pin(key: str, schedule: str) -> str:
 class Schedules:
     """The choices for one program; `made` has those that it got, by key. `given` ones come before what is pinned."""
 
-    def __init__(self, features: Features, given: Mapping[str, str] | None = None) -> None:
-        self.features = features
+    def __init__(self, target: Target, given: Mapping[str, str] | None = None) -> None:
+        self.target = target
         self.given = given or {}
         self.made: dict[str, str] = {}
 
     def choose(self, program: Jaxpr, hero: int | None, default: str, changes_bits: bool) -> str:
         """The schedule of a fusion. `changes_bits`: there are schedules that give others than the default."""
-        key = key_of(program, hero, self.features)
+        key = key_of(program, hero, self.target)
         if key is None:
             return default
         chosen = self.given.get(key) or pinned(key)

@@ -135,7 +135,7 @@ class Collector:
         found: list[dict[str, Any]] = []
         before = self.compilation.stages[-2].program if len(self.compilation.stages) > 1 else self.compilation.traced
         for number, jaxpr in enumerate((before, *_carried(before))):
-            for reason in refusals(jaxpr):
+            for reason in refusals(jaxpr, self.compilation.target):
                 about = _reason(reason)
                 about["id"] = f"r{len(found)}"
                 about["program"] = number
@@ -226,10 +226,10 @@ class Collector:
         return self.kernel_ids.setdefault(symbol_of(step.kernel), f"k{len(self.kernel_ids)}")
 
     def _kernels(self) -> list[dict[str, Any]]:
-        features = self.compilation.features
+        target = self.compilation.target
         distinct = {symbol_of(s.kernel): s.full for s in self.steps if isinstance(s, Launch)}
-        text = lower.module_text(distinct.items(), features) if distinct else ""
-        assembly = link.assembly(text, features, self.executable.tier) if distinct else ""
+        text = lower.module_text(distinct.items(), target) if distinct else ""
+        assembly = link.assembly(text, target, self.executable.tier) if distinct else ""
         found = []
         for name, kernel in distinct.items():
             key = self.kernel_ids[name]

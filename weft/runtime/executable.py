@@ -116,17 +116,17 @@ class Executable:
     def _link(self, tier: Tier) -> Assembly:
         """Compile the kernels and write the words of the machine, which the next run takes."""
         making = kernels.Making(tier)
-        features = self.compilation.features
+        target = self.compilation.target
         try:
-            self.kernels = kernels.compiled(self._launched(), features, tier, making)
+            self.kernels = kernels.compiled(self._launched(), target, tier, making)
         except kernels.CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
-            self.kernels = kernels.compiled(self._launched(), features, tier, making)
+            self.kernels = kernels.compiled(self._launched(), target, tier, making)
         self.tier, self.loops, self.can_improve = making.tier, {}, making.tier is Tier.QUICK
         if making.tier is not Tier.QUICK:
             # Other loops than those that are there are compiled when time is given to it.
             make = tier is not Tier.QUICK
-            self.loops, self.can_improve = loops.native_loops(self.program, features, making, make)
+            self.loops, self.can_improve = loops.native_loops(self.program, target, making, make)
         with spans.measured(making.seconds, "compile", "assemble"):
             assembly = Assembly(self.program, self._address, _host_address(), self._first_host, self.loops)
             self._codes.append(assembly.words())  # a run may still be at the older ones
@@ -135,7 +135,7 @@ class Executable:
         if self.compilation.folder is not None:
             from weft.compiler.dump import write_code
 
-            write_code(self.compilation.folder, self.inside.distinct_kernels(), features, making)
+            write_code(self.compilation.folder, self.inside.distinct_kernels(), target, making)
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
 
@@ -227,7 +227,7 @@ class Executable:
         self, arrays: Sequence[Any], events: int = 0, donate: Callable[[], None] | None = None
     ) -> tuple[list[Any], stamp.Log]:
         """As a call, with a log of how long each step took, and of so many single events."""
-        if not stamp.can_stamp(self.compilation.features.triple):
+        if not stamp.can_stamp(self.compilation.target.triple):
             return self._run(arrays, self.template.copy(), self.code_address, donate), stamp.Log([], 0)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, events)
@@ -240,7 +240,7 @@ class Executable:
         """Run with these registers and record how long each step took; gives the status. It is what dispatchers call
         while steps are timed."""
         count = len(self.template)
-        if not stamp.can_stamp(self.compilation.features.triple):
+        if not stamp.can_stamp(self.compilation.target.triple):
             return machine.enter()(self.code_address, words, len(words) // 8, count)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, self._events() if spans.wants_events() else 0)

@@ -112,10 +112,11 @@ def compiled(
     with span("compile", jaxpr.name):
         # What runs programs is loaded with the first one.
         from weft.compiler.compilation import Flat, compilation_of
+        from weft.compiler.target.cpu.targets import host
         from weft.runtime.executable import Executable
 
         tuner = tune if config.autotune_milliseconds else None
-        made = Executable(compilation_of(jaxpr, donated, again is not None, tuner, Flat(flat)), again)
+        made = Executable(compilation_of(jaxpr, donated, host(), again is not None, tuner, Flat(flat)), again)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
@@ -125,11 +126,11 @@ def compiled(
     return made
 
 
-def tune(fused: Jaxpr, features: Any) -> None:
+def tune(fused: Jaxpr, target: Any) -> None:
     """Measure the products of a program that is about to be compiled."""
     from weft.runtime.tuning import tune
 
-    tune(fused, features)
+    tune(fused, target)
 
 
 def call(

@@ -27,7 +27,8 @@ from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.assign import CONSTANTS, Lifetimes
 from weft.compiler.program.ir import Slot
-from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.cpu.targets import host
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
 from weft.runtime.executable import Executable
@@ -148,10 +149,10 @@ def run(
     arrays: Sequence[Any],
     edge: Edge = Edge.END,
     donated: Sequence[bool] = (),
-    features: Features | None = None,
+    target: Target | None = None,
 ) -> list[Any]:
     """The results of a program (as arrays, in ordinary memory) whose code runs with all of its memory guarded."""
-    executable = GuardedExecutable(compile_program(jaxpr, donated, features), edge)
+    executable = GuardedExecutable(compile_program(jaxpr, donated, target or host()), edge)
     return call(executable, arrays, donated)
 
 

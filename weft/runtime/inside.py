@@ -57,7 +57,7 @@ class Inside:
 
     def fusions(self) -> str:
         """The fused program, with the reasons."""
-        return report.explain(self.compilation.stages[-2].program)
+        return report.explain(self.compilation.stages[-2].program, self.compilation.target)
 
     def program(self) -> str:
         """The steps as text."""
@@ -74,11 +74,11 @@ class Inside:
 
     def llvm(self) -> str:
         """The kernels as one LLVM module."""
-        return module_text(self.distinct_kernels().items(), self.compilation.features)
+        return module_text(self.distinct_kernels().items(), self.compilation.target)
 
     def assembly(self) -> str:
         """The kernels as assembly."""
-        return link.assembly(self.llvm(), self.compilation.features, Tier.LIGHT)
+        return link.assembly(self.llvm(), self.compilation.target, Tier.LIGHT)
 
     def memory_analysis(self) -> analysis.MemoryAnalysis:
         """Bytes that a run takes."""

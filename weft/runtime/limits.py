@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu import cache, link, machine, pool
-from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.machine import Assembler, Place
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
+from weft.compiler.target.target import Target
 from weft.runtime import memory
 
 # Fused products and sums under way at once: enough to fill two units of four cycles.
@@ -75,10 +76,10 @@ def _limits(threads: int) -> Limits:
     return found
 
 
-def text(features: Features) -> str:
+def text(target: Target) -> str:
     """Kernels that do nothing but compute, and nothing but move."""
-    bits = features.vector_bits or 128
-    module = Module(features.triple, vector_bits=bits)
+    bits = target.vector_bits or 128
+    module = Module(target.triple, vector_bits=bits)
     lanes = vector(float_, bits // 32)
     parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
 
@@ -98,11 +99,11 @@ def text(features: Features) -> str:
 
     f = module.function("weft_move", void, parameters)
     table, begin, end = f.arguments
-    source, target = f.load(ptr, table, 8), f.load(ptr, f.offset(table, ptr, 1), 8)
+    source, sink = f.load(ptr, table, 8), f.load(ptr, f.offset(table, ptr, 1), 8)
     with f.loop(begin, end) as block:
         first = f.mul(block, constant(BLOCK // 4, i64))
         with f.loop(first, f.add(first, constant(BLOCK // 4, i64)), lanes.count) as index:
-            f.store(f.load(lanes, f.offset(source, float_, index), 4), f.offset(target, float_, index), 4)
+            f.store(f.load(lanes, f.offset(source, float_, index), 4), f.offset(sink, float_, index), 4)
     f.ret()
     return module.text()
 
@@ -124,11 +125,11 @@ def measure(threads: int) -> Limits:
     for size in SIZES:
         # The data is shared among the threads, half of it read and half of it written.
         blocks = max(size // 2 // BLOCK, 1)
-        source, target = (memory.empty((blocks * BLOCK // 4,), np.dtype(np.float32)) for _ in range(2))
+        source, sink = (memory.empty((blocks * BLOCK // 4,), np.dtype(np.float32)) for _ in range(2))
         source[:] = 1.0
-        target[:] = 0.0
+        sink[:] = 0.0
         grain = -(-blocks // min(4 * threads, blocks))
-        seconds = _best(made.addresses["weft_move"], blocks, grain, [source, target])
+        seconds = _best(made.addresses["weft_move"], blocks, grain, [source, sink])
         bandwidths.append((size, 2 * blocks * BLOCK / seconds))
     # What larger memory can do, smaller can too: a lower number was somebody else's work on this machine.
     rates = [max(rate for _, rate in bandwidths[number:]) for number in range(len(SIZES))]

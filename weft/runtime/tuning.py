@@ -25,7 +25,7 @@ from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build, emission_of
 from weft.compiler.program.cost import estimate
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules
-from weft.compiler.target.cpu.features import Features
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ops.contract import dot_general
 from weft.runtime.executable import Executable
@@ -53,18 +53,18 @@ class Contest:
     nanoseconds: float
 
 
-def tune(fused: Jaxpr, features: Features) -> None:
+def tune(fused: Jaxpr, target: Target) -> None:
     """Measure the large products of a fused program, as long as there is time."""
     deadline = time.perf_counter() + config.autotune_milliseconds * 1e-3
     found: dict[str, Contest] = {}
     for equation in _products(fused):
-        contest = _contest(equation, features)
+        contest = _contest(equation, target)
         if contest is not None:
             found.setdefault(contest.key, contest)
     for contest in sorted(found.values(), key=lambda c: -c.nanoseconds):
         if time.perf_counter() >= deadline:
             return
-        schedules.pin(contest.key, _winner(contest, features, deadline))
+        schedules.pin(contest.key, _winner(contest, target, deadline))
 
 
 def _products(jaxpr: Jaxpr) -> Iterator[Equation]:
@@ -79,36 +79,36 @@ def _products(jaxpr: Jaxpr) -> Iterator[Equation]:
                 yield from _products(inner)
 
 
-def _contest(equation: Equation, features: Features) -> Contest | None:
+def _contest(equation: Equation, target: Target) -> Contest | None:
     """What there is to choose for a product, if it is large enough and nobody has chosen yet."""
     if equation_cost(equation).flops < FLOPS * LEAST:
         return None
     if equation.primitive is dot_general:
         program, hero, kind, default = schedules.alone(equation), 0, "contraction", LIBRARY
-        if not has_either(program):
+        if not has_either(program, target):
             return None
     else:
         program, hero, kind, default = (*(equation.params[name] for name in ("jaxpr", "hero", "kind")), FIRST)
-    key = schedules.key_of(program, hero, features)
+    key = schedules.key_of(program, hero, target)
     if key is None or schedules.pinned(key) is not None:
         return None
-    emission = emission_of(kind, program, hero, features.vector_bytes, tiles=features.tiles)
+    emission = emission_of(kind, program, hero, target)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]
-    if has_either(program):
+    if has_either(program, target):
         names.append(LIBRARY)
     names.sort(key=lambda name: name != default)
     alone = schedules.alone(equation)
-    nanoseconds = estimate(_built(alone, features, key, FIRST))
+    nanoseconds = estimate(_built(alone, target, key, FIRST), target.kernel)
     if len(names) < 2 or nanoseconds < LEAST:
         return None
     return Contest(key, alone, names, nanoseconds)
 
 
-def _built(program: Jaxpr, features: Features, key: str, name: str) -> Any:
-    return build(program, (), features.vector_bytes, Schedules(features, {key: name}), features.tiles)
+def _built(program: Jaxpr, target: Target, key: str, name: str) -> Any:
+    return build(program, (), target, Schedules(target, {key: name}))
 
 
-def _winner(contest: Contest, features: Features, deadline: float) -> str:
+def _winner(contest: Contest, target: Target, deadline: float) -> str:
     """The schedule that took least, in the shortest of its turns."""
     default, *others = contest.names
     arrays = _arguments(contest.program)
@@ -117,7 +117,7 @@ def _winner(contest: Contest, features: Features, deadline: float) -> str:
     for name in contest.names:
         if racing and time.perf_counter() >= deadline:
             break
-        racing[name] = _executable(contest, features, name)
+        racing[name] = _executable(contest, target, name)
     for turn in range(ROUNDS):
         for name, executable in list(racing.items()):
             begin = time.perf_counter()
@@ -135,9 +135,9 @@ def _winner(contest: Contest, features: Features, deadline: float) -> str:
     return found if found == default or best[found] < CLEARLY * best.get(default, np.inf) else default
 
 
-def _executable(contest: Contest, features: Features, name: str) -> Executable:
-    program = assign(_built(contest.program, features, contest.key, name))
-    made = Executable(Compilation(contest.program, (), program, features, Details(contest.program, [])))
+def _executable(contest: Contest, target: Target, name: str) -> Executable:
+    program = assign(_built(contest.program, target, contest.key, name))
+    made = Executable(Compilation(contest.program, (), program, target, Details(contest.program, [])))
     made.optimise()
     return made
 

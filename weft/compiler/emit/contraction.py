@@ -54,7 +54,7 @@ def emit_contraction(fusion: Fusion) -> Emission:
         exact=form.result,
         shape=form.shape,
     )
-    by_tiles = matrices(fusion, products, (lhs, rhs), elements) if fusion.tiles else None
+    by_tiles = matrices(fusion, products, (lhs, rhs), elements) if fusion.target.tiles else None
     if by_tiles is None:
         emit_products(fusion, products)
     else:

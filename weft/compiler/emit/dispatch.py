@@ -21,6 +21,7 @@ from weft.compiler.emit.tile import emit_loop_kind
 from weft.compiler.emit.transpose import emit_transpose
 from weft.compiler.emit.update import emit_update
 from weft.compiler.emit.window import emit_window
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
 EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
@@ -44,11 +45,9 @@ EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
 }
 
 
-def emit(
-    kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0, tiles: bool = False
-) -> Emission:
+def emit(kind: str, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """The kernels of a fusion."""
     emitter = EMITTERS.get(kind)
     if emitter is None:
         raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(program))
-    return emitter(Fusion(program, hero, vector_bytes, schedule, tiles))
+    return emitter(Fusion(program, hero, target, schedule))

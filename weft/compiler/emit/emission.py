@@ -22,6 +22,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
 from weft.compiler.kernel.merge import merge_loops
 from weft.compiler.kernel.threads import split_for_threads
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr, Literal
 
 _KEY_STORAGE = {8: dtypes.uint64, 16: dtypes.complex128}
@@ -93,18 +94,14 @@ class Emission:
 class Fusion:
     """A fusion being emitted: the inner program and what its kernels share.
 
-    `program` has its hero at `hero` (None: it has none); `vector_bytes` is the width of a register of the machine.
-    `schedule` is the one to emit, where the emitter has several (0 is what it prefers). `tiles` says that the machine
-    has tile registers for matrices.
+    `program` has its hero at `hero` (None: it has none). `schedule` is the one to emit, where the emitter has several
+    (0 is what it prefers).
     """
 
-    def __init__(
-        self, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0, tiles: bool = False
-    ) -> None:
+    def __init__(self, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> None:
         self.program = program
+        self.target = target
         self.hero = None if hero is None else program.eqns[hero]
-        self.vector_bytes = vector_bytes
-        self.tiles = tiles
         self.schedule = schedule
         self.schedules = 1
         self.arguments = {v: n for n, v in enumerate(program.invars)}
@@ -218,7 +215,7 @@ class Writer:
         four bytes, at most eight)."""
         program = self.fusion.program
         widest = max((storage(v).itemsize for e in program.eqns for v in e.outvars), default=4)
-        return max(1, self.fusion.vector_bytes // max(4, min(widest, 8)))
+        return max(1, self.fusion.target.vector_bytes // max(4, min(widest, 8)))
 
     def kernel(self) -> Kernel:
         """The finished kernel: loops merged where they run on, and cut for threads."""

@@ -7,15 +7,16 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import storage
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr, Literal
 from weft.ir.parameters import params_key
 
 
-def fusion_key(kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, tiles: bool = False) -> Hashable | None:
+def fusion_key(kind: str, program: Jaxpr, hero: int | None, target: Target) -> Hashable | None:
     """Equal for fusions with the same kernels; None if a parameter cannot be compared."""
     numbers: dict[Any, int] = {v: n for n, v in enumerate(program.invars)}
     literals: dict[int, int] = {}
-    parts: list[Any] = [kind, hero, vector_bytes, tiles, tuple(v.aval for v in program.invars)]
+    parts: list[Any] = [kind, hero, target, tuple(v.aval for v in program.invars)]
     for equation in program.eqns:
         operands: list[Any] = []
         for atom in equation.invars:

@@ -44,7 +44,7 @@ class Systems:
         self.dtype = storage(hero.invars[0])
         *lead, self.rows, self.columns = hero.invars[0].aval.shape  # type: ignore[attr-defined]
         self.lead, self.count = len(lead), math.prod(lead)
-        self.width = max(1, fusion.vector_bytes // self.dtype.itemsize)
+        self.width = max(1, fusion.target.vector_bytes // self.dtype.itemsize)
         self.pieces = -(-self.count // self.width)
         self.in_tile = -(-self.pieces // MOST_TILES)
         self.tiles = -(-self.pieces // self.in_tile)

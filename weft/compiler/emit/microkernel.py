@@ -38,9 +38,9 @@ from weft.compiler.emit.products import (
     store_at,
     sum_dtype,
 )
-from weft.compiler.emit.tiling import SHARED_WORK, TURNS, Machine, Plan, candidates, same_bits
+from weft.compiler.emit.tiling import Plan, candidates, lanes_of, same_bits
 from weft.compiler.emit.values import row_major
-from weft.compiler.fuse.cost import CHEAP_WEIGHT, weight_of
+from weft.compiler.fuse.cost import weight_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, Value
 
@@ -57,7 +57,7 @@ def emit_products(fusion: Fusion, products: Products) -> None:
     if not product_of(products.shape):
         return
     left, right = (access(fusion, factor, products.axes) for factor in (products.left, products.right))
-    plans = same_bits(candidates(products, left, right, fusion.vector_bytes))
+    plans = same_bits(candidates(products, left, right, fusion.target))
     fusion.schedules = len(plans)
     chosen = plans[min(fusion.schedule, len(plans) - 1)]
     factors = [
@@ -77,14 +77,14 @@ def emit_products(fusion: Fusion, products: Products) -> None:
 def copies_along(fusion: Fusion, products: Products, name: str) -> bool:
     """Whether the right factor would be copied so that lanes along the axis of this name lie side by side."""
     left, right = (access(fusion, factor, products.axes) for factor in (products.left, products.right))
-    first = candidates(products, left, right, fusion.vector_bytes, most=1)[0]
+    first = candidates(products, left, right, fusion.target, most=1)[0]
     return first.packed[1] and not first.folded and first.lanes is not None and first.lanes.name == name
 
 
 def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
     """Whether what follows the sums has a kernel of its own: where they are folded from lanes it would be done one by
     one, which dear work is too dear for."""
-    lanes = fusion.vector_bytes // products.exact.itemsize
+    lanes = fusion.target.vector_bytes // products.exact.itemsize
     if not (chosen.folded or chosen.lanes is None) or not products.whole or product_of(products.shape) < lanes:
         return False
     assert fusion.hero is not None
@@ -94,7 +94,7 @@ def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
         if any(a in known for a in equation.invars):
             known.update(equation.outvars)
             weight += weight_of(equation)
-    return weight > CHEAP_WEIGHT
+    return weight > fusion.target.fusion.cheap_weight
 
 
 def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
@@ -142,7 +142,7 @@ class _Kernel:
         self.products, self.plan, self.left, self.right = products, chosen, left, right
         self.parts, self.cut = parts, chosen.cut
         self.dtype = sum_dtype(products.compute)
-        self.machine = Machine(fusion.vector_bytes)
+        self.target = fusion.target
         self.free_lanes = None if chosen.folded else chosen.lanes
         # The first tile may have an edge; a second one divides its axis.
         self.tile: Axis | None = None
@@ -166,11 +166,11 @@ class _Kernel:
         """Tiles that go together: all, if there is little work or enough else to share it by."""
         if self.plan.blocks is not None:
             return max(1, min(self.plan.blocks.tiles, self.whole))
-        if self.products.multiplications < SHARED_WORK or self.cut is not None:
+        if self.products.multiplications < self.target.matmul.shared_work or self.cut is not None:
             return self.whole
         tiled = {axis for axis, _ in self.plan.tiles}
         others = product_of(a.size for a in self.products.free if a not in tiled and a is not self.free_lanes)
-        if others >= TURNS:
+        if others >= self.target.matmul.tasks:
             return self.whole
         wanted = max(1, BLOCK_ROWS // self.height)
         blocks = -(-self.whole // wanted)
@@ -182,7 +182,7 @@ class _Kernel:
         levels = self.levels()
         shared: list[_Level] = []
         # Parts of the depth are shared alone, so that what they read is in the cache for all else.
-        enough = TURNS if self.cut is None or self.cut.parts < 4 else 2
+        enough = self.target.matmul.tasks if self.cut is None or self.cut.parts < 4 else 2
         while levels and product_of(level.count for level in shared) < enough:
             shared.append(levels.pop(0))
         counts = [level.count for level in shared]
@@ -267,7 +267,7 @@ class _Kernel:
             self.tiles(spot)
             return
         whole, rest = divmod(axis.size, width)
-        if not rest or self.machine.masks:
+        if not rest or self.target.masks:
             limit = Index(axis.size) - spot.panel * width if rest else None
             self.lanes(spot, axis, width, limit)
             return
@@ -282,7 +282,7 @@ class _Kernel:
 
     def pieces(self, spot: Spot, axis: Axis, rest: int) -> None:
         """The lanes at the edge, without masks: full registers, then what is less than one."""
-        start, register = 0, self.machine.lanes(self.dtype)
+        start, register = 0, lanes_of(self.target, self.dtype)
         while start < rest:
             left = rest - start
             width = left if left < register else register << ((left // register).bit_length() - 1)

@@ -98,14 +98,16 @@ class _Copy:
         self.width = width if self.lanes is not None else self.across.size if self.across is not None else 1
         self.panels = 1 if self.lanes is None else -(-self.lanes.size // self.width)
         self.rest = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
-        self.register = max(1, fusion.vector_bytes // max(4, min(8, self.dtype.itemsize)))
+        self.register = max(1, fusion.target.vector_bytes // max(4, min(8, self.dtype.itemsize)))
         self.side = self.side_of_squares(fusion)
         self.block = 1 if self.inner is None else min(self.inner.size, ROWS)
 
     def side_of_squares(self, fusion: Fusion) -> int:
         """The side of the squares that are turned, or 0; short ones in a small copy."""
         size = self.dtype.itemsize
-        side = min(SHORT_SIDE if self.target.size * size <= SMALL_COPY_BYTES else SIDE, fusion.vector_bytes // size)
+        side = min(
+            SHORT_SIDE if self.target.size * size <= SMALL_COPY_BYTES else SIDE, fusion.target.vector_bytes // size
+        )
         simple = size in (4, 8) and dtypes.kind(self.dtype) != "c"
         if self.inner is None or self.across is None or not simple or side < 4:
             return 0

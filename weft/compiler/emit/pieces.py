@@ -38,7 +38,7 @@ def copy_lanes(fusion: Fusion) -> int:
     results = fusion.program.outvars
     moved = all(v.aval.dtype in fusion.moved for v in results)  # type: ignore[attr-defined]
     widest = max((storage(v).itemsize for v in results), default=4)
-    return max(1, min(fusion.vector_bytes // max(widest, 1 if moved else 4), 64))
+    return max(1, min(fusion.target.vector_bytes // max(widest, 1 if moved else 4), 64))
 
 
 def lane_axis(space: Sequence[int], apart: int, width: int) -> int:

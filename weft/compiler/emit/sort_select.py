@@ -45,7 +45,7 @@ def emit_selection(task: Task) -> None:
 def _along(task: Task, writer: Writer) -> None:
     """Lanes along the row, and then the first of all lanes, one after the other."""
     k, rows = writer.k, task.rows
-    width = max(1, task.fusion.vector_bytes // 8)
+    width = max(1, task.fusion.target.vector_bytes // 8)
     with rows.each(k) as (_, row):
         found = _kept(task, writer, row, task.taken, width)
         with k.loop(task.taken, carries=found) as (n, kept):
@@ -92,7 +92,7 @@ def emit_threshold(task: Task) -> None:
     radix = radix_of(task, writer)
     cells = task.fusion.new_scratch(dtypes.int64, rows.blocks)
     # In several registers, so that lanes need not keep many.
-    width = max(1, 4 * task.fusion.vector_bytes // 8)
+    width = max(1, 4 * task.fusion.target.vector_bytes // 8)
     with rows.each(k) as (block, row):
         found = _kept(task, writer, row, -(-KEPT // width), width)
         with k.loop(task.taken, carries=[*found, k.constant(_LAST, WORD)]) as (_, (*kept, _)):

@@ -23,7 +23,7 @@ def emit_loop_kind(fusion: Fusion) -> Emission:
         return emit_tile(fusion)
     joined = _joined(fusion.program)
     if joined is not None:
-        return emit_concatenate(Fusion(fusion.program, joined, fusion.vector_bytes))
+        return emit_concatenate(Fusion(fusion.program, joined, fusion.target))
     return emit_loop(fusion)
 
 

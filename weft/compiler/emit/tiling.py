@@ -20,58 +20,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.products import Access, Axis, Products, product_of, sum_dtype
-
-# Cycles for one vector or number, as measured on a recent server core: sums are fused at two a cycle, and so on.
-GATHER_LANE = 1.2
-SCATTER_LANE, FAR_SCATTER_LANE = 2.5, 4.0
-UNALIGNED = 0.7  # more for a vector that lies in two lines of the cache
-COPY, TURNED_LANE = 0.5, 0.4  # the second: more where squares are turned in registers
-# More for what a turn of the innermost loop reads as vectors, or as numbers, of a row that has a page of its own, and
-# where that is not in the second cache either; for a byte of a copy that comes from beyond it; for a number of crowded
-# rows that are in it.
-PAGED_VECTORS, PAGED_NUMBERS, FAR_PAGED = 7.0, 10.0, 3.0
-FAR_COPY = 0.55
-CROWDED_NEAR = 0.2
-ANOTHER_KERNEL = 3000.0
-LOAD, BROADCAST = 0.4, 0.5  # what of a load is not hidden behind sums
-STREAM = 0.25  # more for a vector that comes from the second cache
-FAR_LOAD = 8.0  # more for one that comes from beyond it
-# Sums of so few terms do not wait for one another.
-SHORT = 24
-# Bytes of which a cache keeps all while something else goes by.
-FIRST_CACHE, SECOND_CACHE = 32 << 10, 256 << 10
-# Bytes of which nothing is in the second cache any more when they are read again.
-BEYOND = 2 << 20
-# More rows than CROWD, each a multiple of CROWDED bytes after the one before, fall into few places of the first cache.
-CROWDED, CROWD = 1 << 10, 96
-# Of such rows so many are read at a time, along several panels.
-CROWDED_ROWS = 64
-# Rows that are more than so many bytes apart, and more than so many of them, are not read ahead by the machine.
-PAGES, PAGED_ROWS = 2 << 10, 64
-# Vectors that can be masked all at once.
-MASKS = 4
-# Rows that are summed side by side in a product with a vector.
-ROWS = 8
-# Elements: rows of a tile that are near share pages; those that are far apart meet in few places of a cache.
-NEAR, FAR = 1 << 9, 1 << 12
-# Rows of a matrix that are read side by side, where a vector is multiplied with more of them than the cache holds.
-STREAMED = 16
-# Loops over threads should have about as many turns, up to MOST_TURNS where each still has SHARED_WORK, which is also
-# the least work (in multiplications) to share: threads are not equally quick, and the last turn should not be long.
-TURNS, MOST_TURNS = 16, 48
-SHARED_WORK = 1 << 20
-# Bytes of one factor that a turn reads again and again: a panel of lanes, and the rows of a block beside it.
-PANEL_BYTES, BLOCK_BYTES = 256 << 10, 1536 << 10
-# Fewer tiles in a block read more than they compute.
-LEAST_TILES = 8
-# Lanes of a block, of which partial sums stay in the cache: so many panels.
-BLOCK_PANELS = 8
-# Of sums this short the results are most of the work, if they do not stay in the cache. If one factor does, they are
-# written row by row, so many tiles at a time.
-SHORT_TERMS, ROWS_BYTES, ROWS_TILES = 384, 1 << 20, 4
-HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
-# Vectors of other lengths are widened to powers of two by LLVM, with lanes that nobody needs.
-VECTORS = (1, 2, 4, 8, 16)
+from weft.compiler.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -108,33 +57,23 @@ class Plan:
     cycles: float = 0.0
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What tiles are made for."""
+def lanes_of(target: Target, dtype: np.dtype[Any]) -> int:
+    """How many numbers one register holds; the parts of complex ones have registers of their own."""
+    size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
+    return max(1, target.vector_bytes // size)
 
-    vector_bytes: int
 
-    @property
-    def masks(self) -> bool:
-        """Whether some lanes of any vector can be left out for nothing."""
-        return self.vector_bytes >= 64
+def accumulators(target: Target, dtype: np.dtype[Any]) -> int:
+    """How many numbers or vectors can be summed in registers, with some left for factors."""
+    return target.accumulators // 2 if dtypes.kind(dtype) == "c" else target.accumulators
 
-    def lanes(self, dtype: np.dtype[Any]) -> int:
-        """How many numbers one register holds."""
-        size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
-        return max(1, self.vector_bytes // size)
 
-    def accumulators(self, dtype: np.dtype[Any]) -> int:
-        """How many numbers or vectors can be summed in registers, with some left for factors."""
-        most = 24 if self.vector_bytes >= 64 else 12
-        return most // 2 if dtypes.kind(dtype) == "c" else most
-
-    def fits(self, dtype: np.dtype[Any], height: int, vectors: int) -> bool:
-        """Whether a tile of sums is in registers, together with one row of a factor and a number of the other."""
-        parts = 2 if dtypes.kind(dtype) == "c" else 1
-        registers = 32 if self.vector_bytes >= 64 else 16
-        row = vectors if height > 1 else 2  # what only one sum reads needs no place of its own
-        return height * vectors <= self.accumulators(dtype) and (height * vectors + row + 1) * parts <= registers
+def fits(target: Target, dtype: np.dtype[Any], height: int, vectors: int) -> bool:
+    """Whether a tile of sums is in registers, together with one row of a factor and a number of the other."""
+    parts = 2 if dtypes.kind(dtype) == "c" else 1
+    row = vectors if height > 1 else 2  # what only one sum reads needs no register of its own
+    needed = (height * vectors + row + 1) * parts
+    return height * vectors <= accumulators(target, dtype) and needed <= target.vector_registers
 
 
 def panels_of(needed: int, vectors: int) -> int:
@@ -142,13 +81,13 @@ def panels_of(needed: int, vectors: int) -> int:
     return -(-needed // vectors)
 
 
-def candidates(products: Products, left: Access, right: Access, vector_bytes: int, most: int = 8) -> list[Plan]:
+def candidates(products: Products, left: Access, right: Access, target: Target, most: int = 8) -> list[Plan]:
     """Plans that may be the quickest, the default one first, for who can measure them.
 
     Those of one `order_of_sums` give the same bits: an element is one chain of sums over the depth, from zero on, and
     goes on where the chunk before stopped; tiles, widths, blocks, chunks and copies only say when which is computed.
     """
-    chooser = _chooser(products, left, right, vector_bytes)
+    chooser = _chooser(products, left, right, target)
     ordered = sorted(chooser.candidates(), key=lambda p: p.cycles)
     return [chooser.finished(p) for p in ordered[:most]]
 
@@ -165,20 +104,21 @@ def same_bits(plans: Sequence[Plan]) -> list[Plan]:
     return [p for p in plans if order_of_sums(p) == order_of_sums(plans[0])]
 
 
-def _chooser(products: Products, left: Access, right: Access, vector_bytes: int) -> _Chooser:
+def _chooser(products: Products, left: Access, right: Access, target: Target) -> _Chooser:
     depth = tuple(sorted(products.depth, key=lambda a: -(left.stride(a) + right.stride(a))))
-    return _Chooser(products, (left, right), Machine(vector_bytes), depth)
+    return _Chooser(products, (left, right), target, depth)
 
 
 class _Chooser:
     """Counts the cycles of plans."""
 
     def __init__(
-        self, products: Products, factors: tuple[Access, Access], machine: Machine, depth: tuple[Axis, ...]
+        self, products: Products, factors: tuple[Access, Access], target: Target, depth: tuple[Axis, ...]
     ) -> None:
-        self.products, self.factors, self.machine, self.depth = products, factors, machine, depth
+        self.products, self.factors, self.target, self.depth = products, factors, target, depth
+        self.costs = target.matmul
         self.dtype = sum_dtype(products.compute)
-        self.lanes = machine.lanes(self.dtype)
+        self.lanes = lanes_of(target, self.dtype)
         self.result = products.result_strides()
         self.terms = product_of(a.size for a in depth)
         self.sums = product_of(a.size for a in products.free)
@@ -213,23 +153,30 @@ class _Chooser:
         `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`; `beside` is how
         many vectors or numbers of it one turn of the innermost loop reads.
         """
+        costs = self.costs
         factor, elements, repeats = self.factors[number], self.elements[number], max(repeats, 1.0)
         stride, size = factor.stride(axis), elements * self.dtype.itemsize
         vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
-        again = factor.work / lanes + (GATHER_LANE if strided else 0.0)
+        again = factor.work / lanes + (costs.gather_lane if strided else 0.0)
         if vector:
-            again += UNALIGNED / lanes if self.awkward(factor, axis) else 0.0
+            again += costs.unaligned / lanes if self.awkward(factor, axis) else 0.0
         elif self.crowded(factor):
-            again += UNALIGNED if size > 2 * SECOND_CACHE else CROWDED_NEAR
+            again += costs.unaligned if size > 2 * costs.second_cache else costs.set_conflict
         if self.paged(factor):
-            page = (PAGED_VECTORS if vector else PAGED_NUMBERS) + (FAR_PAGED if size > BEYOND else 0.0)
+            page = (costs.tlb_miss_vector if vector else costs.tlb_miss_scalar) + (
+                costs.far_tlb_miss if size > costs.beyond_caches else 0.0
+            )
             again += page / (beside * lanes)
-        once = factor.work / self.lanes + COPY + (FAR_COPY * self.dtype.itemsize if size > BEYOND else 0.0)
+        once = (
+            factor.work / self.lanes
+            + costs.copy
+            + (costs.far_copy * self.dtype.itemsize if size > costs.beyond_caches else 0.0)
+        )
         last = axis if vector or not self.depth else self.depth[-1]
         if factor.stride(last) > 1:
-            once += TURNED_LANE if self.turns(factor, last) else GATHER_LANE
-        direct, copied = again * elements * repeats, once * elements + ANOTHER_KERNEL
+            once += costs.transposed_lane if self.turns(factor, last) else costs.gather_lane
+        direct, copied = again * elements * repeats, once * elements + costs.another_kernel
         return (True, copied) if copied < direct else (False, direct)
 
     def turns(self, factor: Access, last: Axis) -> bool:
@@ -241,8 +188,9 @@ class _Chooser:
     def paged(self, factor: Access) -> bool:
         """Whether what follows along the depth is in another page each time, and in more of them than the machine has
         at hand."""
+        costs = self.costs
         apart = factor.stride(self.depth[-1]) * self.dtype.itemsize if self.depth else 0
-        return apart >= PAGES and self.depth[-1].size > PAGED_ROWS
+        return apart >= costs.page_stride and self.depth[-1].size > costs.page_rows
 
     def awkward(self, factor: Access, axis: Axis) -> bool:
         """Whether vectors lie across two lines of the cache, or do not stay in it."""
@@ -250,10 +198,11 @@ class _Chooser:
 
     def crowded(self, factor: Access) -> bool:
         """Whether what follows along the depth falls into few places of the cache."""
+        costs = self.costs
         if not self.depth or not factor.stride(self.depth[-1]):
             return False
         apart = factor.stride(self.depth[-1]) * self.dtype.itemsize
-        return apart % CROWDED == 0 and self.depth[-1].size > CROWD
+        return apart % costs.conflict_stride == 0 and self.depth[-1].size > costs.conflict_rows
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
@@ -264,32 +213,37 @@ class _Chooser:
 
     def tiled(self, axis: Axis, tile: Axis | None) -> Iterator[Plan]:
         """Tiles for two axes."""
+        costs = self.costs
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
         wide = [f.stride(axis) != 0 for f in self.factors]
         per_row = [tile is not None and f.stride(tile) != 0 for f in self.factors]
         apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
-        spread = 1.1 if apart > FAR else 1.02 if apart > NEAR else 1.0
+        spread = 1.1 if apart > costs.far else 1.02 if apart > costs.near else 1.0
         store = 1.0
         if self.result[axis] != 1:
-            store = self.lanes * (FAR_SCATTER_LANE if self.result[axis] > NEAR // 4 else SCATTER_LANE)
-        around = 10.0 if self.terms > SHORT else 4.0
-        for height in HEIGHTS if tile else (1,):
+            store = self.lanes * (costs.far_scatter_lane if self.result[axis] > costs.near // 4 else costs.scatter_lane)
+        around = 10.0 if self.terms > costs.short_sum else 4.0
+        for height in costs.heights if tile else (1,):
             if tile and height > tile.size:
                 break
-            for vectors in VECTORS:
+            for vectors in costs.vectors:
                 if vectors > 1 and (
-                    vectors >= 2 * needed or (not self.machine.masks and vectors * self.lanes > axis.size)
+                    vectors >= 2 * needed or (not self.target.masks and vectors * self.lanes > axis.size)
                 ):
                     break
-                if not self.machine.fits(self.dtype, height, vectors):
+                if not fits(self.target, self.dtype, height, vectors):
                     break
                 # The last of several panels is masked, and there are few registers for masks.
-                if vectors > MASKS and panels_of(needed, vectors) > 1 and axis.size % (vectors * self.lanes):
+                if (
+                    vectors > costs.masked_vectors
+                    and panels_of(needed, vectors) > 1
+                    and axis.size % (vectors * self.lanes)
+                ):
                     continue
                 step = self.step(height, vectors, wide, per_row)
-                streams = self.terms * vectors * self.machine.vector_bytes > FIRST_CACHE
-                step += STREAM * vectors if streams else 0.0
+                streams = self.terms * vectors * self.target.vector_bytes > costs.first_cache
+                step += costs.second_cache_load * vectors if streams else 0.0
                 whole, left_over = divmod(tile.size if tile else 1, height)
                 ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
                 one = whole * step + ends
@@ -308,19 +262,20 @@ class _Chooser:
                     cycles += extra
                 tiles = ((tile, height),) if tile is not None else ()
                 width = vectors * self.lanes
-                width = width if self.machine.masks else min(width, axis.size)
+                width = width if self.target.masks else min(width, axis.size)
                 yield Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
         """Cycles of one turn of the innermost loop: fused sums, loads, or all instructions together."""
+        costs = self.costs
         loads, shown = 0, 0.0
         for w, r in zip(wide, per_row, strict=True):
             number = (vectors if w else 1) * (height if r else 1)
-            loads, shown = loads + number, shown + number * (LOAD if w else BROADCAST)
+            loads, shown = loads + number, shown + number * (costs.load if w else costs.broadcast)
         sums = height * vectors
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
         # Long sums wait for one another unless there are enough of them.
-        waiting = 8 if self.terms > SHORT else 2
+        waiting = 8 if self.terms > costs.short_sum else 2
         return max(scale * max(sums, waiting) / 2, loads / 2, (scale * sums + loads + 3) / 4.5) + shown
 
     # -- lanes along the depth ---------------------------------------------------------------------------------------
@@ -328,9 +283,10 @@ class _Chooser:
     def along_depth(self, axis: Axis) -> Iterator[Plan]:
         """Sums of lanes, for a tile of places along an axis of the left factor and one of the right. A product with a
         vector has rows of one factor only, and may take more of them: then even short rows keep the machine busy."""
+        costs = self.costs
         tiles: list[tuple[Axis, int]] = []
         heights: list[int] = []
-        budget = min(16, self.machine.accumulators(self.dtype))
+        budget = min(16, accumulators(self.target, self.dtype))
         for mine, other in (self.factors, self.factors[::-1]):
             own = [a for a in self.products.free if mine.stride(a) and not other.stride(a) and a.size > 1]
             best = max(own, key=lambda a: a.size, default=None)
@@ -343,12 +299,18 @@ class _Chooser:
         registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
         yield self.summed(axis, tiles, heights, registers)
         single = [a for a in self.products.free if a.size > 1]
-        if len(single) == 1 and single[0].size >= 2 * ROWS <= 2 * budget:
+        if len(single) == 1 and single[0].size >= 2 * costs.vector_rows <= 2 * budget:
             of_left = self.factors[0].stride(single[0]) != 0
-            yield self.summed(axis, [(single[0], ROWS)], [ROWS, 1] if of_left else [1, ROWS], 1)
+            yield self.summed(
+                axis,
+                [(single[0], costs.vector_rows)],
+                [costs.vector_rows, 1] if of_left else [1, costs.vector_rows],
+                1,
+            )
 
     def summed(self, axis: Axis, tiles: list[tuple[Axis, int]], heights: list[int], registers: int) -> Plan:
         """The plan for a tile of sums along the depth, with so many registers for each."""
+        costs = self.costs
         sums = product_of(heights)
         turns = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
@@ -357,7 +319,11 @@ class _Chooser:
         for n, height in enumerate(heights):
             # The first tile's factor goes by as a whole for every place of the other one.
             passing = self.elements[n] if tiles and self.factors[n].stride(tiles[0][0]) else self.terms * height
-            step += height * registers * (FAR_LOAD if passing * size > SECOND_CACHE else STREAM)
+            step += (
+                height
+                * registers
+                * (costs.far_load if passing * size > costs.second_cache else costs.second_cache_load)
+            )
         fold = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
         cycles = self.sums / sums * (turns * step + fold + 10.0)
         packed = []
@@ -372,11 +338,17 @@ class _Chooser:
     def streams(self, best: Plan) -> bool:
         """Whether a vector is multiplied with rows from beyond the cache that are longer than a panel: then few rows at
         a time are read from end to end, as memory likes it, and sums wait in the cache."""
+        costs = self.costs
         if best.folded or best.lanes is None or len(best.depth) != 1 or product_of(h for _, h in best.tiles) != 1:
             return False
         matrix = max(self.elements) * self.dtype.itemsize
         rows = max(f.stride(best.lanes) for f in self.factors) == 1 and self.sums == best.lanes.size
-        return rows and best.lanes.size > best.width and matrix > SECOND_CACHE and self.terms >= 2 * STREAMED
+        return (
+            rows
+            and best.lanes.size > best.width
+            and matrix > costs.second_cache
+            and self.terms >= 2 * costs.streamed_rows
+        )
 
     # -- blocks, and cutting the depth ------------------------------------------------------------------------------
 
@@ -388,33 +360,34 @@ class _Chooser:
     def blocks(self, best: Plan) -> Blocks | None:
         """Blocks that are as large as the cache allows, but of which there are enough to share; None if something else
         is shared, or there is too little work."""
-        if best.folded or best.lanes is None or not best.tiles or self.terms * self.sums < SHARED_WORK:
+        costs = self.costs
+        if best.folded or best.lanes is None or not best.tiles or self.terms * self.sums < costs.shared_work:
             return None
         if best.cut is not None and best.cut.parts > 1:
             return None
         (tile, height), *_ = best.tiles
         around = self.sums // (tile.size * best.lanes.size)
-        if around >= MOST_TURNS:
+        if around >= costs.most_tasks:
             return None
-        wanted = min(MOST_TURNS, max(TURNS, self.terms * self.sums // SHARED_WORK // 4))
+        wanted = min(costs.most_tasks, max(costs.tasks, self.terms * self.sums // costs.shared_work // 4))
         rows, panels = max(1, tile.size // height), -(-best.lanes.size // best.width)
         cut, depth = best.cut, best.depth
         if (
             cut is None
             and self.result[best.lanes] == 1
-            and self.terms <= SHORT_TERMS
-            and self.sums * self.dtype.itemsize > BEYOND
-            and self.terms * panels * best.width * self.dtype.itemsize <= ROWS_BYTES
+            and self.terms <= costs.short_k
+            and self.sums * self.dtype.itemsize > costs.beyond_caches
+            and self.terms * panels * best.width * self.dtype.itemsize <= costs.row_bytes
         ):
-            return Blocks(max(1, min(ROWS_TILES, around * rows // wanted)), panels)
+            return Blocks(max(1, min(costs.row_tiles, around * rows // wanted)), panels)
         chunk = self.terms if cut is None else cut.chunk * product_of(a.size for a in depth[cut.axis + 1 :])
-        tiles = max(1, min(rows, BLOCK_BYTES // max(1, chunk * height * self.dtype.itemsize)))
-        tiles, group = _even(rows, tiles), _even(panels, min(panels, BLOCK_PANELS))
-        while around * -(-rows // tiles) * -(-panels // group) < wanted and (tiles > LEAST_TILES or group > 1):
+        tiles = max(1, min(rows, costs.block_bytes // max(1, chunk * height * self.dtype.itemsize)))
+        tiles, group = _even(rows, tiles), _even(panels, min(panels, costs.block_panels))
+        while around * -(-rows // tiles) * -(-panels // group) < wanted and (tiles > costs.least_tiles or group > 1):
             if group > 1 and group * best.width >= tiles * height:
                 group = _even(panels, group // 2)
-            elif tiles > LEAST_TILES:
-                tiles = _even(rows, max(LEAST_TILES, tiles // 2))
+            elif tiles > costs.least_tiles:
+                tiles = _even(rows, max(costs.least_tiles, tiles // 2))
             else:
                 group = _even(panels, group // 2)
         return Blocks(tiles, group)
@@ -429,30 +402,31 @@ class _Chooser:
 
     def cut(self, best: Plan) -> Cut | None:
         """Cut the depth where threads would have too little to share, or where factors leave the cache."""
+        costs = self.costs
         if not best.depth or best.lanes is None or not self.products.whole:
             return None
         if self.streams(best):
-            parts = min(TURNS, self.terms // STREAMED)
-            length = -(-self.terms // (parts * STREAMED)) * STREAMED
-            return Cut(-(-self.terms // length), length, 0, STREAMED)
-        if self.terms * self.sums < SHARED_WORK:
+            parts = min(costs.tasks, self.terms // costs.streamed_rows)
+            length = -(-self.terms // (parts * costs.streamed_rows)) * costs.streamed_rows
+            return Cut(-(-self.terms // length), length, 0, costs.streamed_rows)
+        if self.terms * self.sums < costs.shared_work:
             return None
         size = self.dtype.itemsize
         turns = self.sums / product_of(h for _, h in best.tiles)
         turns = turns if best.folded else turns / best.width
         first = best.depth[0]
-        few = turns < TURNS and self.terms >= 4 * TURNS
+        few = turns < costs.tasks and self.terms >= 4 * costs.tasks
         rows = not best.folded and any(axis.size > height for axis, height in best.tiles)
-        far = rows and self.terms * best.width * size > PANEL_BYTES
+        far = rows and self.terms * best.width * size > costs.panel_bytes
         crowd = rows and len(best.depth) == 1 and self.reads_crowd(best)
         if crowd and not few:
-            return Cut(1, first.size, 0, CROWDED_ROWS)
+            return Cut(1, first.size, 0, costs.conflict_chunk)
         if not few and not far:
             return None
         parts = 1
-        if few or (far and self.sums * size <= SECOND_CACHE):
+        if few or (far and self.sums * size <= costs.second_cache):
             least = best.width * 4 if best.folded and best.lanes is first else 1
-            parts = max(1, min(TURNS, first.size // least))
+            parts = max(1, min(costs.tasks, first.size // least))
         length = -(-first.size // parts)
         if best.folded and best.lanes is first:
             length = -(-length // best.width) * best.width
@@ -461,7 +435,7 @@ class _Chooser:
             return Cut(parts, length, 0, length) if parts > 1 else None
         inside, position = 1, len(best.depth) - 1
         # Parts are summed by one thread each, all of it through one panel; else a panel meets a block at a time.
-        room = FIRST_CACHE if parts > 1 else PANEL_BYTES
+        room = costs.first_cache if parts > 1 else costs.panel_bytes
         while position > 0 and inside * best.depth[position].size * best.width * size <= room:
             inside *= best.depth[position].size
             position -= 1

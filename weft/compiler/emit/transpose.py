@@ -143,7 +143,7 @@ def tile_side(fusion: Fusion) -> int:
     widest = max((e.outvars[0] for e in fusion.program.eqns if _is_hero(fusion, e)), key=lambda v: storage(v).itemsize)
     size = storage(widest).itemsize
     longest = SHORT_SIDE if size > 2 and size_of(widest) * size < SMALL_BYTES else SIDE
-    return max(4, min(longest, fusion.vector_bytes // size))
+    return max(4, min(longest, fusion.target.vector_bytes // size))
 
 
 # ------------------------------------------------------------------------------------------------------- whole tiles

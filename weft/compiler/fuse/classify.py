@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.memo import Memo
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.target import ANY, Target
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType
@@ -67,21 +67,8 @@ BARE = frozenset({LIBRARY, CONTROL, CALLBACK, BARRIER, COLLECTIVE})
 
 # A dimension whose size only the running program knows counts as this many elements.
 SYMBOLIC_SIZE = 1024
-# Smaller transposes are read with a stride; the tiles would not pay.
-TILED_TRANSPOSE_BYTES = 16384
 # Components of an index that a lookup takes apart.
 LONGEST_INDEX = 8
-# Contractions at least this large (m * n * k of one matrix product) are a library's, if its kernels are better than
-# ours: those of complex numbers are (ours round every product and sum), and all of them on machines whose registers
-# are less than this wide. On wider ones our tiles were as quick as a library's or quicker at every size measured.
-LIBRARY_CONTRACTION = 384**3
-LIBRARY_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
-OWN_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))
-OWN_VECTOR_BITS = 512
-# Matrices of a batch of `MANY` that have at most this many rows and columns are worked on in lanes; others a library's.
-LANE_MATRIX = 16
-LANE_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))
-
 CLOSED_NONE: frozenset[int] = frozenset()
 CLOSED_FIRST = frozenset({0})
 
@@ -188,7 +175,7 @@ def reduction_kind(rank: int, folded: tuple[int, ...]) -> str:
     return "row" if folded == tuple(range(rank - len(folded), rank)) else "column"
 
 
-def _reduction(equation: Equation) -> Facts:
+def _reduction(equation: Equation, target: Target) -> Facts:
     axes = equation.params["dimensions" if equation.primitive is reduce else "axes"]
     full, folded = folded_space(equation.invars[0].aval.shape, axes)  # type: ignore[attr-defined]
     if not folded and equation.primitive is not reduce:
@@ -196,17 +183,17 @@ def _reduction(equation: Equation) -> Facts:
     return Facts(HERO, reduction_kind(len(full), folded), full=full, folded=folded)
 
 
-def _argmax(equation: Equation) -> Facts:
+def _argmax(equation: Equation, target: Target) -> Facts:
     full, folded = folded_space(equation.invars[0].aval.shape, equation.params["axes"])  # type: ignore[attr-defined]
     return Facts(HERO, "argmax", full=full, folded=folded)
 
 
-def _broadcast(equation: Equation) -> Facts:
+def _broadcast(equation: Equation, target: Target) -> Facts:
     before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     return _TRIVIAL_EXPAND if squeezed(before) == squeezed(after) else _EXPAND
 
 
-def _reshape(equation: Equation) -> Facts:
+def _reshape(equation: Equation, target: Target) -> Facts:
     before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     if squeezed(before) == squeezed(after):
         return _TRIVIAL_MOVE
@@ -228,48 +215,51 @@ def splits_only(before: Space, after: Space) -> bool:
     return position == len(after)
 
 
-def _transpose(equation: Equation) -> Facts:
+def _transpose(equation: Equation, target: Target) -> Facts:
     x: Any = equation.invars[0].aval
     order = [p for p in equation.params["permutation"] if x.shape[p] != 1]
     if order == sorted(order):
         return _TRIVIAL_MOVE
-    if order[-1] == max(order) or size_of(x.shape) * dtypes.storage(x.dtype).itemsize < TILED_TRANSPOSE_BYTES:
+    if (
+        order[-1] == max(order)
+        or size_of(x.shape) * dtypes.storage(x.dtype).itemsize < target.fusion.tiled_transpose_bytes
+    ):
         return _MOVE
     return _TRANSPOSE
 
 
-def _concatenate(equation: Equation) -> Facts:
+def _concatenate(equation: Equation, target: Target) -> Facts:
     parts: list[Any] = [a.aval for a in equation.invars]
     last = equation.params["dimension"] == len(parts[0].shape) - 1
     vector = last and len(parts) <= LONGEST_INDEX and all(x.shape[-1] == 1 for x in parts)
     return INDEX_VECTOR if vector and dtypes.kind(parts[0].dtype) in "iu" else _CONCATENATE
 
 
-def _bitcast(equation: Equation) -> Facts:
+def _bitcast(equation: Equation, target: Target) -> Facts:
     same = equation.invars[0].aval.shape == equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     return _POINTWISE if same else _GUARDED_MOVE
 
 
-def _contraction(equation: Equation) -> Facts:
+def _contraction(equation: Equation, target: Target) -> Facts:
     made = equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
-    own = made in OWN_DTYPES and host().vector_bits >= OWN_VECTOR_BITS
-    if not own and suits_library(equation):
+    if made not in target.libraries.own_dtypes and suits_library(equation, target):
         return _LIBRARY
     m, n, _ = _sizes(equation)
     return Facts(HERO, "contraction", repeats=(n, m))
 
 
-def suits_library(equation: Equation) -> bool:
-    """Whether a contraction is large enough for a library, and of numbers that it knows."""
+def suits_library(equation: Equation, target: Target) -> bool:
+    """Whether a contraction is large enough for a library of the machine, and of numbers that it knows."""
+    known = target.libraries
     lhs, rhs, made = (a.aval.dtype for a in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
     m, n, k = _sizes(equation)
-    return m * n * k >= LIBRARY_CONTRACTION and made in LIBRARY_DTYPES and lhs == rhs == made
+    return m * n * k >= known.contraction_size and made in known.contraction_dtypes and lhs == rhs == made
 
 
-def has_either(program: Jaxpr) -> bool:
+def has_either(program: Jaxpr, target: Target) -> bool:
     """Whether a program is one product, which our kernels and a library can compute."""
     (first, *others) = program.eqns
-    return first.primitive is dot_general and not others and suits_library(first)
+    return first.primitive is dot_general and not others and suits_library(first, target)
 
 
 def _sizes(equation: Equation) -> tuple[int, int, int]:
@@ -282,25 +272,28 @@ def _sizes(equation: Equation) -> tuple[int, int, int]:
     return size_of(shape) // shared, size_of(rhs.shape) // shared, k  # type: ignore[attr-defined]
 
 
-def _matrices(equation: Equation) -> Facts:
+def _matrices(equation: Equation, target: Target) -> Facts:
     x: Any = equation.invars[0].aval
     known = all(type(d) is int for a in equation.invars for d in a.aval.shape)  # type: ignore[attr-defined]
     results: list[Any] = [v.aval for v in equation.outvars]
-    if not known or x.dtype not in LANE_DTYPES or not all(size_of(r.shape) for r in results):
+    if not known or x.dtype not in target.libraries.lane_matrix_dtypes or not all(size_of(r.shape) for r in results):
         return _LIBRARY
     *lead, rows, columns = x.shape
-    return _MATRICES if size_of(lead) >= MANY and 0 < max(rows, columns) <= LANE_MATRIX else _LIBRARY
+    return _MATRICES if size_of(lead) >= MANY and 0 < max(rows, columns) <= target.fusion.lane_matrix else _LIBRARY
 
 
-def _higher_order(equation: Equation) -> Facts:
+def _higher_order(equation: Equation, target: Target) -> Facts:
     return _CONTROL
 
 
-def constant(facts: Facts) -> Callable[[Equation], Facts]:
-    return lambda equation: facts
+def constant(facts: Facts) -> Callable[[Equation, Target], Facts]:
+    return lambda equation, target: facts
 
 
-_BY_PRIMITIVE: dict[Any, Callable[[Equation], Facts]] = {
+# What an equation is on a machine.
+Rule = Callable[[Equation, Target], Facts]
+
+_BY_PRIMITIVE: dict[Any, Rule] = {
     broadcast_in_dim: _broadcast,
     iota: constant(_EXPAND),
     reshape: _reshape,
@@ -332,7 +325,7 @@ _BY_PRIMITIVE: dict[Any, Callable[[Equation], Facts]] = {
     ),
 }
 
-_BY_FAMILY: tuple[tuple[type, Callable[[Equation], Facts]], ...] = (
+_BY_FAMILY: tuple[tuple[type, Rule], ...] = (
     (Elementwise, constant(_POINTWISE)),
     (Reduction, _reduction),
     (Where, _argmax),
@@ -344,17 +337,22 @@ _BY_FAMILY: tuple[tuple[type, Callable[[Equation], Facts]], ...] = (
 )
 
 
-def classify(equation: Equation) -> Facts:
-    """The role of an equation."""
+def classify(equation: Equation, target: Target) -> Facts:
+    """The role of an equation on a machine."""
     if equation.effects:
         return _CALLBACK if not equation.primitive.higher_order else _CONTROL
     rule = _BY_PRIMITIVE.get(equation.primitive)
     if rule is None:
         rule = _BY_PRIMITIVE[equation.primitive] = _rule_of(equation.primitive)
-    return rule(equation)
+    return rule(equation, target)
 
 
-def _rule_of(card: Primitive) -> Callable[[Equation], Facts]:
+def structure(equation: Equation) -> Facts:
+    """As `classify`, whatever the machine: for what is counted of an equation, and not chosen."""
+    return classify(equation, ANY)
+
+
+def _rule_of(card: Primitive) -> Rule:
     for family, rule in _BY_FAMILY:
         if isinstance(card, family):
             return rule

@@ -8,12 +8,11 @@ Flops are weighted: one is an addition, and the weight of a function is about ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from weft.base import dtypes
 from weft.base.memo import Memo
-from weft.compiler.fuse.classify import CONTROL, SYMBOLIC_SIZE, Facts, classify, size_of
+from weft.compiler.fuse.classify import CONTROL, SYMBOLIC_SIZE, Facts, size_of, structure
 from weft.compiler.fuse.fusion import fusion
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.types import ArrayType, Type
@@ -63,28 +62,6 @@ FREE = frozenset(
         "optimization_barrier",
     )
 )
-# Computing a value of at most this weight again is cheaper than a trip to memory.
-CHEAP_WEIGHT = 4
-# ... and so is computing any value of at most this many flops in total.
-CHEAP_FLOPS = 512
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How large a fusion may become."""
-
-    values: int = 256  # equations in one fusion
-    operands: int = 32  # values read
-    results: int = 16  # values written
-    sites: int = 8  # indices at which one fusion computes a value: where slices meet again, they double
-    repeated: int = 8  # code that one fusion has for values at further indices, in statements about
-    copies: int = 8  # fusions in which a cheap equation is computed again
-    row_bytes: int = 256 * 1024  # one row of a row-wise fusion, which must stay in cache over its passes
-    single_row_bytes: int = 64 * 1024  # the same when there is one row only, which one thread works on
-    prologue_repeats: int = 8  # how often a contraction may compute a producer's element again
-    window: int = 64  # steps between two fusions that are joined: what is between waits, and values live longer
-    reach: int = 2048  # ... where nothing waits, and what is read lives anyway
-    library_epilogue: bool = False  # whether pointwise work may follow a library's contraction, tile by tile
 
 
 class Reason(NamedTuple):
@@ -213,7 +190,7 @@ def equation_cost(equation: Equation) -> Cost:
     """What one equation costs: as a kernel of its own, as a fusion, or with the programs it carries."""
     if equation.primitive is fusion:
         return fusion_cost(equation.params["jaxpr"])
-    facts = classify(equation)
+    facts = structure(equation)
     if facts.role == CONTROL:
         return _control_cost(equation)
     return Cost(sum(operand_reads(equation, facts)), result_bytes(equation, facts), equation_flops(equation, facts))
@@ -241,7 +218,7 @@ def fusion_cost(jaxpr: Jaxpr) -> Cost:
     source: dict[Var, Var] = {}  # the value whose bytes an alias shows
     flops = 0.0
     for equation in jaxpr.eqns:
-        facts = classify(equation)
+        facts = structure(equation)
         if facts.alias and type(equation.invars[0]) is Var:
             source[equation.outvars[0]] = source.get(equation.invars[0], equation.invars[0])
             continue

@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.compiler.fuse.build import build
 from weft.compiler.fuse.classify import CONTROL
-from weft.compiler.fuse.cost import Limits, Reason
+from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import Graph, Order
 from weft.compiler.fuse.instructions import fuse_instructions
@@ -26,45 +26,44 @@ from weft.compiler.fuse.merging import merge_fusions
 from weft.compiler.fuse.multi_output import fuse_producers
 from weft.compiler.fuse.rowwise import fuse_rows
 from weft.compiler.fuse.siblings import fuse_siblings
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 
-DEFAULT_LIMITS = Limits()
+
+def fuse(jaxpr: Jaxpr, target: Target) -> Jaxpr:
+    """The program with its equations in fusions for a machine, and the same inside of the programs it carries."""
+    return jaxpr.cached(("fuse", target), lambda: _fuse(jaxpr, target)[0])
 
 
-def fuse(jaxpr: Jaxpr, limits: Limits = DEFAULT_LIMITS) -> Jaxpr:
-    """The program with its equations in fusions, and the same inside of the programs it carries."""
-    return jaxpr.cached(("fuse", limits), lambda: _fuse(jaxpr, limits)[0])
-
-
-def refusals(jaxpr: Jaxpr, limits: Limits = DEFAULT_LIMITS) -> tuple[Reason, ...]:
+def refusals(jaxpr: Jaxpr, target: Target) -> tuple[Reason, ...]:
     """Why operations of the program were not fused, in the order in which it was decided."""
-    return jaxpr.cached(("fusion refusals", limits), lambda: _fuse(jaxpr, limits)[1])
+    return jaxpr.cached(("fusion refusals", target), lambda: _fuse(jaxpr, target)[1])
 
 
-def _fuse(jaxpr: Jaxpr, limits: Limits) -> tuple[Jaxpr, tuple[Reason, ...]]:
+def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:
     alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
-    graph = Graph(alive, limits)
+    graph = Graph(alive, target)
     fuse_rows(graph)
     fuse_instructions(graph)
     merge_fusions(graph)
     order = Order(graph)
     fuse_siblings(graph, order)
     fuse_producers(graph, order)
-    bare = {n.index: inside(n.equation, limits, n.role == CONTROL) for n in graph.nodes if n.bare}
+    bare = {n.index: inside(n.equation, target, n.role == CONTROL) for n in graph.nodes if n.bare}
     return build(graph, order, bare), tuple(graph.refusals)
 
 
-def inside(equation: Equation, limits: Limits, control: bool) -> Equation:
+def inside(equation: Equation, target: Target, control: bool) -> Equation:
     """A bare equation with the programs it carries fused, if they are run as they are."""
     if not control or equation.primitive is fusion:
         return equation
-    params = {name: _inside_value(value, limits) for name, value in equation.params.items()}
+    params = {name: _inside_value(value, target) for name, value in equation.params.items()}
     return equation.replace(params=params)
 
 
-def _inside_value(value: Any, limits: Limits) -> Any:
+def _inside_value(value: Any, target: Target) -> Any:
     if isinstance(value, Jaxpr):
-        return fuse(value, limits)
+        return fuse(value, target)
     if type(value) is tuple and value and all(isinstance(item, Jaxpr) for item in value):
-        return tuple(fuse(item, limits) for item in value)
+        return tuple(fuse(item, target) for item in value)
     return value

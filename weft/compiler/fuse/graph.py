@@ -24,7 +24,8 @@ from weft.compiler.fuse.classify import (
     measure,
     size_of,
 )
-from weft.compiler.fuse.cost import CHEAP_FLOPS, CHEAP_WEIGHT, Limits, Reason, bytes_of, weight_of
+from weft.compiler.fuse.cost import Reason, bytes_of, weight_of
+from weft.compiler.target.target import FusionLimits, Target
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.types import ArrayType
 from weft.ops.contract import dot_general
@@ -46,6 +47,7 @@ class Node:
         "groups",
         "index",
         "is_output",
+        "limits",
         "operands",
         "owner",
         "producers",
@@ -57,8 +59,8 @@ class Node:
         "weight",
     )
 
-    def __init__(self, index: int, equation: Equation, facts: Facts):
-        self.index, self.equation, self.facts = index, equation, facts
+    def __init__(self, index: int, equation: Equation, facts: Facts, limits: FusionLimits):
+        self.index, self.equation, self.facts, self.limits = index, equation, facts, limits
         self.role = facts.role
         self.bare = facts.role in BARE
         first = equation.outvars[0].aval if equation.outvars else None
@@ -79,7 +81,10 @@ class Node:
     @property
     def cheap(self) -> bool:
         """Whether computing it again is cheaper than keeping it."""
-        return self.role != HERO and (self.weight <= CHEAP_WEIGHT or self.weight * self.size <= CHEAP_FLOPS)
+        limits = self.limits
+        return self.role != HERO and (
+            self.weight <= limits.cheap_weight or self.weight * self.size <= limits.cheap_flops
+        )
 
     @property
     def label(self) -> str:
@@ -168,18 +173,19 @@ class Group:
 class Graph:
     """The nodes of a program and their groups."""
 
-    def __init__(self, jaxpr: Jaxpr, limits: Limits):
-        self.jaxpr, self.limits = jaxpr, limits
+    def __init__(self, jaxpr: Jaxpr, target: Target):
+        limits = target.fusion
+        self.jaxpr, self.target, self.limits = jaxpr, target, limits
         self.nodes: list[Node] = []
         self.node_of: dict[Var, Node] = {}
         self.groups: list[Group] = []
         self.refusals: list[Reason] = []
         node_of = self.node_of
         for index, equation in enumerate(jaxpr.eqns):
-            facts = classify(equation)
+            facts = classify(equation, target)
             if facts.role == LIBRARY and limits.library_epilogue and equation.primitive is dot_general:
                 facts = Facts(HERO, "library", closed=None)
-            node = Node(index, equation, facts)
+            node = Node(index, equation, facts, limits)
             operands = tuple(dict.fromkeys([a for a in equation.invars if type(a) is Var]))
             node.operands = operands
             node.producers = tuple([node_of.get(v) for v in operands])  # type: ignore[misc]

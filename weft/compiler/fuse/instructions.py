@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.fuse.classify import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
-from weft.compiler.fuse.cost import CHEAP_WEIGHT, Reason, bytes_of
+from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.fuse.graph import (
     IN_PLACE_KINDS,
     POINTWISE_KINDS,
@@ -24,6 +24,7 @@ from weft.compiler.fuse.graph import (
     usage,
     users_in,
 )
+from weft.compiler.target.target import FusionLimits
 from weft.ir.jaxpr import Var
 from weft.ops.gather import gather
 from weft.ops.scatter_flagged import is_scatter
@@ -234,7 +235,7 @@ def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, o
     return None
 
 
-def is_cheap_chain(nodes: list[Node]) -> bool:
+def is_cheap_chain(nodes: list[Node], limits: FusionLimits) -> bool:
     """Whether a whole group can be computed again: no hero, no lookup, and little work for an element."""
     weight = sum(n.weight for n in nodes)
-    return weight <= 4 * CHEAP_WEIGHT and all(n.role in (POINTWISE, EXPAND, MOVE) and n.cheap for n in nodes)
+    return weight <= 4 * limits.cheap_weight and all(n.role in (POINTWISE, EXPAND, MOVE) and n.cheap for n in nodes)

@@ -30,7 +30,7 @@ def _merge(graph: Graph, group: Group, node: Node) -> None:
             return
         readers.update(dict.fromkeys(g for g in user.groups if g is not group))
     members = list(group.members.values())
-    if not readers or len(readers) > graph.limits.copies or not is_cheap_chain(members):
+    if not readers or len(readers) > graph.limits.copies or not is_cheap_chain(members, graph.limits):
         return
     if any(n.is_output or any(u.index not in group.members for u in n.users) for n in members if n is not node):
         return  # another of its values is read elsewhere

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Limits, Reason, equation_cost
-from weft.compiler.fuse.driver import DEFAULT_LIMITS, fuse, refusals
+from weft.compiler.fuse.cost import Reason, equation_cost
+from weft.compiler.fuse.driver import fuse, refusals
 from weft.compiler.fuse.fusion import fusion
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.printer import to_text
 
 
-def explain(jaxpr: Jaxpr, limits: Limits = DEFAULT_LIMITS) -> str:
+def explain(jaxpr: Jaxpr, target: Target) -> str:
     """The fused program, then for each fusion what it costs and why it was made, then what was refused.
 
     Operations in reasons are named by primitive and position in the program before fusion, fusions by kind and the
     position of their last equation at the time of the decision.
     """
-    fused = fuse(jaxpr, limits)
+    fused = fuse(jaxpr, target)
     lines = [to_text(without_reasons(fused)), ""]
-    lines += decisions(fused, refusals(jaxpr, limits))
+    lines += decisions(fused, refusals(jaxpr, target))
     for number, (before, after) in enumerate(zip(carried(jaxpr), carried(fused), strict=True)):
-        lines += ["", f"carried program {number}", *decisions(after, refusals(before, limits))]
+        lines += ["", f"carried program {number}", *decisions(after, refusals(before, target))]
     return "\n".join(lines)
 
 

@@ -30,6 +30,7 @@ from weft.compiler.fuse.classify import (
 from weft.compiler.fuse.fusion import KINDS, fusion
 from weft.compiler.fuse.graph import IN_PLACE_KINDS, REDUCTIONS
 from weft.compiler.fuse.instructions import EPILOGUE_KINDS
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
@@ -41,43 +42,43 @@ WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
 ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax", "matrices"))
 
 
-def verify_bare_or_fused(equation: Equation) -> None:
+def verify_bare_or_fused(equation: Equation, target: Target) -> None:
     """Raise unless the equation is a fusion as it should be, or one that needs none."""
     if equation.primitive is fusion:
-        verify_fusion(equation)
-    elif classify(equation).role not in BARE:
+        verify_fusion(equation, target)
+    elif classify(equation, target).role not in BARE:
         fail(f"`{equation.primitive.name}` is in no fusion.", equation)
 
 
-def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
+def verify_fused(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
     """Raise `InternalError` unless `after` is `before` in fusions; gives it back."""
     verify(after)
     if before.invars != after.invars or not _same_atoms(before.outvars, after.outvars):
         fail("Fusion changed the arguments or the results of the program.")
     bare = {e.outvars: e for e in after.eqns if e.primitive is not fusion}
     for equation in after.eqns:
-        verify_bare_or_fused(equation)
+        verify_bare_or_fused(equation, target)
     alive = drop_dead(before, [True] * len(before.outvars))[0]
     effects = [(e.primitive, e.outvars) for e in alive.eqns if e.effects]
     if effects != [(e.primitive, e.outvars) for e in after.eqns if e.effects]:
         fail("Fusion changed the effects of the program or their order.")
     for equation in alive.eqns:
-        role = classify(equation).role
+        role = classify(equation, target).role
         if role == BARRIER and equation.outvars not in bare:
             fail("A barrier went away.", equation)
         if role == CONTROL and equation.primitive is not fusion and not equation.effects:
             inner = subjaxprs(bare[equation.outvars].params)
             for first, second in zip(subjaxprs(equation.params), inner, strict=True):
-                verify_fused(first, second)
+                verify_fused(first, second, target)
     return after
 
 
-def verify_fusion(equation: Equation) -> None:
+def verify_fusion(equation: Equation, target: Target) -> None:
     """The kind, the hero and the spaces of one fusion."""
     kind, position, inner = (equation.params[name] for name in ("kind", "hero", "jaxpr"))
     if kind not in KINDS:
         fail(f"There is no kind of fusion `{kind}`.", equation)
-    facts = [library_facts(kind, e) for e in inner.eqns]
+    facts = [library_facts(kind, e, target) for e in inner.eqns]
     for e, f in zip(inner.eqns, facts, strict=True):
         if f.role in BARE:
             fail(f"`{e.primitive.name}` stands in a fusion of kind {kind}.", equation)
@@ -103,9 +104,9 @@ def verify_fusion(equation: Equation) -> None:
         _check_hero(equation, kind, inner, facts, position)
 
 
-def library_facts(kind: str, equation: Equation) -> Facts:
+def library_facts(kind: str, equation: Equation, target: Target) -> Facts:
     """As `classify`, but the hero of a library fusion is one."""
-    found = classify(equation)
+    found = classify(equation, target)
     return Facts(HERO, "library", closed=None) if kind == "library" and found.role == "library" else found
 
 

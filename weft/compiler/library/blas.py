@@ -12,8 +12,8 @@ from weft.compiler.library import guard
 from weft.compiler.library.products import PRODUCT, VECTOR
 from weft.compiler.library.writer import NUMBERS, TILES, Fortran
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.llvm import Function, Parameter, Value, constant, i64, ptr, void
+from weft.compiler.target.target import Target
 
 # The table of a product: left operand, right operand, result, numbers.
 _OUT, _NUMBERS = 2, 3
@@ -117,9 +117,9 @@ def write_vector(f: Function, letter: str) -> None:
 PRODUCTS = {"product": write_product, "product_vector": write_vector}
 
 
-def write(name: str, letter: str, features: Features) -> str:
+def write(name: str, letter: str, target: Target) -> str:
     """The module of a product."""
-    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
     PRODUCTS[name](module.function(f"weft_{name}_{letter}{TILES}", void, parameters), letter)
     return module.text()

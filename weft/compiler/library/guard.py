@@ -13,7 +13,7 @@ from weft.base.forks import in_child
 from weft.compiler.library import capsules
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.features import host
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import constant, i32, void
 
 ENTER, LEAVE, RESET = "weft_guard_enter", "weft_guard_leave", "weft_guard_reset"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.llvm import Function, Parameter, Type, Value, constant, i1, i32, i64, ptr, vector, void
+from weft.compiler.target.target import Target
 
 # Elements by their size in bytes: what they are moved as, how they are aligned, and the side of the square of them that
 # is transposed in registers.
@@ -89,9 +89,9 @@ def is_move(symbol: str) -> bool:
     return symbol in _NAMES
 
 
-def write(symbol: str, features: Features) -> str:
+def write(symbol: str, target: Target) -> str:
     """The text of the module of a shared function."""
-    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     function, size = _NAMES[symbol]
     function(module, size)
     return module.text()

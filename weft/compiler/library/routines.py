@@ -5,8 +5,8 @@ from __future__ import annotations
 from weft.base.forks import RenewedLock
 from weft.compiler.library import capsules, guard, moves
 from weft.compiler.target.cpu import cache, link
-from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.targets import host
 
 # Fills a place with zeros: which one, and how many bytes.
 ZEROS = "weft_zeros"

@@ -7,16 +7,17 @@ from weft.compiler.library import blas, factors, moves, singular, solves, spectr
 from weft.compiler.library.routines import ZEROS
 from weft.compiler.library.writer import FAMILIES, NUMBERS, TILES, write_family
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
+from weft.compiler.target.target import Target
 
 # Importing a module of families is what registers them.
 FAMILY_MODULES = (factors, singular, solves, spectra)
 
 
-def text(routine: str, features: Features | None = None) -> str:
+def text(routine: str, target: Target | None = None) -> str:
     """The module that has a routine, or a function that routines call."""
-    machine = features or host()
+    machine = target or host()
     if routine == ZEROS:
         return _zeros(machine)
     if moves.is_move(routine):
@@ -30,8 +31,8 @@ def text(routine: str, features: Features | None = None) -> str:
     raise InternalError(f"There is no routine {routine}.", stage="library")
 
 
-def _zeros(features: Features) -> str:
-    module = llvm.Module(triple=features.triple)
+def _zeros(target: Target) -> str:
+    module = llvm.Module(triple=target.triple)
     f = module.function(ZEROS, i64, [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)])
     table, numbers, _ = f.arguments
     place, size = (f.load(i64, f.offset(numbers, i64, n), 8) for n in range(2))

@@ -16,7 +16,6 @@ import numpy as np
 
 from weft.compiler.library import guard, moves
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.llvm import (
     Function,
     Parameter,
@@ -32,6 +31,7 @@ from weft.compiler.target.llvm import (
     void,
     zero,
 )
+from weft.compiler.target.target import Target
 
 HEAD = ("matrices", "tiles", "per_tile", "parts")
 TILES = "_tiles"
@@ -271,9 +271,9 @@ def family(
     return made
 
 
-def write_family(found: Family, letter: str, features: Features) -> str:
+def write_family(found: Family, letter: str, target: Target) -> str:
     """The module of a routine: as one that is called, and as one that works on some of its tiles."""
-    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("tile", i64)]
     body = module.function("tile", void, parameters, linkage="internal")
     Writer(body, NUMBERS[letter], found).write()

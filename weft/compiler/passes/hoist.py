@@ -19,11 +19,12 @@ from weft.compiler.fuse.classify import (
     MOVE,
     POINTWISE,
     SYMBOLIC_SIZE,
-    classify,
+    structure,
 )
-from weft.compiler.fuse.cost import CHEAP_WEIGHT, bytes_of, equation_flops, weight_of
+from weft.compiler.fuse.cost import bytes_of, equation_flops, weight_of
 from weft.compiler.passes.merge_equal import has_tapes, merge_equal
 from weft.compiler.rewrite import everywhere
+from weft.compiler.target.target import Target
 from weft.ir.context import joined_names
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ops.repeat import repeat
@@ -37,7 +38,7 @@ GROWTH, FLOPS = 2, 16
 
 
 @everywhere
-def hoist(jaxpr: Jaxpr) -> Jaxpr:
+def hoist(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """Move equations that are the same in every turn out of loops. Needs: any. Keeps: its form.
 
     Equations with effects, barriers, callbacks and tapes stay. A loop that has no turns wastes what was moved, which
@@ -46,7 +47,7 @@ def hoist(jaxpr: Jaxpr) -> Jaxpr:
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
         move = _LOOPS.get(equation.primitive)
-        equations.extend((equation,) if move is None else move(equation))
+        equations.extend((equation,) if move is None else move(equation, target))
     if len(equations) == len(jaxpr.eqns):
         return jaxpr
     return merge_equal(jaxpr.replace(eqns=equations))
@@ -61,10 +62,10 @@ class Moved(NamedTuple):
     outside: list[Equation]
 
 
-def moved(program: Jaxpr, shared: dict[Var, Atom], caller: Equation) -> Moved | None:
+def moved(program: Jaxpr, shared: dict[Var, Atom], caller: Equation, target: Target) -> Moved | None:
     """Take apart a body whose arguments in `shared` are the same in every turn; None if nothing is to be moved."""
-    program = with_split_scans(program, shared)
-    chosen = choose(program, shared)
+    program = with_split_scans(program, shared, target)
+    chosen = choose(program, shared, target)
     if not chosen:
         return None
     needed = closure(program, chosen)
@@ -82,7 +83,7 @@ def moved(program: Jaxpr, shared: dict[Var, Atom], caller: Equation) -> Moved | 
     return Moved(program.replace(eqns=inside), constants, operands, outside)
 
 
-def choose(program: Jaxpr, shared: dict[Var, Atom]) -> set[int]:
+def choose(program: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
     """The equations to be moved for their own sake."""
     same: set[Any] = set(shared)
     chosen: set[int] = set()
@@ -94,7 +95,7 @@ def choose(program: Jaxpr, shared: dict[Var, Atom]) -> set[int]:
         made = sum(bytes_of(v.aval) for v in equation.outvars)
         before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
         # What is made of moved values and no larger than they are saves work for nothing.
-        if 0 < made <= before or is_worth_memory(equation, made):
+        if 0 < made <= before or is_worth_memory(equation, made, target):
             chosen.add(number)
             outside.update(equation.outvars)
     return chosen
@@ -103,37 +104,41 @@ def choose(program: Jaxpr, shared: dict[Var, Atom]) -> set[int]:
 def is_movable(equation: Equation) -> bool:
     if equation.effects or has_tapes(equation):
         return False
-    return equation.primitive is scan or classify(equation).role in _VALUES
+    return equation.primitive is scan or structure(equation).role in _VALUES
 
 
 _VALUES = frozenset({POINTWISE, HERO, LIBRARY, LOOKUP, MOVE, EXPAND})
 
 
-def is_dear(equation: Equation) -> bool:
+def is_dear(equation: Equation, target: Target) -> bool:
     """Whether computing a value again costs more than reading it."""
-    facts = classify(equation)
+    facts = structure(equation)
     if facts.alias:
         return False
     if facts.role == POINTWISE:
-        return weight_of(equation) > CHEAP_WEIGHT
+        return weight_of(equation) > target.fusion.cheap_weight
     return facts.role in (HERO, LIBRARY, LOOKUP, CONTROL)
 
 
-def is_worth_memory(equation: Equation, made: int) -> bool:
+def is_worth_memory(equation: Equation, made: int, target: Target) -> bool:
     """Whether a dear value is worth what it takes in memory."""
-    if not is_dear(equation):
+    if not is_dear(equation, target):
         return False
     if made <= SMALL or made <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
         return True
     if equation.primitive is scan:
-        return 2 * scan_flops(equation) >= made
-    return equation_flops(equation, classify(equation)) >= FLOPS * made
+        return 2 * scan_flops(equation, target) >= made
+    return equation_flops(equation, structure(equation)) >= FLOPS * made
 
 
-def scan_flops(equation: Equation) -> float:
+def scan_flops(equation: Equation, target: Target) -> float:
     """The work of a scan that is more than reading memory."""
     body: Jaxpr = equation.params["jaxpr"]
-    flops = sum(equation_flops(e, classify(e)) for e in body.eqns if is_dear(e) and classify(e).role != CONTROL)
+    flops = 0.0
+    for e in body.eqns:
+        facts = structure(e)
+        if facts.role != CONTROL and is_dear(e, target):
+            flops += equation_flops(e, facts)
     length = equation.params["length"]
     return flops * (length if type(length) is int else SYMBOLIC_SIZE)
 
@@ -141,7 +146,7 @@ def scan_flops(equation: Equation) -> float:
 # ------------------------------------------------------------------------------------------------------ scans in loops
 
 
-def with_split_scans(program: Jaxpr, shared: dict[Var, Atom]) -> Jaxpr:
+def with_split_scans(program: Jaxpr, shared: dict[Var, Atom], target: Target) -> Jaxpr:
     """The program with scans that do some of their work in every turn of the loop around, taken apart into that work
     and the rest. (The product of a Hessian with a vector is such a scan where only the vector differs.)"""
     same: set[Any] = set(shared)
@@ -149,7 +154,7 @@ def with_split_scans(program: Jaxpr, shared: dict[Var, Atom]) -> Jaxpr:
     for equation in program.eqns:
         made = [equation]
         if equation.primitive is scan and is_movable(equation):
-            made = split(equation, [type(a) is not Literal and a not in same for a in equation.invars])
+            made = split(equation, [type(a) is not Literal and a not in same for a in equation.invars], target)
         for each in made:
             if is_movable(each) and all(type(a) is Literal or a in same for a in each.invars):
                 same.update(each.outvars)
@@ -157,9 +162,9 @@ def with_split_scans(program: Jaxpr, shared: dict[Var, Atom]) -> Jaxpr:
     return program if len(equations) == len(program.eqns) else program.replace(eqns=equations)
 
 
-def split(equation: Equation, differs: Sequence[bool]) -> list[Equation]:
+def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[Equation]:
     """A scan as two, the first of which is the same in every turn, if that is worth the values between them."""
-    if all(differs) or not any(differs) or not scan_flops(equation):
+    if all(differs) or not any(differs) or not scan_flops(equation, target):
         return [equation]
     card: Any = scan
     found = card.split(differs, equation.params, lambda e: not is_repeated(e))
@@ -178,7 +183,8 @@ def split(equation: Equation, differs: Sequence[bool]) -> list[Equation]:
         params={**params, "jaxpr": body},
     )
     between = [stacked.get(v, own) for v, own in zip(saved, between, strict=True)]
-    if not scan_flops(first) or not is_worth_memory(first, sum(bytes_of(v.aval) for v in first.outvars)):
+    made_bytes = sum(bytes_of(v.aval) for v in first.outvars)
+    if not scan_flops(first, target) or not is_worth_memory(first, made_bytes, target):
         return [equation]
     second = equation.replace(
         invars=[equation.invars[n] if n >= 0 else between[~n] for n in found.unknown_in],
@@ -190,7 +196,7 @@ def split(equation: Equation, differs: Sequence[bool]) -> list[Equation]:
 
 def is_repeated(equation: Equation) -> bool:
     """Whether a value is a smaller one again."""
-    facts = classify(equation)
+    facts = structure(equation)
     return facts.role == EXPAND or facts.alias
 
 
@@ -243,9 +249,9 @@ def shared_by_turns(program: Jaxpr, operands: Sequence[Atom], first: int, consta
     return {program.invars[n]: operands[n] for n in places}
 
 
-def move_from_scan(equation: Equation) -> list[Equation]:
+def move_from_scan(equation: Equation, target: Target) -> list[Equation]:
     program, held, carry = (equation.params[name] for name in ("jaxpr", "num_consts", "num_carry"))
-    found = moved(program, shared_by_turns(program, equation.invars, 0, held, carry), equation)
+    found = moved(program, shared_by_turns(program, equation.invars, 0, held, carry), equation, target)
     if found is None:
         return [equation]
     body = with_constants(found, held)
@@ -254,10 +260,10 @@ def move_from_scan(equation: Equation) -> list[Equation]:
     return [*found.outside, equation.replace(invars=operands, params=params)]
 
 
-def move_from_repeat(equation: Equation) -> list[Equation]:
+def move_from_repeat(equation: Equation, target: Target) -> list[Equation]:
     program, held = equation.params["jaxpr"], equation.params["nconsts"]
     carry = len(program.invars) - 1 - held
-    found = moved(program, shared_by_turns(program, equation.invars, 1, held, carry), equation)
+    found = moved(program, shared_by_turns(program, equation.invars, 1, held, carry), equation, target)
     if found is None:
         return [equation]
     params = {**equation.params, "jaxpr": with_constants(found, 1 + held), "nconsts": held + len(found.constants)}
@@ -265,7 +271,7 @@ def move_from_repeat(equation: Equation) -> list[Equation]:
     return [*found.outside, equation.replace(invars=operands, params=params)]
 
 
-def move_from_while(equation: Equation) -> list[Equation]:
+def move_from_while(equation: Equation, target: Target) -> list[Equation]:
     params = dict(equation.params)
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     first, second = params["cond_nconsts"], params["body_nconsts"]
@@ -280,7 +286,7 @@ def move_from_while(equation: Equation) -> list[Equation]:
         count = len(held)
         shared: dict[Any, Any] = dict(zip(program.invars, held, strict=False))
         shared.update((v, a) for v, a, s in zip(program.invars[count:], carry, same, strict=True) if s)
-        found = moved(program, shared, equation)
+        found = moved(program, shared, equation, target)
         if found is not None:
             outside.extend(found.outside)
             held.extend(found.operands)
@@ -296,7 +302,7 @@ def with_constants(found: Moved, position: int) -> Jaxpr:
     return found.program.replace(invars=[*given[:position], *found.constants, *given[position:]])
 
 
-_LOOPS: dict[Any, Callable[[Equation], list[Equation]]] = {
+_LOOPS: dict[Any, Callable[[Equation, Target], list[Equation]]] = {
     scan: move_from_scan,
     repeat: move_from_repeat,
     while_: move_from_while,

@@ -28,6 +28,7 @@ from weft.compiler.program.block import Block
 from weft.compiler.program.checks import Turning, build_trap
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone
+from weft.compiler.target.target import Target
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
@@ -47,21 +48,19 @@ _emissions: Memo[Any, Emission] = Memo(4096)
 def build(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
-    vector_bytes: int,
+    target: Target,
     schedules: Schedules | None = None,
-    tiles: bool = False,
 ) -> Program:
     """The steps of a fused program whose constants are arguments. `donated` has a flag for each argument. Products get
-    the schedules that emitters prefer, unless `schedules` says otherwise. `tiles`: the machine has tile registers."""
-    return Builder(vector_bytes, schedules, tiles).program(jaxpr, donated)
+    the schedules that emitters prefer, unless `schedules` says otherwise."""
+    return Builder(target, schedules).program(jaxpr, donated)
 
 
 class Builder:
     """Makes the steps of one program."""
 
-    def __init__(self, vector_bytes: int, schedules: Schedules | None = None, tiles: bool = False) -> None:
-        self.vector_bytes, self.tiles = vector_bytes, tiles
-        self.schedules = schedules
+    def __init__(self, target: Target, schedules: Schedules | None = None) -> None:
+        self.target, self.schedules = target, schedules
         self.constants: list[np.ndarray] = []
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
@@ -251,7 +250,7 @@ class Builder:
         """Which schedule a product gets."""
         if self.schedules is None:
             return default
-        either = has_either(program)
+        either = has_either(program, self.target)
         if default == LIBRARY and not either:
             return default
         return self.schedules.choose(program, hero, default, changes_bits=either)
@@ -267,7 +266,7 @@ class Builder:
         schedule: int = 0,
     ) -> None:
         """The kernels of a fusion, whose operands and results are those of an equation."""
-        emission = emission_of(kind, program, hero, self.vector_bytes, schedule, self.tiles)
+        emission = emission_of(kind, program, hero, self.target, schedule)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
         for number, v in enumerate(equation.outvars):
@@ -355,12 +354,12 @@ class Builder:
         card = lookup("transpose")
         after = Var(card.type(aval, permutation=permutation))
         equation = Equation([before], [after], card, {"permutation": permutation})
-        hero = classify(equation).role == HERO
+        hero = classify(equation, self.target).role == HERO
         emission = emission_of(
             "transpose" if hero else "loop",
             Jaxpr((), [before], [after], [equation]),
             0 if hero else None,
-            self.vector_bytes,
+            self.target,
         )
         made = self.temporary(source.size)
         self.launch(
@@ -373,7 +372,7 @@ class Builder:
     def launch(self, emission: Emission, operands: Sequence[Slot], label: str) -> None:
         for launch in emission.launches:
             slots = tuple(operands[n] for n in launch.operands)
-            self.steps.append(Launch(launch.kernel, slots, grain_of(launch.kernel), label=label))
+            self.steps.append(Launch(launch.kernel, slots, grain_of(launch.kernel, self.target.kernel), label=label))
 
     def callback(self, block: Block, position: int, equation: Equation) -> None:
         """A call of the user's Python function, which gets arrays of its own."""
@@ -413,17 +412,15 @@ def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
     return sources[result]
 
 
-def emission_of(
-    kind: str, program: Jaxpr, hero: int | None, vector_bytes: int, schedule: int = 0, tiles: bool = False
-) -> Emission:
+def emission_of(kind: str, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
-    structure = fusion_key(kind, program, hero, vector_bytes, tiles)
+    structure = fusion_key(kind, program, hero, target)
     if structure is None:
-        return emit(kind, program, hero, vector_bytes, schedule, tiles)
+        return emit(kind, program, hero, target, schedule)
     key = (structure, schedule)
     found = _emissions.get(key)
     if found is None:
-        found = _emissions.keep(key, emit(kind, program, hero, vector_bytes, schedule, tiles))
+        found = _emissions.keep(key, emit(kind, program, hero, target, schedule))
     return found
 
 

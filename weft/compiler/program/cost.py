@@ -6,34 +6,32 @@ from collections.abc import Sequence
 
 from weft.compiler.kernel.cost import work
 from weft.compiler.program.ir import SOME_TURNS, Branch, Call, Copy, Launch, Loop, Program, Step, While
-
-NANOSECONDS_PER_BYTE = 0.1
-LIBRARY = 10_000.0
+from weft.compiler.target.target import KernelCosts
 
 
-def estimate(program: Program) -> float:
+def estimate(program: Program, costs: KernelCosts) -> float:
     """Nanoseconds of one run on one thread."""
-    return _steps(program.steps)
+    return _steps(program.steps, costs)
 
 
-def _steps(steps: Sequence[Step]) -> float:
+def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
     total = 0.0
     for step in steps:
         match step:
             case Launch():
-                total += 10.0 + work(step.full)
+                total += costs.launch + work(step.full, costs)
             case Call():
-                total += LIBRARY
+                total += costs.library_call
             case Copy():
-                total += step.size * NANOSECONDS_PER_BYTE
+                total += step.size * costs.copied_byte
             case Loop():
-                total += (step.count if isinstance(step.count, int) else SOME_TURNS) * _steps(step.body)
+                total += (step.count if isinstance(step.count, int) else SOME_TURNS) * _steps(step.body, costs)
             case While():
-                total += SOME_TURNS * (_steps(step.condition) + _steps(step.body))
+                total += SOME_TURNS * (_steps(step.condition, costs) + _steps(step.body, costs))
             case Branch(label="check"):  # the other way out is taken at most once
-                total += 10.0
+                total += costs.launch
             case Branch():
-                total += max(_steps(branch) for branch in step.branches)
+                total += max(_steps(branch, costs) for branch in step.branches)
             case _:
-                total += 10.0
+                total += costs.launch
     return total

@@ -27,8 +27,8 @@ import weft.compiler
 from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.cpu import link, native
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.link import Object, Tier
+from weft.compiler.target.target import Target
 
 MAGIC = b"weft object 1\n"
 NOTE_MAGIC = b"weft note 1\n"
@@ -94,9 +94,9 @@ def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
     return made.hexdigest()
 
 
-def key_of(text: str, features: Features, tier: Tier) -> str:
+def key_of(text: str, target: Target, tier: Tier) -> str:
     """The name of what a text becomes."""
-    parts = (text, features.triple, features.cpu, features.flags, str(features.vector_bits), tier.name)
+    parts = (text, target.key, tier.name)
     made = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
     for part in parts:
         made.update(f"{len(part)} ".encode() + part.encode())
@@ -125,26 +125,26 @@ def store(key: str, made: Object) -> None:
     _write(key + ".o", MAGIC, head + b"\n" + made.code)
 
 
-def kept(name: str, text: Callable[[], str], features: Features, tier: Tier) -> Object:
+def kept(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
     """What a text of the compiler's own becomes, made if it is not kept yet. The name stands for the text: what changes
     the text changes the state of the compiler."""
     if folder() is None:
-        return link.make_object(text(), features, tier)
-    key = key_of(name, features, tier)
+        return link.make_object(text(), target, tier)
+    key = key_of(name, target, tier)
     found = load(key)
     if found is None:
-        found = link.make_object(text(), features, tier)
+        found = link.make_object(text(), target, tier)
         store(key, found)
     return found
 
 
-def load_kernels(names: Iterable[str], features: Features, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
+def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
     """The objects that have some of the kernels, each with the names it has of them."""
     if folder() is None:
         return
     groups: dict[str, list[str]] = {}
     for name in names:
-        note = _read(key_of(name, features, tier) + ".k", NOTE_MAGIC)
+        note = _read(key_of(name, target, tier) + ".k", NOTE_MAGIC)
         if note is not None:
             groups.setdefault(note.decode("ascii", "replace"), []).append(name)
     for key, found in groups.items():
@@ -153,14 +153,14 @@ def load_kernels(names: Iterable[str], features: Features, tier: Tier) -> Iterat
             yield made, found
 
 
-def store_kernels(made: Object, features: Features, tier: Tier) -> None:
+def store_kernels(made: Object, target: Target, tier: Tier) -> None:
     """Keep an object with kernels, and a note for each of them."""
     if folder() is None:
         return
-    key = key_of(" ".join(made.exports), features, tier)
+    key = key_of(" ".join(made.exports), target, tier)
     store(key, made)
     for name in made.exports:
-        _write(key_of(name, features, tier) + ".k", NOTE_MAGIC, key.encode())
+        _write(key_of(name, target, tier) + ".k", NOTE_MAGIC, key.encode())
 
 
 # ------------------------------------------------------------------------------------------------------------ programs
@@ -172,9 +172,9 @@ def state_of_weft() -> str:
     return _state_of(pathlib.Path(weft.compiler.__file__).parents[1], BELOW_PROGRAMS, state_of_compiler())
 
 
-def program_key(meaning: str, features: Features) -> str:
+def program_key(meaning: str, target: Target) -> str:
     """The name of what a traced program becomes."""
-    return key_of(f"{state_of_weft()} {meaning}", features, Tier.LIGHT)
+    return key_of(f"{state_of_weft()} {meaning}", target, Tier.LIGHT)
 
 
 def load_program(key: str) -> bytes | None:
@@ -190,9 +190,9 @@ def store_program(key: str, content: bytes) -> None:
 # ----------------------------------------------------------------------------------------------------------- schedules
 
 
-def schedule_key(meaning: str, features: Features) -> str:
+def schedule_key(meaning: str, target: Target) -> str:
     """The name of the schedule of a product."""
-    return key_of(f"schedule {state_of_weft()} {meaning}", features, Tier.LIGHT)
+    return key_of(f"schedule {state_of_weft()} {meaning}", target, Tier.LIGHT)
 
 
 def load_schedule(key: str) -> str | None:

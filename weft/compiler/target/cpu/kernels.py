@@ -13,8 +13,8 @@ from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.target.cpu import cache, link
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.link import Library, Object, Tier
+from weft.compiler.target.target import Target
 
 
 class CompiledKernel:
@@ -44,7 +44,7 @@ class Making:
 
 # Code lives as long as a program that runs it; the latest is kept for programs to come.
 MOST_KEPT = 512
-_compiled: weakref.WeakValueDictionary[tuple[Features, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
+_compiled: weakref.WeakValueDictionary[tuple[Target, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
 _latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
 # Kernels that become one object: at most so many, so that threads have something to share; where there are threads for
 # it fewer, but not one, since each object takes a file and is linked by itself.
@@ -58,7 +58,7 @@ class CodeIsGone(Exception):
 
 def compiled(
     kernels: Iterable[Kernel | NamedKernel],
-    features: Features,
+    target: Target,
     tier: Tier = Tier.LIGHT,
     making: Making | None = None,
 ) -> dict[str, CompiledKernel]:
@@ -73,17 +73,17 @@ def compiled(
         distinct = {symbol_of(kernel): kernel for kernel in kernels}
     with _lock.current:
         # Held from here on: code that only other programs keep goes when they do.
-        held = {name: found for name in distinct if (found := _best(features, tier, name)) is not None}
+        held = {name: found for name in distinct if (found := _best(target, tier, name)) is not None}
         missing = {name: kernel for name, kernel in distinct.items() if name not in held}
         making.reused = len(distinct) - len(missing)
         with measured(seconds, "compile", "code from disk"):
             # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
             for found_tier in (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
-                objects = list(cache.load_kernels(list(missing), features, found_tier))
+                objects = list(cache.load_kernels(list(missing), target, found_tier))
                 if found_tier is not tier and sum(len(names) for _, names in objects) < len(missing):
                     continue
                 for made, stored in objects:
-                    held.update(_keep(made, stored, features, found_tier))
+                    held.update(_keep(made, stored, target, found_tier))
                     for name in stored:
                         del missing[name]
         making.from_disk = len(distinct) - len(missing) - making.reused
@@ -95,32 +95,32 @@ def compiled(
             from weft.compiler.target.cpu.lower import module_text
 
             with measured(seconds, "compile", "machine code"):
-                texts = [functools.partial(module_text, group, features) for group in _groups(full)]
-                new = link.make_objects(texts, features, tier)
+                texts = [functools.partial(module_text, group, target) for group in _groups(full)]
+                new = link.make_objects(texts, target, tier)
             with measured(seconds, "compile", "link"):
                 for code in new:
-                    held.update(_keep(code, code.exports, features, tier))
-                    cache.store_kernels(code, features, tier)
+                    held.update(_keep(code, code.exports, target, tier))
+                    cache.store_kernels(code, target, tier)
         making.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
         return held
 
 
 def routine(
-    name: str, text: Callable[[], str] | None, features: Features, tier: Tier = Tier.LIGHT
+    name: str, text: Callable[[], str] | None, target: Target, tier: Tier = Tier.LIGHT
 ) -> CompiledKernel | None:
     """A function by the name that stands for its text: from this process, from disk, or else from the text; None if
     there is no text either."""
     with _lock.current:
-        found = _compiled.get((features, tier, name))
+        found = _compiled.get((target, tier, name))
         if found is not None:
             return found
-        for made, _ in cache.load_kernels([name], features, tier):
-            return _keep(made, [name], features, tier)[name]
+        for made, _ in cache.load_kernels([name], target, tier):
+            return _keep(made, [name], target, tier)[name]
         if text is None:
             return None
-        code = link.make_object(text(), features, tier)
-        cache.store_kernels(code, features, tier)
-        return _keep(code, [name], features, tier)[name]
+        code = link.make_object(text(), target, tier)
+        cache.store_kernels(code, target, tier)
+        return _keep(code, [name], target, tier)[name]
 
 
 def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
@@ -130,20 +130,20 @@ def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
     return [items[start : start + together] for start in range(0, len(items), together)]
 
 
-def _keep(made: Object, names: Iterable[str], features: Features, tier: Tier) -> dict[str, CompiledKernel]:
+def _keep(made: Object, names: Iterable[str], target: Target, tier: Tier) -> dict[str, CompiledKernel]:
     """Put an object into memory, for the kernels that are wanted of it."""
     library = link.load(made)
     kept = {name: CompiledKernel(name, library.addresses[name], library, tier) for name in names}
     for name, kernel in kept.items():
-        _compiled[features, tier, name] = kernel
+        _compiled[target, tier, name] = kernel
         _latest.append(kernel)
     return kept
 
 
-def _best(features: Features, least: Tier, name: str) -> CompiledKernel | None:
+def _best(target: Target, least: Tier, name: str) -> CompiledKernel | None:
     """The kernel in the best tier that it has, if that is good enough."""
     for tier in (Tier.FULL, Tier.LIGHT, Tier.QUICK):
-        found = _compiled.get((features, tier, name))
+        found = _compiled.get((target, tier, name))
         if found is not None:
             return found
         if tier is least:

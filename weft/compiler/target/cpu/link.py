@@ -21,7 +21,8 @@ from typing import Any, ParamSpec, TypeVar
 from weft.base.errors import InternalError
 from weft.base.forks import held, in_child
 from weft.compiler.target.cpu import native
-from weft.compiler.target.cpu.features import Features, host
+from weft.compiler.target.cpu.targets import host
+from weft.compiler.target.target import Target
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -94,13 +95,13 @@ def provide(symbols: Mapping[str, int]) -> None:
     _symbols.update(symbols)
 
 
-def _optimised(text: str, features: Features, tier: Tier) -> tuple[Any, Any]:
+def _optimised(text: str, target: Target, tier: Tier) -> tuple[Any, Any]:
     """The module after its passes, and the machine that makes code of it."""
     llvm = native.binding()
-    machine = native.target_machine(features.triple, features.cpu, features.flags, 0 if tier is Tier.QUICK else 2)
+    machine = native.target_machine(target.triple, target.cpu, target.flags, 0 if tier is Tier.QUICK else 2)
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
-        module.triple = features.triple
+        module.triple = target.triple
         module.data_layout = str(machine.target_data)
     except RuntimeError as error:
         raise InternalError(f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text) from None
@@ -120,24 +121,24 @@ def _optimised(text: str, features: Features, tier: Tier) -> tuple[Any, Any]:
 
 
 @_serialised
-def make_object(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> Object:
+def make_object(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> Object:
     """The machine code of a module."""
-    return _object(text, features or host(), tier)
+    return _object(text, target or host(), tier)
 
 
 @_serialised
-def make_objects(texts: Sequence[Callable[[], str]], features: Features, tier: Tier) -> list[Object]:
+def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier) -> list[Object]:
     """The machine code of several modules. While threads of their own compile them, this one makes the next text."""
     if len(texts) == 1:
-        return [_object(texts[0](), features, tier)]
+        return [_object(texts[0](), target, tier)]
     threads = _threads()
     made: list[Object | Future[Object]] = []
     for text in texts:
         written = text()
         try:
-            made.append(threads.submit(_object, written, features, tier))
+            made.append(threads.submit(_object, written, target, tier))
         except RuntimeError:  # the process is about to end, and its threads take nothing more
-            made.append(_object(written, features, tier))
+            made.append(_object(written, target, tier))
     return [found if isinstance(found, Object) else found.result() for found in made]
 
 
@@ -156,8 +157,8 @@ def compiling_threads() -> int:
 in_child(_threads.cache_clear)
 
 
-def _object(text: str, features: Features, tier: Tier) -> Object:
-    module, machine = _optimised(text, features, tier)
+def _object(text: str, target: Target, tier: Tier) -> Object:
+    module, machine = _optimised(text, target, tier)
     functions = list(module.functions)
     exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
     imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
@@ -165,16 +166,16 @@ def _object(text: str, features: Features, tier: Tier) -> Object:
 
 
 @_serialised
-def assembly(text: str, features: Features | None = None, tier: Tier = Tier.LIGHT) -> str:
+def assembly(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> str:
     """The machine code of a module, to be read."""
-    module, machine = _optimised(text, features or host(), tier)
+    module, machine = _optimised(text, target or host(), tier)
     return machine.emit_assembly(module)
 
 
 @_serialised
-def check(text: str, features: Features | None = None) -> None:
+def check(text: str, target: Target | None = None) -> None:
     """Raise unless LLVM's verifier accepts the text."""
-    module, _ = _optimised(text, features or host(), Tier.QUICK)
+    module, _ = _optimised(text, target or host(), Tier.QUICK)
     try:
         module.verify()
     except RuntimeError as error:
@@ -205,7 +206,7 @@ def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
 
 
 def compiled(
-    text: str, features: Features | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
+    text: str, target: Target | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
 ) -> Library:
     """A module as code in memory."""
-    return load(make_object(text, features, tier), symbols)
+    return load(make_object(text, target, tier), symbols)

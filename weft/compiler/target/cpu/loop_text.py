@@ -13,30 +13,30 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cpu import interrupt
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.loops import Operand, Outline, Row, full, times
 from weft.compiler.target.cpu.lower import lower_at
 from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, integer, ptr, vector
+from weft.compiler.target.target import Target
 
 # Nanoseconds that a loop may take without looking for interrupts.
 LONG = 100_000.0
 
 
-def loop_text(outline: Outline, features: Features) -> str:
+def loop_text(outline: Outline, target: Target) -> str:
     """The module with the function of a loop whose kernels are known."""
-    module = Module(triple=features.triple, vector_bits=features.vector_bits or 128)
-    _Writer(module, outline, features).run()
+    module = Module(triple=target.triple, vector_bits=target.vector_bits or 128)
+    _Writer(module, outline, target).run()
     return module.text()
 
 
 class _Writer:
     """Writes one function. `values` has the pointers and counters that the loop sets itself."""
 
-    def __init__(self, module: Module, outline: Outline, features: Features) -> None:
+    def __init__(self, module: Module, outline: Outline, target: Target) -> None:
         parameters = [Parameter(name, ptr) for name in ("table", "numbers", "registers", "watch")]
         f = self.f = module.function(outline.symbol, i64, parameters)
         self.outline = outline
-        self.features = features
+        self.target = target
         self.values: dict[Operand, Value] = {}
         # What comes from outside is read once, in front of everything.
         table, numbers, registers, self.watch = f.arguments
@@ -44,7 +44,7 @@ class _Writer:
         self.budget = f.alloca(i64, align=8)
         f.store(f.load(i64, f.offset(self.watch, i64, interrupt.NEXT_BUDGET), 8), self.budget, 8)
         self.interrupted = f.label("interrupted")
-        self.works = {symbol: work(kernel) for symbol, kernel in full(outline.kernels)}
+        self.works = {symbol: work(kernel, target.kernel) for symbol, kernel in full(outline.kernels)}
         self.places = [f.load(ptr, f.offset(table, ptr, n), 8) for n in range(len(outline.places))]
         named = [f.load(i64, f.offset(numbers, i64, n), 8) for n in range(len(outline.counters))]
         self.counters = [f.load(i64, f.offset(registers, i64, number), 8) for number in named]
@@ -82,7 +82,7 @@ class _Writer:
                 kernel = self.outline.kernels[symbol]
                 assert isinstance(kernel, Kernel), f"{symbol} is known by name only"
                 pointers = [self.place(operand) for operand in operands]
-                lower_at(f, kernel, self.features, pointers, constant(0, i64), constant(count, i64))
+                lower_at(f, kernel, self.target, pointers, constant(0, i64), constant(count, i64))
             case "copy", target, source, size:
                 f.copy(self.place(target), self.place(source), constant(size, i64))
             case "fill", target, size:

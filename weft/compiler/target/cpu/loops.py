@@ -39,9 +39,9 @@ from weft.compiler.program.ir import (
     walk,
 )
 from weft.compiler.target.cpu import kernels, pool
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.machine import SHARED_COPY, Place
+from weft.compiler.target.target import Target
 
 # Statements of kernels in one function, each launch counted by itself: LLVM's time grows faster than a function.
 MOST_STATEMENTS = 600
@@ -189,7 +189,7 @@ class NativeLoop:
 
 
 def native_loops(
-    program: Program, features: Features, making: kernels.Making, make: bool
+    program: Program, target: Target, making: kernels.Making, make: bool
 ) -> tuple[dict[Step, NativeLoop], bool]:
     """Loops of a program that have code of their own, the outermost that can; and whether others should have it, which
     are made only if `make` says so."""
@@ -202,10 +202,10 @@ def native_loops(
             outline = _outline(step, program) if isinstance(step, Loop | While) else None
             if outline is not None:
                 pool.library()  # whose `weft_look` the code calls
-                code = kernels.routine(outline.symbol, None, features, Tier.LIGHT)
-                if code is None and worth(step, outline):
+                code = kernels.routine(outline.symbol, None, target, Tier.LIGHT)
+                if code is None and worth(step, outline, target):
                     if make:
-                        code = kernels.routine(outline.symbol, _Text(outline, features), features, Tier.LIGHT)
+                        code = kernels.routine(outline.symbol, _Text(outline, target), target, Tier.LIGHT)
                     else:
                         wanted = True
                         continue
@@ -226,19 +226,19 @@ def _outline(step: Step, program: Program) -> Outline | None:
 class _Text:
     """The text of a loop's code, made when it is asked for: what lowers kernels is not loaded before."""
 
-    def __init__(self, outline: Outline, features: Features) -> None:
-        self.outline, self.features = outline, features
+    def __init__(self, outline: Outline, target: Target) -> None:
+        self.outline, self.target = outline, target
 
     def __call__(self) -> str:
         from weft.compiler.target.cpu.loop_text import loop_text
 
-        return loop_text(self.outline, self.features)
+        return loop_text(self.outline, self.target)
 
 
 # -------------------------------------------------------------------------------------------------------- what it pays
 
 
-def worth(step: Step, outline: Outline) -> bool:
+def worth(step: Step, outline: Outline, target: Target) -> bool:
     """Whether a loop gains enough. Of kernels known by name only nobody can say, and they cannot be lowered either."""
     if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):
         return False
@@ -249,7 +249,7 @@ def worth(step: Step, outline: Outline) -> bool:
     # Costs of kernels are asked for here only, where programs are compiled.
     from weft.compiler.kernel.cost import work
 
-    works = {symbol: work(kernel) for symbol, kernel in full(outline.kernels)}
+    works = {symbol: work(kernel, target.kernel) for symbol, kernel in full(outline.kernels)}
     spent, saved = times(outline.rows, works)
     return saved >= LEAST_NANOSECONDS and saved >= LEAST_PART * (spent + saved)
 

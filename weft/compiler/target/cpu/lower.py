@@ -42,10 +42,10 @@ from weft.compiler.kernel.operations import OWN
 from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
-from weft.compiler.target.cpu.features import Features
 from weft.compiler.target.cpu.memory import Mask, Memory, Place
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
+from weft.compiler.target.target import Target
 from weft.ir.primitive import lookup
 from weft.ops.elementwise import Elementwise
 
@@ -56,41 +56,41 @@ SPLIT_VECTORS, SPLIT_WEIGHT = 8, 12
 MOVE_WEIGHT = 4
 
 
-def lower(kernel: Kernel, features: Features, name: str = "kernel") -> str:
+def lower(kernel: Kernel, target: Target, name: str = "kernel") -> str:
     """The text of a module with the kernel as its one function."""
-    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
-    lower_into(module, kernel, features, name)
+    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
+    lower_into(module, kernel, target, name)
     return module.text()
 
 
-def module_text(kernels: Iterable[tuple[str, Kernel]], features: Features) -> str:
+def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
     """One module with a function for each kernel."""
-    module = llvm.Module(triple=features.triple, vector_bits=features.vector_bits or 128)
+    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     for name, kernel in kernels:
-        lower_into(module, kernel, features, name)
+        lower_into(module, kernel, target, name)
     return module.text()
 
 
-def lower_into(module: llvm.Module, kernel: Kernel, features: Features, name: str) -> None:
+def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -> None:
     """Add a kernel to a module, as a function of the given name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
     table, begin, end = function.arguments
     pointers = [function.load(llvm.ptr, function.offset(table, llvm.ptr, n), 8) for n in range(len(kernel.buffers))]
-    lower_at(function, kernel, features, pointers, begin, end)
+    lower_at(function, kernel, target, pointers, begin, end)
     function.ret()
 
 
 def lower_at(
     function: llvm.Function,
     kernel: Kernel,
-    features: Features,
+    target: Target,
     pointers: Sequence[llvm.Value],
     begin: llvm.Value,
     end: llvm.Value,
 ) -> None:
     """Write a part of a kernel's loop over threads where a function is at, with its buffers at these addresses."""
-    lowering = _Lowering(function, kernel, features)
+    lowering = _Lowering(function, kernel, target)
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
     lowering.begin, lowering.end = begin, end
     with_tiles = tiles.uses_tiles(kernel)
@@ -104,10 +104,10 @@ def lower_at(
 class _Lowering:
     """Writes one function. `variables` has loop variables as i64, that of a loop over lanes as its first lane."""
 
-    def __init__(self, function: llvm.Function, kernel: Kernel, features: Features) -> None:
+    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
         self.f = function
         self.kernel = kernel
-        self.features = features
+        self.target = target
         self.widths = widths(kernel)
         self.values: dict[Value, Lane] = {}
         self.variables: dict[Variable, llvm.Value] = {}
@@ -450,9 +450,9 @@ class _Lowering:
             carried = self.short_vector(loop, rest, start, carried)
         elif not whole and loop.limit is None and not carried and _moves(loop.body):
             self.short_vectors(loop, rest)
-        elif self.features.masks and (whole or loop.limit is not None) and not self.splits(loop):
+        elif self.target.masks and (whole or loop.limit is not None) and not self.splits(loop):
             carried = self.vectors(loop, start, stop, carried, masked=True)
-        elif self.features.masks and not carried and not whole:
+        elif self.target.masks and not carried and not whole:
             self.vector(loop, start, self.lanes_below(loop, start, stop), carried)
         else:
             edge = constant(loop.start + whole * loop.width * loop.step, i64)
@@ -534,7 +534,7 @@ class _Lowering:
     def tail(self, loop: Loop, edge: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
         """What is left after whole vectors: masked where that costs nothing or lanes are carried, else one element at a
         time."""
-        if not carried and not self.features.masks:
+        if not carried and not self.target.masks:
             self.width = 1
             with self.f.loop(edge, stop, loop.step) as index:
                 self.vector(loop, index, None, [])

@@ -21,9 +21,10 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.target.cpu import cache, float_mode, interrupt, link, pool
-from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Object, Tier
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i64, integer, ptr, void
+from weft.compiler.target.target import Target
 
 
 class Op(IntEnum):
@@ -215,9 +216,9 @@ def _size(size: int) -> int:
 # ---------------------------------------------------------------------------------------------------- the native code
 
 
-def machine_text(features: Features) -> str:
+def machine_text(target: Target) -> str:
     """The module with `weft_machine` and how Python enters it; it needs the functions of the pool."""
-    made = _Text(features).module
+    made = _Text(target).module
     _write_run(made)
     _write_enter(made)
     return made.text()
@@ -252,8 +253,8 @@ def _call_machine(f: Function, code: Value, registers: Value) -> Value:
 class _Text:
     """Writes the machine: a loop around a switch, with a block an instruction."""
 
-    def __init__(self, features: Features) -> None:
-        self.module = Module(features.triple, vector_bits=features.vector_bits or 128)
+    def __init__(self, target: Target) -> None:
+        self.module = Module(target.triple, vector_bits=target.vector_bits or 128)
         self.write_pieces()
         f = self.f = self.module.function("weft_machine", i64, [Parameter("code", ptr), Parameter("registers", ptr)])
         self.code, self.registers = f.arguments
@@ -262,9 +263,9 @@ class _Text:
         places = f.load(i64, self.code, 8, invariant=True)
         self.table = f.room(ptr, f.smax(places, constant(1, i64)), 64)
         # What may be spent before the next look for interrupts: a register too.
-        self.watch, self.budget = interrupt.watch(f, features.triple), f.alloca(i64, align=8)
+        self.watch, self.budget = interrupt.watch(f, target.triple), f.alloca(i64, align=8)
         f.store(constant(interrupt.FIRST_BUDGET, i64), self.budget, 8)
-        mode = float_mode.set_default(f, features.triple)
+        mode = float_mode.set_default(f, target.triple)
         f.store(constant(0, i64), self.status, 8)
         f.store(f.offset(self.code, i64, 1), self.position, 8)
         self.step, self.look, self.leave = f.label("step"), f.label("look"), f.label("leave")
@@ -482,10 +483,10 @@ class _Text:
 
 
 @functools.cache
-def machine_object(features: Features | None = None) -> Object:
+def machine_object(target: Target | None = None) -> Object:
     """The machine as machine code. More passes than these gain nothing here, and cost more than twice the time."""
-    features = features or host()
-    return cache.kept("machine", lambda: machine_text(features), features, Tier.LIGHT)
+    target = target or host()
+    return cache.kept("machine", lambda: machine_text(target), target, Tier.LIGHT)
 
 
 @functools.cache

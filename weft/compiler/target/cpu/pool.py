@@ -30,8 +30,8 @@ from weft.base import forks
 from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.cpu import cache, float_mode, interrupt, link
-from weft.compiler.target.cpu.features import Features, host
 from weft.compiler.target.cpu.link import Library, Object, Tier
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import (
     Function,
     Module,
@@ -47,6 +47,7 @@ from weft.compiler.target.llvm import (
     void,
     zero,
 )
+from weft.compiler.target.target import Target
 
 MOST_WORKERS = 255
 # How long a worker looks for the next job, and a caller for the last worker, before going to sleep.
@@ -81,26 +82,26 @@ def waiting(triple: str) -> Waiting:
     return Waiting.FUTEX if "linux" in triple and triple.split("-")[0] in _FUTEX else Waiting.CONDITION
 
 
-def pool_text(features: Features, how: Waiting | None = None) -> str:
+def pool_text(target: Target, how: Waiting | None = None) -> str:
     """The module with `weft_parallel` and what starts and stops its threads."""
-    return _Text(features, waiting(features.triple) if how is None else how).module.text()
+    return _Text(target, waiting(target.triple) if how is None else how).module.text()
 
 
 @functools.cache
-def pool_object(features: Features | None = None, how: Waiting | None = None) -> Object:
+def pool_object(target: Target | None = None, how: Waiting | None = None) -> Object:
     """The pool as machine code. More passes than these gain nothing here, and cost more than twice the time."""
-    features = features or host()
-    how = waiting(features.triple) if how is None else how
-    return cache.kept(f"pool {how.name}", lambda: pool_text(features, how), features, Tier.LIGHT)
+    target = target or host()
+    how = waiting(target.triple) if how is None else how
+    return cache.kept(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.LIGHT)
 
 
 class _Text:
     """Writes the functions of the pool into a module."""
 
-    def __init__(self, features: Features, how: Waiting) -> None:
-        self.triple = features.triple
+    def __init__(self, target: Target, how: Waiting) -> None:
+        self.triple = target.triple
         self.how = how
-        module = self.module = Module(features.triple, vector_bits=features.vector_bits or 128)
+        module = self.module = Module(target.triple, vector_bits=target.vector_bits or 128)
 
         def line(name: str) -> Value:
             return module.variable(name, i8, _LINE, _LINE)
@@ -111,7 +112,7 @@ class _Text:
         self.job, self.caller = line("job"), line("caller")
         self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
         self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
-        interrupt.write(module, features.triple)
+        interrupt.write(module, target.triple)
         if how is not Waiting.NO_THREADS:
             self.write_waiting()
             self.write_chunks()

@@ -17,9 +17,9 @@ from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
 from weft.compiler.target.cpu import cache, interrupt, link
 from weft.compiler.target.cpu.assemble import Assembly
-from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.machine import Place
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i64, ptr
 
 # Words at the beginning of a log: events that happened, and how many there is room for.

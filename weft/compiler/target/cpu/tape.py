@@ -14,8 +14,8 @@ from typing import Any
 
 from weft.compiler.program.assign import TAPES
 from weft.compiler.target.cpu import cache, link
-from weft.compiler.target.cpu.features import host
 from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, ptr, void
 
 ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")

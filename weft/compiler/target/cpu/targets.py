@@ -1,4 +1,4 @@
-"""What a CPU offers: its vectors, and the names by which LLVM knows it. It need not be the CPU of this machine."""
+"""The CPUs that code is made for: this machine, as much of it as is asked for, and others to look at their code."""
 
 from __future__ import annotations
 
@@ -6,47 +6,22 @@ import ctypes
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
-
+from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target.cpu import native
+from weft.compiler.target.target import Libraries, Target
+
+# Contractions of these dtypes are as fast by our own tiles as by a library, or faster, at every size that was measured,
+# where registers are this wide.
+OWN_DTYPES = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))
+OWN_VECTOR_BITS = 512
 
 
-@dataclass(frozen=True)
-class Features:
-    """A machine to compile for. `masks`: a load or store of some lanes is one instruction, whatever the type. `tiles`:
-    it has tile registers for products of bfloat16 and of bytes, and the process may use them."""
-
-    triple: str
-    cpu: str
-    flags: str
-    vector_bits: int
-    masks: bool = False
-    tiles: bool = False
-
-    @property
-    def vector_bytes(self) -> int:
-        """The width of a register; that of one number, where there are no vectors."""
-        return max(self.vector_bits // 8, 4)
-
-    def lanes(self, dtype: Any) -> int:
-        """How many elements one register holds, as they are computed: bits are bytes, short floats are float32."""
-        if not self.vector_bits:
-            return 1
-        kind, size = np.dtype(dtype).kind, np.dtype(dtype).itemsize
-        if kind == "c":
-            size //= 2
-        elif kind in "fV" and size < 4:
-            size = 4
-        return max(1, self.vector_bits // (8 * size))
-
-
-def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Features:
+def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Target:
     """The machine with these abilities."""
-    if triple.startswith("aarch64") or triple.startswith("arm64"):
+    if is_arm(triple):
         bits, masks = 128, False
     elif all(flags.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
         bits, masks = 512, True
@@ -57,7 +32,14 @@ def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Features:
     else:
         bits, masks = 0, False
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
-    return Features(triple, cpu, text, bits, masks)
+    registers = 32 if bits == 512 or is_arm(triple) else 16
+    libraries = Libraries(own_dtypes=OWN_DTYPES if bits >= OWN_VECTOR_BITS else frozenset())
+    return Target("cpu", triple, cpu, text, bits, registers, masks, libraries=libraries)
+
+
+def is_arm(triple: str) -> bool:
+    """Whether a triple is of a 64-bit ARM machine."""
+    return triple.startswith(("aarch64", "arm64"))
 
 
 # The variable of the environment that has programs compiled for an older machine than this one, to see what they are
@@ -66,7 +48,7 @@ ASKED = "WEFT_CPU_FEATURES"
 
 
 @functools.cache
-def host() -> Features:
+def host() -> Target:
     """This machine, or as much of it as the environment asks for."""
     asked = os.environ.get(ASKED, "")
     if asked == "avx2":
@@ -96,7 +78,7 @@ _AFTER_AVX2 = ("avx512", "avx10", "amx", "evex512", "avxvnni", "avxifma", "avxne
 
 
 @functools.cache
-def host_avx2() -> Features:
+def host_avx2() -> Target:
     """This machine without what came after AVX2: its code runs here, as on older ones."""
     triple, _, flags = native.host()
     kept = {name: on and not name.startswith(_AFTER_AVX2) for name, on in flags.items()}
@@ -104,19 +86,19 @@ def host_avx2() -> Features:
 
 
 @functools.cache
-def host_scalar() -> Features:
+def host_scalar() -> Target:
     """This machine, one element at a time."""
-    return Features(host().triple, host().cpu, host().flags, 0)
+    return replace(host(), vector_bits=0, vector_registers=16, masks=False, tiles=False, libraries=Libraries())
 
 
 @functools.cache
-def sapphire_rapids() -> Features:
+def sapphire_rapids() -> Target:
     """An x86 server with tile registers, for which code is made wherever this is."""
     names = ("avx2", "avx512f", "avx512vl", "avx512bw", "avx512dq", "fma", *_TILES)
     made = of_flags("x86_64-unknown-linux-gnu", "sapphirerapids", dict.fromkeys(names, True))
     return replace(made, tiles=True)
 
 
-def aarch64() -> Features:
+def aarch64() -> Target:
     """A 64-bit ARM server, for which code is made but not run here."""
     return of_flags("aarch64-unknown-linux-gnu", "neoverse-n1", {"neon": True})

@@ -1,0 +1,43 @@
+"""The compiler for this machine, for tests in which the machine does not matter, and machines that it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from weft.compiler import compilation, compile, pipeline
+from weft.compiler.fuse import driver, verify
+from weft.compiler.target.cpu.targets import host, of_flags
+from weft.compiler.target.target import FusionLimits, Target
+from weft.ir.jaxpr import Jaxpr
+
+LINUX = "x86_64-unknown-linux-gnu"
+AVX512 = of_flags(LINUX, "skylake-avx512", dict.fromkeys(("avx2", "avx512f", "avx512vl", "avx512bw", "avx512dq"), True))
+AVX2 = of_flags(LINUX, "haswell", {"avx2": True})
+
+
+def compile_program(
+    jaxpr: Jaxpr, donated: Sequence[bool] = (), target: Target | None = None, **options: Any
+) -> compilation.Compilation:
+    return compile.compile_program(jaxpr, donated, target or host(), **options)
+
+
+def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), **options: Any) -> compilation.Compilation:
+    return compilation.compilation_of(jaxpr, donated, host(), **options)
+
+
+def run_passes(jaxpr: Jaxpr, steps: Sequence[pipeline.Step] = pipeline.STEPS, **options: Any) -> Jaxpr:
+    return pipeline.run(jaxpr, host(), steps, **options)
+
+
+def fuse(jaxpr: Jaxpr, limits: FusionLimits | None = None) -> Jaxpr:
+    return driver.fuse(jaxpr, host() if limits is None else replace(host(), fusion=limits))
+
+
+def refusals(jaxpr: Jaxpr) -> tuple[Any, ...]:
+    return driver.refusals(jaxpr, host())
+
+
+def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
+    return verify.verify_fused(before, after, host())
