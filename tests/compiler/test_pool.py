@@ -444,9 +444,9 @@ def test_a_scope_decides_for_its_block(shared: Callable[[], bool]) -> None:
 # -- other machines ----------------------------------------------------------------------------------------------------
 
 
-APPLE = Target("arm64-apple-darwin23.0.0", "apple-m1", "+neon", 128)
-WINDOWS = Target("x86_64-pc-windows-msvc", "x86-64", "+sse2", 128)
-ELSEWHERE = Target("powerpc64le-unknown-linux-gnu", "pwr9", "", 128)
+APPLE = Target("cpu", "arm64-apple-darwin23.0.0", "apple-m1", "+neon", 128)
+WINDOWS = Target("cpu", "x86_64-pc-windows-msvc", "x86-64", "+sse2", 128)
+ELSEWHERE = Target("cpu", "powerpc64le-unknown-linux-gnu", "pwr9", "", 128)
 
 
 @pytest.mark.parametrize(
