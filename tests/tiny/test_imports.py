@@ -34,7 +34,12 @@ MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.
 LOADED_LATER = {
     "weft/runtime/eager.py": ("weft.runtime.launch",),
-    "weft/runtime/execute.py": ("weft.compiler.compilation", "weft.runtime.executable", "weft.runtime.tuning"),
+    "weft/runtime/execute.py": (
+        "weft.compiler.compilation",
+        "weft.compiler.target.cpu.targets",
+        "weft.runtime.executable",
+        "weft.runtime.tuning",
+    ),
     # A program from disk runs without what would have made it.
     "weft/compiler/compilation.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
