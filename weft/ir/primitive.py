@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base import dtypes
-from weft.base.errors import JaxprTypeError, MissingRuleError
+from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError
 from weft.indexing.ranges import Range
 from weft.ir.context import context, current_source
+from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, joined
 from weft.ir.types import Type
 from weft.ir.zeros import Zero
@@ -272,6 +273,11 @@ class Primitive:
     def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
         """Whether no element of the result is -0.0. `known` says the same of an operand, as far as anybody knows."""
         return not self.negative_zero
+
+    def value_at(self, element: Element, **params: Any) -> Any:
+        """One element of a result, for kernels that compute it wherever they need it. Only operations that may be part
+        of such a kernel are asked."""
+        raise InternalError(f"`{self.name}` has no value at an index; the fusion pass must not place it here.")
 
     # -- test ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
+from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
@@ -216,6 +217,17 @@ class bitcast_convert_type(Primitive):
         if x.ndim > result.ndim:
             return AxisFactors(((*names[: result.ndim], None),), (names[: result.ndim],))
         return AxisFactors((names,), (names,))
+
+    def value_at(self, element: Element, *, new_dtype: Any) -> Any:
+        """Of equal width, a piece of a wider one, or of several narrower."""
+        dtype = dtypes.storage(new_dtype)
+        old, new = dtypes.itemsize_bits(element.types[0].dtype), dtypes.itemsize_bits(dtype)
+        if old == new:
+            return element.scalars.bitcast(element.operand(0), dtype)
+        if old > new:
+            *index, number = element.index
+            return element.piece(element.operand(0, index), number, dtype)
+        return element.joined([element.operand(0, (*element.index, i)) for i in range(new // old)], dtype)
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), new_dtype=np.dtype(np.int32), differentiable=False)

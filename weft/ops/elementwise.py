@@ -11,6 +11,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
+from weft.ir.element import Element
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.families import fail
@@ -81,6 +82,9 @@ class Elementwise(Primitive):
     def emit(self, builder: Any, *scalars: Any, **params: Any) -> Any:
         """The scalar body over an abstract builder; by default the builder knows the operation by name."""
         return getattr(builder, self.name)(*scalars, **params)
+
+    def value_at(self, element: Element, **params: Any) -> Any:
+        return self.emit(element.scalars, *element.operands(), **params)
 
 
 class Comparison(Elementwise):

@@ -15,6 +15,7 @@ from weft.base.errors import NotSupportedError, ShapeMismatchError
 from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
+from weft.ir.element import Element
 from weft.ir.interpreter import storage_of
 from weft.ir.nans import unwatched
 from weft.ir.primitive import Axis, Params, Primitive, primitive
@@ -81,6 +82,9 @@ class Indexing(Primitive):
     def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
         return all(map(known, operands))
 
+    def value_at(self, element: Element, **params: Any) -> Any:
+        return element.source()
+
 
 class Reduction(Primitive):
     """Folds `axes` away with an associative combination."""
@@ -121,6 +125,16 @@ class Reduction(Primitive):
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
         """One step of the fold over an abstract scalar builder."""
         raise NotSupportedError(f"{self.name} has no combine rule")
+
+    def value_at(self, element: Element, *, axes: tuple[int, ...]) -> Any:
+        """Over dimensions of size 1. It still starts from the neutral element, which shows in a zero's sign."""
+        rest = iter(element.index)
+        value = element.operand(0, [0 if a in axes else next(rest) for a in range(element.types[0].ndim)])
+        if not axes:
+            return value
+        build, wider = element.scalars, dtypes.accumulation_dtype(value.dtype)
+        total = self.combine(build, build.constant(self.initial(wider), wider), build.convert(value, wider))
+        return build.convert(total, value.dtype)
 
 
 class Composite(Primitive):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import definitely_less
 from weft.indexing.ranges import Range
+from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
@@ -139,6 +142,16 @@ class Windows:
 
 def _along(values: np.ndarray, position: int, rank: int) -> np.ndarray:
     return values.reshape([-1 if i == position else 1 for i in range(rank)])
+
+
+def window_place(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
+    """The index in an operand of an element of a window: for each dimension the sum of what the parts have there, which
+    are the start of the window, the place inside of it, and that in the batch."""
+    place: list[Any] = []
+    for d in range(rank):
+        there = [part[d] for part in parts if d in part]
+        place.append(functools.reduce(operator.add, there) if there else 0)
+    return place
 
 
 def default_fill(dtype: Any) -> Any:
@@ -342,6 +355,36 @@ class gather(Primitive):
 
     def introduced(self, params: Params) -> tuple[str, ...]:
         return self.introduces if params["mode"] is GatherScatterMode.FILL_OR_DROP else ()
+
+    def value_at(
+        self,
+        element: Element,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        mode: GatherScatterMode,
+        fill_value: Any,
+        **params: Any,
+    ) -> Any:
+        """An element of a window that starts where the indices say."""
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        x, _ = element.types
+        outer = [i for position, i in enumerate(element.index) if position not in offset]
+        components = [element.operand(1, (*outer, c)) for c in range(len(starts))]
+        filled = mode is GatherScatterMode.FILL_OR_DROP
+        first, inside = element.window_start(components, [x.shape[d] - slice_sizes[d] for d in starts], not filled)
+        window = [element.index[position] for position in offset]
+        parts = (
+            dict(zip(starts, first, strict=True)),
+            dict(zip(kept_axes(x.ndim, (*collapsed, *batching)), window, strict=True)),
+            {d: outer[e] for d, e in zip(batching, index_batching, strict=True)},
+        )
+        value = element.operand(0, window_place(x.ndim, parts), inside)
+        if inside is None or not filled:
+            return value
+        dtype = dtypes.storage(x.dtype)
+        nothing = element.constant_like(value, default_fill(dtype) if fill_value is None else fill_value, dtype)
+        return element.scalars.select_n(inside, nothing, value)
 
     def samples(self) -> Any:
         for x, indices, sizes, numbers in sample_cases():

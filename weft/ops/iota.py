@@ -9,6 +9,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
+from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.primitive import Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
@@ -46,6 +47,9 @@ class iota(Primitive):
     def bounds(self, operands: OperandRanges, *, dtype: Any, shape: Shape, dimension: int) -> Range:
         size = shape[dimension]
         return Range(0, max(size - 1, 0)) if type(size) is int else Range.EVERYTHING
+
+    def value_at(self, element: Element, *, dtype: Any, shape: Shape, dimension: int) -> Any:
+        return element.scalars.convert(element.position(element.index[dimension]), dtype)
 
     def samples(self) -> Any:
         yield Sample(dtype=np.dtype(np.int32), shape=(4,), dimension=0)

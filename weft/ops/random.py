@@ -16,6 +16,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.base.settings import config
 from weft.indexing.expression import Expression
+from weft.ir.element import Element
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ir.zeros import Zero
@@ -249,6 +250,9 @@ class threefry2x32(Primitive):
         found = elementwise([t.ndim for t in types])
         return AxisFactors(found.operands, found.results * 2)
 
+    def value_at(self, element: Element) -> Any:
+        return element.scalars.threefry2x32(*element.operands(), part=element.result)
+
     def samples(self) -> Any:
         word = np.uint32(0x12345678)
         some = np.arange(6, dtype=np.uint32).reshape(2, 3) * np.uint32(0x9E3779B9)
@@ -309,6 +313,10 @@ class random_wrap(KeyOperation):
     def eval(self, words: Any, *, impl: KeyDtype) -> Any:
         return impl.logical(words)
 
+    def value_at(self, element: Element, *, impl: KeyDtype) -> Any:
+        (count,) = impl.key_shape
+        return element.key_of_words([element.operand(0, (*element.index, i)) for i in range(count)])
+
     def samples(self) -> Any:
         words = np.arange(12, dtype=np.uint32).reshape(2, 3, 2)
         yield Sample(words, impl=FRY, differentiable=False)
@@ -329,6 +337,10 @@ class random_unwrap(KeyOperation):
 
     def eval(self, keys: Any) -> Any:
         return FRY.physical(keys)
+
+    def value_at(self, element: Element) -> Any:
+        *index, word = element.index
+        return element.word_of_key(element.operand(0, index), word)
 
     def samples(self) -> Any:
         yield Sample(sample_keys(3), differentiable=False)

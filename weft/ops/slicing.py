@@ -12,6 +12,7 @@ from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
+from weft.ir.element import Element
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -206,6 +207,11 @@ class dynamic_slice(Primitive):
 
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "slice_sizes": local_results[0].shape}
+
+    def value_at(self, element: Element, *, slice_sizes: Any) -> Any:
+        x = element.types[0]
+        starts = element.clamped_starts(range(1, x.ndim + 1), x.shape, slice_sizes)
+        return element.operand(0, [i + start for i, start in zip(element.index, starts, strict=True)])
 
     def samples(self) -> Any:
         yield Sample(ramp(4, 5), np.int32(1), np.int32(2), slice_sizes=(2, 3))

@@ -20,10 +20,10 @@ from weft.compiler.emit.pieces import FEW, copy_lanes
 from weft.compiler.emit.scatter_split import emit_split, fits_split
 from weft.compiler.emit.update import begin_update
 from weft.compiler.emit.values import Place, expanded, row_major, space_of
-from weft.compiler.emit.windows import first_of_window, window_place
+from weft.compiler.emit.windows import first_of_window
 from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
 from weft.ops.families import kept_axes
-from weft.ops.gather import GatherScatterMode
+from weft.ops.gather import GatherScatterMode, window_place
 from weft.ops.scatter import window_dims, window_sizes
 from weft.ops.scatter_flagged import card_of
 
@@ -250,7 +250,8 @@ class Scattering:
 
     def place(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
         """Where an element of a window lies in the buffer."""
-        return row_major(self.shape, window_place(self.shape, many, inner, begin, self.pairs))
+        place = window_place(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
+        return row_major(self.shape, [Index.of(i) for i in place])
 
     def update(self, many: Place, inner: dict[int, Index]) -> Value:
         """An element of an update; of dimensions that are not given, the first."""

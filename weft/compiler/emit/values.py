@@ -1,8 +1,8 @@
 """The value at an index: all of fusion.
 
-A fusion's inner program is never walked equation by equation. Its hero asks for elements, each element for the
-elements it is
-made of, down to loads; what was asked for before, in a block still open, is not made again.
+A fusion's inner program is never visited equation by equation. Its hero asks for elements, each element for the
+elements it is made of (as its card says: `value_at`), down to loads; what was asked for before, in a block still open,
+is not made again.
 """
 
 from __future__ import annotations
@@ -17,18 +17,10 @@ from weft.base.errors import InternalError
 from weft.compiler.emit import bits
 from weft.compiler.emit.indices import INT64, applied, both, condition, position_dtype, sources
 from weft.compiler.emit.moved import bits_of
-from weft.compiler.emit.windows import first_of_window, split_dimensions, window_place
+from weft.compiler.emit.windows import first_of_window
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Value
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ops.concatenate import split
-from weft.ops.convert import bitcast_convert_type
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Indexing, Reduction, kept_axes
-from weft.ops.gather import GatherScatterMode, default_fill, gather
-from weft.ops.iota import iota
-from weft.ops.random import random_unwrap, random_wrap, threefry2x32
-from weft.ops.slicing import dynamic_slice
 
 Place = tuple[Index, ...]
 
@@ -95,81 +87,7 @@ class Values:
         if equation is None:
             shape = atom.aval.shape  # type: ignore[attr-defined]
             return self.k.load(self.argument(atom), row_major(shape, index), guard)
-        primitive, params = equation.primitive, equation.params
-        if isinstance(primitive, Elementwise):
-            operands = [self.at(v, self._beside(v, index), guard) for v in equation.invars]
-            return primitive.emit(self.k.scalars, *operands, **params)
-        if isinstance(primitive, Indexing):
-            return self._moved(equation, index, guard)
-        if isinstance(primitive, Reduction):
-            return self._folded(equation, index, guard)
-        if primitive is threefry2x32:
-            operands = [self.at(v, self._beside(v, index), guard) for v in equation.invars]
-            return self.k.compute(primitive.name, *operands, part=equation.outvars.index(atom))
-        if primitive is iota:
-            place = index[params["dimension"]]
-            return self.k.scalars.convert(self.k.position(place, position_dtype(self.k, place)), params["dtype"])
-        if primitive is dynamic_slice:
-            return self._sliced(equation, index, guard)
-        if primitive is split:
-            before = sum(params["sizes"][: equation.outvars.index(atom)])
-            moved = tuple(i + before if axis == params["axis"] else i for axis, i in enumerate(index))
-            return self.at(equation.invars[0], moved, guard)
-        if primitive is gather:
-            return self._gathered(equation, index, guard)
-        if primitive is bitcast_convert_type:
-            return self._bits(equation, index, guard)
-        if primitive is random_unwrap:
-            key = self.at(equation.invars[0], index[:-1], guard)
-            return bits.word_of_key(self.k, key, index[-1])
-        if primitive is random_wrap:
-            count = equation.invars[0].aval.shape[-1]  # type: ignore[attr-defined]
-            return bits.key_of_words(self.k, self._last(equation.invars[0], index, count, guard))
-        raise InternalError(f"`{primitive.name}` has no value at an index; the fusion pass must not place it here.")
-
-    def _beside(self, v: Any, index: Place) -> Place:
-        """The index of an elementwise operand: that of the result, or none for a scalar."""
-        return index if v.aval.shape else ()
-
-    def _last(self, v: Any, index: Place, count: int, guard: Value | None) -> list[Value]:
-        """All elements along the last dimension."""
-        return [self.at(v, (*index, Index(number)), guard) for number in range(count)]
-
-    def _moved(self, equation: Equation, index: Place, guard: Value | None) -> Value:
-        """An element that comes from one of several places: the first whose condition holds."""
-        types = tuple(v.aval for v in equation.invars)
-        found = sources(equation.primitive, types, tuple(sorted(equation.params.items(), key=lambda item: item[0])))
-        result: Value | None = None
-        for operand, index_map in reversed(found):
-            holds = condition(self.k, index_map.constraints, index_map, index)
-            if holds is not None and holds is self.k.constant(False, np.bool_) and len(found) > 1:
-                continue
-            inner = both(self.k, guard, holds)
-            value = self.at(equation.invars[operand], applied(self.k, index_map, index), inner)
-            result = value if result is None or holds is None else self.k.compute("select_n", holds, result, value)
-        if result is None:
-            raise InternalError(f"`{equation.primitive.name}` has an element that comes from nowhere.")
-        return result
-
-    def _folded(self, equation: Equation, index: Place, guard: Value | None) -> Value:
-        """A reduction over dimensions of size 1. It still starts from the neutral element, which shows in a zero's
-        sign."""
-        (operand,), axes, k = equation.invars, equation.params["axes"], self.k
-        card: Any = equation.primitive
-        given = iter(index)
-        shape = operand.aval.shape  # type: ignore[attr-defined]
-        value = self.at(operand, tuple(Index() if a in axes else next(given) for a in range(len(shape))), guard)
-        if not axes:
-            return value
-        wide = dtypes.accumulation_dtype(value.dtype)
-        started = card.combine(k.scalars, k.constant(card.initial(wide), wide), k.scalars.convert(value, wide))
-        return k.scalars.convert(started, value.dtype)
-
-    def _sliced(self, equation: Equation, index: Place, guard: Value | None) -> Value:
-        operand, *starts = equation.invars
-        sizes = equation.params["slice_sizes"]
-        first = self.clamped_starts(starts, operand.aval.shape, sizes)  # type: ignore[attr-defined]
-        return self.at(operand, tuple(i + start for i, start in zip(index, first, strict=True)), guard)
+        return equation.primitive.value_at(_Element(self, equation, atom, index, guard), **equation.params)
 
     def clamped_starts(self, starts: Sequence[Atom], shape: Sequence[int], sizes: Sequence[int]) -> list[Index]:
         """Where a slice of `sizes` starts: the scalars given, moved so that it lies inside."""
@@ -187,33 +105,71 @@ class Values:
             places.append(Index.of(number))
         return places
 
-    def _gathered(self, equation: Equation, index: Place, guard: Value | None) -> Value:
-        """An element of a window that starts where the indices say."""
-        (operand, indices), params, k = equation.invars, equation.params, self.k
-        offset, collapsed, starts, batching, index_batching = params["dimension_numbers"]
-        shape, sizes = operand.aval.shape, params["slice_sizes"]  # type: ignore[attr-defined]
-        many, inner = split_dimensions(index, offset)
-        windows = dict(zip(kept_axes(len(shape), (*collapsed, *batching)), inner, strict=True))
-        vector = [self.at(indices, (*many, Index(c)), guard) for c in range(len(starts))]
-        filled = params["mode"] is GatherScatterMode.FILL_OR_DROP
-        first, inside = first_of_window(k, vector, [shape[d] - sizes[d] for d in starts], clip=not filled)
-        pairs = list(zip(batching, index_batching, strict=True))
-        place = window_place(shape, tuple(many), windows, dict(zip(starts, first, strict=True)), pairs)
-        value = self.at(operand, place, both(k, guard, inside))
-        if inside is None or not filled:
-            return value
-        fill, dtype = params["fill_value"], dtypes.storage(operand.aval.dtype)  # type: ignore[attr-defined]
-        nothing = k.constant(default_fill(dtype) if fill is None else fill, dtype)
-        if value.dtype != dtype:
-            nothing = bits_of(k, nothing)
-        return k.compute("select_n", inside, nothing, value)
 
-    def _bits(self, equation: Equation, index: Place, guard: Value | None) -> Value:
-        """The bits of an element as another dtype: of equal width, a piece of a wider one, or of several narrower."""
-        (operand,), dtype = equation.invars, dtypes.storage(equation.params["new_dtype"])
-        old, new = (dtypes.itemsize_bits(d) for d in (operand.aval.dtype, dtype))  # type: ignore[attr-defined]
-        if old == new:
-            return self.k.scalars.bitcast(self.at(operand, index, guard), dtype)
-        if old > new:
-            return bits.piece(self.k, self.at(operand, index[:-1], guard), index[-1], dtype)
-        return bits.joined(self.k, self._last(operand, index, new // old, guard), dtype)
+class _Element:
+    """An element of an equation's result, as cards see it; see `Element`."""
+
+    def __init__(self, values: Values, equation: Equation, atom: Var, index: Place, guard: Value | None) -> None:
+        self.index, self.scalars = index, values.k.scalars
+        self._values, self._equation, self._atom, self._guard = values, equation, atom, guard
+
+    @property
+    def result(self) -> int:
+        return self._equation.outvars.index(self._atom)
+
+    @property
+    def types(self) -> list[Any]:
+        return [a.aval for a in self._equation.invars]
+
+    def operand(self, number: int, index: Sequence[Any] | None = None, inside: Value | None = None) -> Value:
+        guard = self._guard if inside is None else both(self._values.k, self._guard, inside)
+        place = self.index if index is None else tuple(map(Index.of, index))
+        return self._values.at(self._equation.invars[number], place, guard)
+
+    def operands(self) -> list[Value]:
+        at, index, guard = self._values.at, self.index, self._guard
+        return [at(a, index if a.aval.shape else (), guard) for a in self._equation.invars]  # type: ignore[attr-defined]
+
+    def source(self) -> Value:
+        k, equation = self._values.k, self._equation
+        types = tuple(a.aval for a in equation.invars)
+        found = sources(equation.primitive, types, tuple(sorted(equation.params.items(), key=lambda item: item[0])))
+        result: Value | None = None
+        for number, index_map in reversed(found):
+            holds = condition(k, index_map.constraints, index_map, self.index)
+            if holds is not None and holds is k.constant(False, np.bool_) and len(found) > 1:
+                continue
+            guard = both(k, self._guard, holds)
+            value = self._values.at(equation.invars[number], applied(k, index_map, self.index), guard)
+            result = value if result is None or holds is None else k.compute("select_n", holds, result, value)
+        if result is None:
+            raise InternalError(f"`{equation.primitive.name}` has an element that comes from nowhere.")
+        return result
+
+    def position(self, index: Any) -> Value:
+        place = Index.of(index)
+        return self._values.k.position(place, position_dtype(self._values.k, place))
+
+    def clamped_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Index]:
+        return self._values.clamped_starts([self._equation.invars[i] for i in starts], shape, sizes)
+
+    def window_start(
+        self, components: Sequence[Value], limits: Sequence[int], clip: bool
+    ) -> tuple[list[Index], Value | None]:
+        return first_of_window(self._values.k, components, limits, clip)
+
+    def constant_like(self, value: Value, number: Any, dtype: Any) -> Value:
+        made = self._values.k.constant(number, dtype)
+        return made if value.dtype == dtype else bits_of(self._values.k, made)
+
+    def piece(self, value: Value, number: Any, dtype: Any) -> Value:
+        return bits.piece(self._values.k, value, Index.of(number), dtype)
+
+    def joined(self, values: Sequence[Value], dtype: Any) -> Value:
+        return bits.joined(self._values.k, values, dtype)
+
+    def word_of_key(self, key: Value, number: Any) -> Value:
+        return bits.word_of_key(self._values.k, key, Index.of(number))
+
+    def key_of_words(self, words: Sequence[Value]) -> Value:
+        return bits.key_of_words(self._values.k, words)

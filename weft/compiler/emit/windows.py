@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,6 @@ from weft.base import dtypes
 from weft.compiler.emit.indices import INT32, INT64, both
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
-
-Place = tuple[Index, ...]
 
 
 def first_of_window(
@@ -52,21 +49,3 @@ def _fits(k: KernelBuilder, number: Value, limit: int) -> Value:
     """Whether 0 <= number <= limit, by one comparison: as an unsigned number a negative one is a large one."""
     unsigned = dtypes.uint32 if number.dtype == INT32 else dtypes.uint64
     return k.compute("le", k.scalars.convert(number, unsigned), k.constant(limit, unsigned))
-
-
-def window_place(
-    shape: Sequence[int],
-    many: Place,
-    window: dict[int, Index],
-    starts: dict[int, Index],
-    batching: Sequence[tuple[int, int]],
-) -> Place:
-    """The operand's index of an element of a window: its start, the place inside of it, or the batch."""
-    batched = {d: many[e] for d, e in batching}
-    return tuple(sum((part[d] for part in (starts, window, batched) if d in part), Index()) for d in range(len(shape)))
-
-
-def split_dimensions(index: Sequence[Any], window_positions: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """What belongs to the indices and what to the window, of something that there is for each dimension."""
-    rest = [i for position, i in enumerate(index) if position not in window_positions]
-    return rest, [index[position] for position in window_positions]
