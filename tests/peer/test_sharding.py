@@ -117,6 +117,54 @@ ROWS = [
 ]
 
 
+# Functions of operands that are split over an explicit mesh: the types of their results, or that they are refused.
+TYPED = [
+    ("lambda a, b: a + b", [((8, 4), P), ((8, 4), Q)])
+    for P, Q in [("P('x')", "P('x')"), ("P('x')", "P()"), ("P('x')", "P(None, 'y')"), ("P('x')", "P(None, 'x')")]
+    + [("P('x')", "P('y')"), ("P('x')", "P(('x', 'y'))"), ("P(('x', 'y'))", "P(('x', 'y'))")]
+    + [("P(unreduced={'x'})", "P(unreduced={'x'})"), ("P(unreduced={'x'})", "P()")]
+    + [("P(reduced={'x'})", "P(reduced={'x'})"), ("P(reduced={'x'})", "P()"), ("P(reduced={'x'})", "P('x')")]
+]
+TYPED += [
+    (f"lambda a: {text}", [((8, 4), spec)])
+    for text in ("np.sin(a)", "a.T", "a.sum(0)", "a.sum(1)", "a.max(0)", "np.sort(a, 0)", "np.sort(a, 1)", "a * 2.0")
+    + ("np.cumsum(a, 0)", "a[:, None]", "np.broadcast_to(a, (3, 8, 4))", "a.astype(np.int32)")
+    for spec in ("P('x')", "P('x', 'y')", "P(('x', 'y'))")
+]
+# JAX lacks rules for other operations over reduced and unreduced axes.
+TYPED += [
+    (f"lambda a: {text}", [((8, 4), "P(None, 'y', reduced={'x'})")])
+    for text in ("np.sin(a)", "a.T", "a.sum(0)", "a.sum(1)", "a * 2.0", "a[:, None]", "np.broadcast_to(a, (3, 8, 4))")
+]
+TYPED += [
+    (f"lambda a: {text}", [((8, 4), "P(None, 'y', unreduced={'x'})")])
+    for text in ("a.T", "a.sum(0)", "a.sum(1)", "a + a", "np.sin(a)", "a * a", "a + 1")
+]
+TYPED += [
+    ("lambda a, b: a @ b", [((8, 4), P), ((4, 6), Q)])
+    for P, Q in [("P('x')", "P(None, 'y')"), ("P('x')", "P()"), ("P(None, 'x')", "P('x')"), ("P(None, 'x')", "P()")]
+    + [("P('x')", "P(None, 'x')"), ("P('y', 'x')", "P(None, 'y')"), ("P('x')", "P(reduced={'x'})")]
+]
+
+
+def typed(lib: object, numpy: object, make_jaxpr: object, mesh: object) -> list[str]:
+    """The type of each function's result, or that it is refused."""
+    sharding = lib.sharding
+    found = []
+    for text, operands in TYPED:
+        names = {"np": numpy, "P": sharding.PartitionSpec}
+        structs = [
+            lib.ShapeDtypeStruct(shape, np.float32, sharding=sharding.NamedSharding(mesh, eval(spec, names)))
+            for shape, spec in operands
+        ]
+        try:
+            (aval,) = make_jaxpr(eval(text, names))(*structs).out_avals
+            found.append(aval.str_short(short_dtypes=True))
+        except Exception:
+            found.append("an error")
+    return found
+
+
 def answers(sharding: object, devices: list[object]) -> list[str]:
     """The text of each row's result, or that it raises."""
     names = {"s": sharding, "d": devices, "np": np}
@@ -130,25 +178,35 @@ def answers(sharding: object, devices: list[object]) -> list[str]:
     return found
 
 
+def explicit_mesh(sharding: object, devices: list[object]) -> object:
+    return sharding.Mesh(np.array(devices[:4]).reshape(2, 2), ("x", "y"), (sharding.AxisType.Explicit,) * 2)
+
+
 @pytest.fixture(scope="module")
 def expected() -> dict[str, str]:
     """JAX's answers, from a process in which it has eight devices."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(zip(ROWS, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    values, types = json.loads(done.stdout.splitlines()[-1])
+    return {**dict(zip(ROWS, values, strict=True)), **{str(k): v for k, v in zip(TYPED, types, strict=True)}}
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
     devices = [weft.Device(i, "cpu") for i in range(8)]
-    return dict(zip(ROWS, answers(weft.sharding, devices), strict=True))  # type: ignore[arg-type]
+    values = dict(zip(ROWS, answers(weft.sharding, devices), strict=True))  # type: ignore[arg-type]
+    types = typed(weft, weft.numpy, weft.make_jaxpr, explicit_mesh(weft.sharding, devices))
+    return {**values, **{str(k): v for k, v in zip(TYPED, types, strict=True)}}
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", [*ROWS, *map(str, TYPED)])
 def test_as_jax_says(row: str, expected: dict[str, str], found: dict[str, str]) -> None:
     assert found[row] == expected[row]
 
 
 if __name__ == "__main__":
-    print(json.dumps(answers(jax.sharding, jax.devices())))
+    mesh = explicit_mesh(jax.sharding, jax.devices())
+    with jax.set_mesh(mesh):
+        types = typed(jax, jax.numpy, jax.make_jaxpr, mesh)
+    print(json.dumps([answers(jax.sharding, jax.devices()), types]))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import weft
-from weft.errors import ArgumentError, ArgumentTypeError, JaxprSyntaxError
+from weft.errors import ArgumentError, ArgumentTypeError, JaxprSyntaxError, ShardingTypeError
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
 from weft.ir.types import ArrayType, TapeType, array_type
+from weft.ir.verifier import verify
 from weft.sharding import (
     AbstractMesh,
     AxisType,
@@ -277,3 +278,54 @@ def test_programs_with_placed_types_are_read_back() -> None:
 def test_mistakes_in_texts_of_types(text: str, complaint: str) -> None:
     with pytest.raises(JaxprSyntaxError, match=complaint):
         parse(text, [AXES])
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+TWO = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)
+
+
+def struct(shape: tuple[int, ...], *spec: Any) -> weft.ShapeDtypeStruct:
+    return weft.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(TWO, P(*spec)))
+
+
+BATCH, WEIGHTS = struct((8, 4), "x"), struct((4, 6), None, "y")
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "results"),
+    [
+        (lambda x: (x * 2).sum(0), [BATCH], ["f32[4]"]),
+        (lambda x, w: weft.numpy.tanh(x @ w), [BATCH, WEIGHTS], ["f32[8@x,6@y]"]),
+        (weft.jit(lambda x: weft.nn.softmax(x)), [BATCH], ["f32[8@x,4]"]),
+        (weft.vmap(weft.numpy.sin, in_axes=1), [BATCH], ["f32[4,8@x]"]),
+        (weft.grad(lambda x: (weft.nn.softmax(x) ** 2).sum()), [BATCH], ["f32[8@x,4]"]),
+        (lambda x: weft.jvp(weft.numpy.sin, (x,), (x,)), [BATCH], ["f32[8@x,4]"] * 2),
+        (lambda x: weft.lax.scan(lambda c, a: (c + a, c * a), x[:, 0], x.T), [BATCH], ["f32[8@x]", "f32[4,8@x]"]),
+        (lambda x: weft.lax.cond(x.sum() > 0, weft.numpy.sin, weft.numpy.cos, x), [BATCH], ["f32[8@x,4]"]),
+        (lambda x: weft.lax.fori_loop(0, 3, lambda i, y: y + x, x), [BATCH], ["f32[8@x,4]"]),
+        (weft.checkpoint(lambda x: weft.numpy.sin(x)), [BATCH], ["f32[8@x,4]"]),
+    ],
+)
+def test_types_of_traced_programs_are_split(function: Any, operands: Any, results: list[str]) -> None:
+    program = verify(weft.make_jaxpr(function)(*operands))
+    assert [v.aval.short() for v in program.outvars] == results
+    table: list[Any] = []
+    assert equal(program, parse(to_text(program, full=True, table=table), table))
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "text", "fix"),
+    [
+        (lambda a, b: a + b, [BATCH, struct((8, 4), "y")], "split over 'x' and 'y'", "P('x', None) for operand 1"),
+        (lambda a, b: a + b, [BATCH, struct((8, 4), None, "x")], "split twice over 'x'", "whole"),
+        (lambda a, b: a.T @ b, [BATCH, BATCH], "sums over dimension 1 of operand 0", "P(None, None) for operand 1"),
+        (lambda a: weft.numpy.sort(a, 0), [BATCH], "needs dimension 0 of operand 0 whole", "P(None, None)"),
+        (weft.numpy.linalg.det, [struct((2, 4, 4), None, "x")], "whole", "P(None, None, None)"),
+    ],
+)
+def test_operations_that_would_move_data_are_refused(function: Any, operands: Any, text: str, fix: str) -> None:
+    with pytest.raises(ShardingTypeError, match=text) as caught:
+        weft.make_jaxpr(function)(*operands)
+    assert any(fix in line for line in caught.value.fix) and "operand 0" in caught.value.received
+    assert "test_sharding.py" in caught.value.at

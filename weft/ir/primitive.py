@@ -22,6 +22,7 @@ from weft.ir.flow import Condition, OperandRanges, joined
 from weft.ir.types import Type
 from weft.ir.zeros import Zero
 from weft.sharding.factors import AxisFactors
+from weft.sharding.manual import ManualAxisType
 
 Params = dict[str, Any]
 # Operands by their position, or "all".
@@ -118,6 +119,9 @@ class Primitive:
     # the default.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
+    # Whether `type` is given where operands are: a card that carries programs, or only hands values on, says itself
+    # where its results are. For all others `factors` says it.
+    types_placement: ClassVar[bool] = False
     # Operands whose elements the results are, found by their index alone; "all" of them. Nothing is computed.
     copies: ClassVar[Operands] = ()
     # The result is the operand, for everybody but derivatives and checks: compiled code has nothing of it.
@@ -239,6 +243,10 @@ class Primitive:
         """How operand and result dimensions correspond; None means every dimension must be whole on each device."""
         return None
 
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        """What the results are along manual axes, of which `state` is the join of the operands'."""
+        return state
+
     def localize(self, params: Params, local_results: Sequence[Type]) -> Params:
         """Parameters for a shard whose results have the types `local_results`."""
         return params
@@ -314,6 +322,7 @@ class HigherOrder(Primitive):
 
     multiple_results = True
     higher_order = True
+    types_placement = True
 
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
         """The program that an operation runs on its operands, and the operands of that, if that is all it does."""

@@ -11,6 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import JaxprTypeError
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, joined_effects, subjaxprs
 from weft.ir.printer import equation_text
+from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, Type, type_of
 
 
@@ -76,7 +77,7 @@ def check_equation(equation: Equation) -> None:
     for program in subjaxprs(equation.params):
         verify(program)
     try:
-        made = card.type(*operands, **equation.params)
+        made = staged_type(card, operands, equation.params)
     except Exception as error:
         message = str(error).partition("\n")[0]
         fail(f"The type rule of {card.name} refuses the operands: {message}", equation, error)

@@ -159,6 +159,7 @@ class Check(Primitive):
     """What `check` and `trap` share."""
 
     multiple_results = True
+    types_placement = True  # they have no results
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return _EFFECTS

@@ -23,6 +23,8 @@ from weft.ops.iota import iota
 from weft.ops.reduce import reduce_sum
 from weft.ops.reduce_extrema import reduce_max, reduce_min
 from weft.ops.shape import batched_at_front, move_axis, reshape
+from weft.sharding.factors import AxisFactors, elementwise
+from weft.sharding.manual import ManualAxisType
 
 Names = tuple[Any, ...]
 ALONE = "it communicates over a named axis, which exists only inside vmap, pmap or shard_map"
@@ -36,6 +38,13 @@ class Collective(Primitive):
     def named_axes(self, params: Params) -> Names:
         return params["axes"] if "axes" in params else (params["axis_name"],)
 
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        """Each element gets something of its own, unless the operation says otherwise."""
+        axes = frozenset(self.named_axes(params))
+        return ManualAxisType(
+            varying=state.varying | axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
+        )
+
     def samples(self) -> Any:
         return iter(())  # needs a named axis; tests of vmap with axis names cover it
 
@@ -45,6 +54,15 @@ class AllReduce(Collective):
 
     def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
         return x
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        axes = frozenset(self.named_axes(params))
+        return ManualAxisType(
+            varying=state.varying - axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
+        )
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
         return self(args[0], axes=axes), dims[0]
@@ -136,6 +154,13 @@ class all_gather(Collective):
             shape.insert(all_gather_dimension, axis_size)
         return x.plain_of_shape(shape)
 
+    def factors(self, x: ArrayType, *, all_gather_dimension: int, tiled: bool, **params: Any) -> AxisFactors:
+        names = list(dimension_names(x.ndim))
+        if tiled:
+            names[all_gather_dimension] = None
+            return AxisFactors((tuple(names),), (tuple(names),))
+        return AxisFactors((tuple(names),), (inserted(names, all_gather_dimension),))
+
     def batch(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
         return all_gather(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
@@ -169,6 +194,12 @@ class reduce_scatter(Collective):
         else:
             del shape[scatter_dimension]
         return x.plain_of_shape(shape)
+
+    def factors(self, x: ArrayType, *, scatter_dimension: int, tiled: bool, **params: Any) -> AxisFactors:
+        names = list(dimension_names(x.ndim))
+        names[scatter_dimension] = None
+        kept = names if tiled else names[:scatter_dimension] + names[scatter_dimension + 1 :]
+        return AxisFactors((tuple(names),), (tuple(kept),))
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
@@ -205,6 +236,12 @@ class all_to_all(Collective):
         shape.insert(concat_axis, axis_size)
         return x.plain_of_shape(shape)
 
+    def factors(self, x: ArrayType, *, split_axis: int, concat_axis: int, **params: Any) -> AxisFactors:
+        names = list(dimension_names(x.ndim))
+        names[split_axis] = None
+        kept = names[:split_axis] + names[split_axis + 1 :]
+        return AxisFactors((tuple(names),), (inserted(kept, concat_axis),))
+
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
     ) -> tuple[Any, int]:
@@ -237,6 +274,9 @@ class ppermute(Collective):
     def type(self, x: ArrayType, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> ArrayType:
         return x
 
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
         return ppermute(args[0], **params), dims[0]
 
@@ -259,6 +299,16 @@ class ppermute(Collective):
 
     def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> Sequence[Any]:
         return [ppermute(cotangent, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
+
+
+def dimension_names(rank: int) -> Sequence[str | None]:
+    """A factor for each dimension."""
+    return [f"d{i}" for i in range(rank)]
+
+
+def inserted(names: Sequence[str | None], dim: int) -> tuple[str | None, ...]:
+    """Factors with a dimension of no factor among them."""
+    return (*names[:dim], None, *names[dim:])
 
 
 def joined(x: Any, dim: int) -> Any:

@@ -288,6 +288,7 @@ class custom_lin(Primitive):
     """The tangents of a call with a custom vjp: never computed, only transposed, by the user's backward rule."""
 
     multiple_results = True
+    types_placement = True
 
     def type(self, *types: Type, out_types: tuple[Type, ...], **params: Any) -> list[Type]:
         return list(out_types)

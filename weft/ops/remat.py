@@ -59,6 +59,7 @@ class optimization_barrier(Primitive):
     """The operands as they are; no computation is moved or merged across."""
 
     multiple_results = True
+    types_placement = True
     fence = True
     introduces = ()
     keeps_nan = "all"

@@ -85,6 +85,7 @@ class sort(HigherOrder):
     """
 
     higher_order = False
+    types_placement = False
     introduces = ()
 
     def type(self, *types: ArrayType, dimension: int, is_stable: bool, num_keys: int) -> list[ArrayType]:

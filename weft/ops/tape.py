@@ -68,6 +68,8 @@ class Tape:
 class TapePrimitive(Primitive):
     """What the operations on tapes have in common."""
 
+    types_placement = True  # a tape is where its elements are
+
     def samples(self) -> Any:
         return iter(())  # tapes are made by loops; the laws of loops cover them
 

@@ -17,6 +17,7 @@ from weft.ir.interpreter import replay
 from weft.ir.nans import check_finite, watches_numbers
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
+from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray, copied_block
 from weft.runtime.eager import native_run
@@ -60,7 +61,7 @@ class Plan:
     __slots__ = ("results", "run", "types")
 
     def __init__(self, primitive: Primitive, types: Sequence[Type], params: Params) -> None:
-        made = primitive.type(*types, **params)
+        made = staged_type(primitive, types, params)
         self.types = types
         self.results: Sequence[Type] = made if primitive.multiple_results else (made,)
         self.run = native_run(primitive, types, params, self.results)
@@ -136,7 +137,7 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     """The results of an operation that carries programs: loops and calls of `jit` are compiled, other calls run one
     operation after the other."""
     if primitive not in COMPILED:
-        primitive.type(*types, **params)
+        staged_type(primitive, types, params)
         before, context.trace = context.trace, EVALUATION
         try:
             called, operands = primitive.called(args, params)  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from weft.base.spans import span
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
+from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
@@ -158,7 +159,7 @@ def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> J
 
 def one_equation(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     invars = [Var(t) for t in types]
-    made = primitive.type(*types, **params)
+    made = staged_type(primitive, types, params)
     outvars = [Var(t) for t in (made if primitive.multiple_results else [made])]
     equation = Equation(invars, outvars, primitive, params, primitive.effects(types, params))
     return Jaxpr((), invars, outvars, [equation], (), primitive.name)

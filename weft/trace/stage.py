@@ -12,6 +12,7 @@ from weft.base.source import Location
 from weft.ir.context import Trace, context, current_source
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive
+from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.trace.leaks import report_leaks
 from weft.trace.tracer import Tracer, check_leak
@@ -80,7 +81,7 @@ class StagingTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         atoms = [a._var if type(a) is StagedTracer and a._trace is self else self.atom(a) for a in args]
         types = [a.aval for a in atoms]
-        made = primitive.type(*types, **params)
+        made = staged_type(primitive, types, params)
         effects = primitive.effects(types, params)
         variables = [Var(t) for t in made] if primitive.multiple_results else [Var(made)]
         source = context.source or current_source()

@@ -63,6 +63,7 @@ from weft.base.errors.running import (
     OutOfMemoryError,
     UnhashableStaticArgumentError,
 )
+from weft.base.errors.sharding import ShardingTypeError
 from weft.base.errors.tracing import (
     ConcretizationTypeError,
     JAXIndexError,
@@ -130,6 +131,7 @@ __all__ = [
     "ParameterShapeError",
     "ScopeLeakError",
     "ShapeMismatchError",
+    "ShardingTypeError",
     "TangentMismatchError",
     "TracedShapeError",
     "TracerArrayConversionError",

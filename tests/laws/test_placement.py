@@ -1,0 +1,123 @@
+"""Types that say where their arrays are: what `staged_type` puts on results is what the axis factors say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.laws.samples import Case, as_list, every_sample
+from weft.base.errors import ShardingTypeError
+from weft.ir.primitive import MissingRule
+from weft.ir.staged import is_constant, staged_type
+from weft.ir.types import ArrayType
+from weft.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec
+from weft.sharding.device import MemorySpace
+
+MESH = AbstractMesh((1, 1), ("x", "y"), (AxisType.Explicit,) * 2)  # of size 1, so that any dimension can be split
+V, U, R = (ManualAxisType(**{word: {"m"}}) for word in ("varying", "unreduced", "reduced"))
+
+
+def factors_of(case: Case) -> Any:
+    rule = case.primitive.factors
+    return None if isinstance(rule, MissingRule) else rule(*case.types, **case.params)
+
+
+def split(aval: ArrayType, names: Any, factor: str | None, dim: int | None = None) -> ArrayType:
+    """A type split over x along a factor, or one dimension."""
+    entries = ["x" if (name == factor if dim is None else i == dim) else None for i, name in enumerate(names)]
+    return aval.placed(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
+
+
+def staged(case: Case, types: Any) -> list[Any]:
+    return as_list(case.primitive, staged_type(case.primitive, types, case.params))
+
+
+def plain_operands(case: Case) -> bool:
+    return not case.primitive.types_placement
+
+
+@every_sample()
+def test_plain_types_stay_plain(case: Case) -> None:
+    results = staged(case, case.types)
+    assert all(a is b for a, b in zip(results, case.result_types, strict=True))
+    assert all(t.is_plain for t in results)
+
+
+@every_sample(lambda case: plain_operands(case) and factors_of(case) is not None)
+def test_results_are_split_along_the_factors_of_operands(case: Case) -> None:
+    factors = factors_of(case)
+    for name in {n for names in factors.operands for n in names if n is not None}:
+        types = [split(t, names, name) for t, names in zip(case.types, factors.operands, strict=True)]
+        carriers = [i for i, names in enumerate(factors.operands) if name in names]
+        if name in factors.combine and len(carriers) > 1:
+            with pytest.raises(ShardingTypeError, match="sums over dimension"):
+                staged(case, types)
+            # One of them whole: the result is, too.
+            types[carriers[0]] = case.types[carriers[0]]
+        expected = [
+            t if name in factors.combine else split(t, names, name)
+            for t, names in zip(case.result_types, factors.results, strict=True)
+        ]
+        assert staged(case, types) == expected, f"split over {name} of {factors}"
+        # An operand that is whole follows the others.
+        for i in carriers if name not in factors.combine and len(carriers) > 1 else ():
+            assert staged(case, [t.plain if i == j else t for j, t in enumerate(types)]) == expected
+
+
+@every_sample(plain_operands)
+def test_dimensions_without_a_factor_are_whole(case: Case) -> None:
+    factors = factors_of(case)
+    for i, t in enumerate(case.types):
+        for dim in range(t.ndim):
+            names = (None,) * t.ndim if factors is None else factors.operands[i]
+            if names[dim] is not None:
+                continue
+            types = [split(u, names, None, dim) if i == j else u for j, u in enumerate(case.types)]
+            with pytest.raises(ShardingTypeError, match="whole"):
+                staged(case, types)
+
+
+@every_sample(lambda case: plain_operands(case) and factors_of(case) is not None)
+def test_operands_split_differently_are_refused(case: Case) -> None:
+    factors = factors_of(case)
+    for name in {n for names in factors.operands for n in names if n is not None}:
+        carriers = [i for i, names in enumerate(factors.operands) if name in names]
+        if len(carriers) < 2:
+            continue
+        types = [split(t, names, name) for t, names in zip(case.types, factors.operands, strict=True)]
+        last = carriers[-1]
+        entries = ["y" if n == name else None for n in factors.operands[last]]
+        types[last] = case.types[last].placed(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
+        with pytest.raises(ShardingTypeError, match="belong together"):
+            staged(case, types)
+
+
+@every_sample(lambda case: plain_operands(case) and len(case.types) > 0)
+def test_results_vary_where_an_operand_does(case: Case) -> None:
+    for i in range(len(case.types)):
+        types = [t.placed(manual=V) if i == j else t for j, t in enumerate(case.types)]
+        assert staged(case, types) == [t.placed(manual=V) for t in case.result_types]
+    types = [t.placed(manual=R, memory_space=MemorySpace.Host) for t in case.types]
+    assert staged(case, types) == [t.placed(manual=R, memory_space=MemorySpace.Host) for t in case.result_types]
+
+
+@every_sample(lambda case: plain_operands(case) and len(case.types) > 0)
+def test_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
+    primitive, types = case.primitive, case.types
+    linear = set(range(len(types))) if primitive.linear == "all" else set(primitive.linear)
+    for i in range(len(types)):
+        alone = [t.placed(manual=U) if i == j else t for j, t in enumerate(types)]
+        others = [j for j in range(len(types)) if j != i and not is_constant(types[j])]
+        passes = i in linear and (not others if primitive.multilinear else linear == {i})
+        if passes:
+            assert staged(case, alone) == [t.placed(manual=U) for t in case.result_types]
+        else:
+            with pytest.raises(ShardingTypeError):
+                staged(case, alone)
+    if primitive.multilinear:
+        types = [t.placed(manual=U if i == min(linear) else R) for i, t in enumerate(types)]
+        assert staged(case, types) == [t.placed(manual=U) for t in case.result_types]
+    elif linear:
+        types = [t.placed(manual=U) if i in linear else t for i, t in enumerate(types)]
+        assert staged(case, types) == [t.placed(manual=U) for t in case.result_types]
