@@ -143,6 +143,31 @@ def test_edges(name: str, dtype: np.dtype[Any]) -> None:
     assert not wrong.any(), [([x[i] for x in given], found[i], expected[i]) for i in np.flatnonzero(wrong)[:4]]
 
 
+def test_limits_of_eval() -> None:
+    """Whatever the version of SciPy says: a distribution that is all at one end, and what is no number at all."""
+    nan, inf = np.nan, np.inf
+    for a, b, x, expected in [
+        (0.0, 2.0, 0.0, 0.0),
+        (0.0, 2.0, 0.5, 1.0),
+        (2.0, inf, 0.5, 1.0),
+        (2.0, inf, 1e-310, 1.0),
+        (0.0, inf, 0.0, 0.0),
+        (2.0, 0.0, 0.5, 0.0),
+        (2.0, 0.0, 1.0, 1.0),
+        (inf, 2.0, 0.5, 0.0),
+        (0.0, 0.0, 0.5, nan),
+        (inf, inf, 0.5, nan),
+        (-1.0, 0.0, 0.5, nan),
+        (0.0, 2.0, 1.5, nan),
+        (0.0, nan, 0.5, nan),
+    ]:
+        found = evaluated("regularized_incomplete_beta", *(np.array([v]) for v in (a, b, x)))
+        np.testing.assert_array_equal(found, [expected], err_msg=f"{a} {b} {x}")
+    for a, x in [(nan, 0.0), (nan, inf), (inf, nan), (nan, 1.0), (1.0, nan)]:
+        for name in ("igamma", "igammac"):
+            assert np.isnan(evaluated(name, np.array([a]), np.array([x]))).all(), (name, a, x)
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_lane_depends_on_another(name: str, dtype: np.dtype[Any], rng: np.random.Generator) -> None:

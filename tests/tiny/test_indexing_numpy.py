@@ -80,7 +80,7 @@ def test_any_index_reads_and_writes_as_numpy_does(seed: int) -> None:
         index = random_index(choose, shape)
         try:
             expected = x[index]
-        except IndexError:
+        except (IndexError, DeprecationWarning):  # older versions only warn where there is nothing to read
             with pytest.raises((IndexError, ValueError)):
                 getitem(x, index)
             continue

@@ -270,9 +270,24 @@ def literal_text(value: Any) -> str:
         return str(bool(array))
     if kind in "iu":
         return str(int(array))
-    if array.dtype.kind in "fc":
-        return str(array[()])  # NumPy writes the fewest digits that give the number back in its own type
+    if array.dtype.kind == "f":
+        return float_text(array[()], "0")
+    if array.dtype.kind == "c":
+        real, imaginary = float_text(array.real[()], "-"), float_text(array.imag[()], "-")
+        if real == "0":
+            return f"{imaginary}j"
+        return f"({real}{'' if imaginary[0] == '-' else '+'}{imaginary}j)"
     return repr(float(array))
+
+
+def float_text(value: Any, trim: Any) -> str:
+    """A number with the fewest digits that give it back in its own type, the same in every version of NumPy; `trim`
+    says what is left of an integer's fraction, `.0` or nothing."""
+    if not np.isfinite(value):
+        return str(float(value))
+    if value == 0 or 1e-4 <= abs(float(value)) < 1e7:
+        return np.format_float_positional(value, trim=trim)
+    return np.format_float_scientific(value, trim="-", exp_digits=2)
 
 
 def opaque_text(value: Any) -> str:

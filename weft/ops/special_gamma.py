@@ -135,17 +135,20 @@ def _density_derivatives(a: Any, x: Any, order: int) -> Any:
 def _incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
     """SciPy's `gammainc` or `gammaincc`, which fail where 1/a overflows or x is denormal, and for `a` near the largest
     number. For small `a` the upper function is `a` times the exponential integral; as a function of small x the lower
-    one is proportional to x**a; for large `a` it is 0 unless x is large too."""
+    one is proportional to x**a; for large `a` it is 0 unless x is large too. Older versions have a limit where one
+    argument is not-a-number and the other 0 or infinite."""
     from scipy import special
 
+    nothing = np.isnan(a) | np.isnan(x)
     inside = (a > 0) & (x > 0)
     small = inside & (a < 2.0**-70)
     safe = np.where(small, 1.0, np.where(inside & (a < np.inf) & (x < 2.0**800), np.minimum(a, 2.0**900), a))
     if upper:
-        return np.where(small, a * special.exp1(x), special.gammaincc(safe, x))
+        return np.where(nothing, np.nan, np.where(small, a * special.exp1(x), special.gammaincc(safe, x)))
     denormal = inside & (x < np.finfo(np.float64).tiny)
     value = special.gammainc(safe, np.where(denormal, x * 2.0**100, x))
-    return np.where(small, 1.0, value * np.where(denormal, np.exp2(-100 * safe), 1.0))
+    value = np.where(small, 1.0, value * np.where(denormal, np.exp2(-100 * safe), 1.0))
+    return np.where(nothing, np.nan, value)
 
 
 class GammaFunction(IteratedFunction):
@@ -338,7 +341,8 @@ def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
 def _incomplete_beta(a: Any, b: Any, x: Any) -> Any:
     """SciPy's `betainc`, which fails where 1/a or 1/b overflows, and has few digits at denormal x. So small a parameter
     is far in the limit: the function is proportional to b, or 1 for small a, or b/(a + b) if both are small. As a
-    function of small x it is proportional to x**a, or the incomplete gamma function of b*x if b is very large."""
+    function of small x it is proportional to x**a, or the incomplete gamma function of b*x if b is very large. Where a
+    parameter is 0 or infinite, all of the distribution is at 0 or at 1, which older versions do not know."""
     from scipy import special
 
     small, least = 2.0**-100, 2.0**-300
@@ -351,6 +355,10 @@ def _incomplete_beta(a: Any, b: Any, x: Any) -> Any:
     value = special.betainc(raised_a, raised_b, np.where(denormal, x * 2.0**100, x))
     value = value * np.where(denormal, np.exp2(-100 * a), 1.0) * np.where(tiny, np.minimum(b, least) / least, 1.0)
     value = np.where(limit, _incomplete_gamma(a, np.where(limit, b, 1.0) * x, upper=False), value)
+    within = (x >= 0) & (x <= 1)
+    at_zero = within & (((a == 0) & (b > 0)) | ((b == np.inf) & (a >= 0) & (a < np.inf)))
+    at_one = within & (((b == 0) & (a > 0)) | ((a == np.inf) & (b >= 0) & (b < np.inf)))
+    value = np.where(at_zero, np.where(x > 0, 1.0, 0.0), np.where(at_one, np.where(x < 1, 0.0, 1.0), value))
     both = tiny & (np.maximum(a, b) < small)
     return np.where(both, b / (np.minimum(a, small) + np.minimum(b, small)), value)
 
