@@ -24,12 +24,10 @@ from weft.ops import random_definitions as definitions
 from weft.ops.families import fail
 from weft.ops.random_definitions import UNSIGNED
 from weft.ops.shape import broadcast_in_dim, move_axis, reshape
+from weft.ops.threefry import threefry_arrays, threefry_integers
 from weft.sharding.factors import AxisFactors, elementwise
 
 WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-PARITY = np.uint32(0x1BD11BDA)
-MASK = 0xFFFFFFFF
 FEW = 8
 BLOCK = 1 << 14  # words enciphered at a time, so that the rounds stay in cache
 
@@ -72,39 +70,6 @@ def key_dtype(impl: str) -> KeyDtype:
 # ---------------------------------------------------------------------------------------------------------- the cipher
 
 
-def threefry_pair(key_first: int, key_second: int, x: int, y: int) -> tuple[int, int]:
-    """Encipher one pair of words, on Python integers: for a few pairs these are quicker than arrays."""
-    keys = (key_first, key_second, key_first ^ key_second ^ 0x1BD11BDA)
-    x, y = x + key_first & MASK, y + key_second & MASK
-    for stage in range(5):
-        for rotation in ROTATIONS[stage % 2]:
-            x = x + y & MASK
-            y = (y << rotation & MASK | y >> 32 - rotation) ^ x
-        x = x + keys[(stage + 1) % 3] & MASK
-        y = y + keys[(stage + 2) % 3] + stage + 1 & MASK
-    return x, y
-
-
-def threefry(key_first: Any, key_second: Any, first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Encipher the pair of words (first, second) under the key: 20 rounds, a key injection after every four."""
-    shape = np.broadcast_shapes(*(np.shape(a) for a in (key_first, key_second, first, second)))
-    x, y = np.empty(shape, np.uint32), np.empty(shape, np.uint32)
-    scratch = np.empty(shape, np.uint32)
-    keys = (key_first, key_second, key_first ^ key_second ^ PARITY)
-    np.add(first, keys[0], out=x)
-    np.add(second, keys[1], out=y)
-    for stage in range(5):
-        for rotation in ROTATIONS[stage % 2]:
-            np.add(x, y, out=x)
-            np.right_shift(y, np.uint32(32 - rotation), out=scratch)
-            np.left_shift(y, np.uint32(rotation), out=y)
-            np.bitwise_or(y, scratch, out=y)
-            np.bitwise_xor(x, y, out=y)
-        np.add(x, keys[(stage + 1) % 3], out=x)
-        np.add(y, keys[(stage + 2) % 3] + np.uint32(stage + 1), out=y)
-    return x, y
-
-
 def words_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The two words of each key, contiguous."""
     return np.ascontiguousarray(keys["first"]).reshape(keys.shape), np.ascontiguousarray(keys["second"]).reshape(
@@ -118,9 +83,10 @@ def enciphered_counts(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     rows = first.shape[0]
     x, y = np.empty((rows, size), np.uint32), np.empty((rows, size), np.uint32)
     if rows * size <= FEW:
+        hashed = threefry_integers()
         for row, (a, b) in enumerate(zip(first[:, 0].tolist(), second[:, 0].tolist(), strict=True)):
             for column in range(size):
-                x[row, column], y[row, column] = threefry_pair(a, b, 0, column)
+                x[row, column], y[row, column] = hashed(a, b, 0, column)
         return x, y
     columns = min(size, BLOCK)
     if not columns:
@@ -133,7 +99,7 @@ def enciphered_counts(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
         low = counts.astype(np.uint32)
         for row in range(0, rows, step):
             part = slice(row, row + step)
-            x[part, start:stop], y[part, start:stop] = threefry(first[part], second[part], high, low)
+            x[part, start:stop], y[part, start:stop] = threefry_arrays(first[part], second[part], high, low)
     return x, y
 
 
@@ -143,7 +109,7 @@ def enciphered_halves(keys: np.ndarray, size: int) -> np.ndarray:
     counts = np.zeros(2 * half, np.uint32)
     counts[:size] = np.arange(size, dtype=np.uint32)
     first, second = (words.reshape(-1, 1) for words in words_of(keys))
-    pair = threefry(first, second, counts[:half], counts[half:])
+    pair = threefry_arrays(first, second, counts[:half], counts[half:])
     return np.concatenate(pair, axis=1)[:, :size]
 
 
@@ -223,7 +189,7 @@ class threefry2x32(Primitive):
         return [made, made]
 
     def eval(self, key_first: Any, key_second: Any, first: Any, second: Any) -> Any:
-        return threefry(key_first, key_second, first, second)
+        return threefry_arrays(key_first, key_second, first, second)
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any) -> Any:
         return [Zero.of(o.aval) for o in out]
@@ -429,9 +395,11 @@ class random_fold_in(Primitive):
     def eval(self, keys: Any, data: Any) -> Any:
         if not keys.shape and not np.shape(data):
             first, second = keys.item()
-            return make_keys(*threefry_pair(first, second, 0, int(data)), ())
+            return make_keys(*threefry_integers()(first, second, 0, int(data)), ())
         first, second = words_of(keys)
-        return make_keys(*threefry(first, second, np.uint32(0), data), np.broadcast_shapes(keys.shape, np.shape(data)))
+        return make_keys(
+            *threefry_arrays(first, second, np.uint32(0), data), np.broadcast_shapes(keys.shape, np.shape(data))
+        )
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         shapes = [tuple(n for i, n in enumerate(np.shape(a)) if i != d) for a, d in zip(args, dims, strict=True)]

@@ -1,7 +1,6 @@
 """The gamma function's family: its logarithm and derivatives, incomplete gamma and beta functions, zeta.
 
-The incomplete gamma function has a derivative of every order in its first argument: `eval` differentiates its series
-and its continued fraction with truncated power series in that argument.
+The incomplete gamma function has a derivative of every order in its first argument: `gamma_derivatives` has them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ import numpy as np
 from weft.base.errors import MissingRuleError
 from weft.ir.primitive import Sample, primitive
 from weft.ops.arithmetic import add, div, mul, neg, sub
+from weft.ops.array_terms import ArrayTerm, repeated
 from weft.ops.exponential import exp, log, log1p
+from weft.ops.gamma_derivatives import derivative
 from weft.ops.scalar import bfloat16, constant_like, float_samples, positive_ramp, precise, unit_ramp
 from weft.ops.special import IteratedFunction, SpecialFunction
 
@@ -194,7 +195,7 @@ class igamma_grad_a(GammaFunction):
 
     @precise
     def eval(a: Any, x: Any) -> Any:
-        return incomplete_gamma_derivative(a, x, 1)
+        return _incomplete_gamma_derivative(a, x, 1)
 
     def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
         return mul(tangent, igamma_derivative(a, x, order=2) if number == 0 else _density_derivatives(a, x, 1))
@@ -206,7 +207,7 @@ class igamma_derivative(GammaFunction):
 
     @precise
     def eval(a: Any, x: Any, *, order: int) -> Any:
-        return incomplete_gamma_derivative(a, x, order)
+        return _incomplete_gamma_derivative(a, x, order)
 
     def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any, *, order: int) -> Any:
         if number == 0:
@@ -224,7 +225,7 @@ class random_gamma_grad(GammaFunction):
 
     @precise
     def eval(a: Any, x: Any) -> Any:
-        return -incomplete_gamma_derivative(a, x, 1, relative=True)
+        return -_incomplete_gamma_derivative(a, x, 1, relative=True)
 
     def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
         slope = sub(log(x), digamma(a))
@@ -235,104 +236,32 @@ class random_gamma_grad(GammaFunction):
         return neg(mul(tangent, add(slope, mul(out, sub(div(sub(a, one), x), one)))))
 
 
-# ------------------------------------------------------------------------ truncated power series in one parameter
+class ArrayFunctions:
+    """What the derivatives of the incomplete gamma function need of arrays."""
 
-Series = list[Any]
+    repeated = staticmethod(repeated)
 
+    def log(self, x: ArrayTerm) -> ArrayTerm:
+        return ArrayTerm(np.log(x.array))
 
-def _product(x: Series, y: Series) -> Series:
-    return [sum(x[j] * y[n - j] for j in range(n + 1)) for n in range(len(x))]
+    def digamma(self, x: ArrayTerm) -> ArrayTerm:
+        from scipy import special
 
+        return ArrayTerm(special.psi(x.array))
 
-def _quotient(x: Series, y: Series) -> Series:
-    made: Series = []
-    for n in range(len(x)):
-        made.append((x[n] - sum(made[j] * y[n - j] for j in range(n))) / y[0])
-    return made
+    def zeta(self, s: int, x: ArrayTerm) -> ArrayTerm:
+        from scipy import special
 
+        return ArrayTerm(special.zeta(float(s), x.array))
 
-def _exponential(x: Series) -> Series:
-    """exp of a series without constant term."""
-    made: Series = [np.ones_like(x[0])]
-    for n in range(1, len(x)):
-        made.append(sum(j * x[j] * made[n - j] for j in range(1, n + 1)) / n)
-    return made
+    def density(self, a: ArrayTerm, x: ArrayTerm) -> ArrayTerm:
+        return ArrayTerm(np.exp((a.array - 1) * np.log(x.array) - x.array - _log_gamma(a.array)))
 
 
-def incomplete_gamma_derivative(a: Any, x: Any, order: int, relative: bool = False) -> Any:
+def _incomplete_gamma_derivative(a: Any, x: Any, order: int, relative: bool = False) -> Any:
     """Derivative of the lower incomplete gamma function in `a`, divided by the density where `relative`."""
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
-    valid = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
-    safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
-    lower = (safe_x <= 1.0) | (safe_x < safe_a)
-    made = np.where(lower, _lower_series(safe_a, safe_x, order, lower), _upper_fraction(safe_a, safe_x, order, ~lower))
-    if not relative:
-        made = made * np.exp((safe_a - 1) * np.log(safe_x) - safe_x - _log_gamma(safe_a))
-    outside = np.where((x == 0) | ((x == np.inf) & (a > 0)), 0.0, np.nan)
-    return np.where(valid, made, outside)
-
-
-def _with_density(series: Series, a: Any, x: Any) -> Any:
-    """The highest derivative of `series` times the density, divided by the density at `a`."""
-    from scipy import special
-
-    order = len(series) - 1
-    log_density = [np.zeros_like(a), np.log(x) - special.psi(a)]
-    log_density += [-special.polygamma(n - 1, a) / math.factorial(n) for n in range(2, order + 1)]
-    return _product(series, _exponential(log_density[: order + 1]))[order] * math.factorial(order)
-
-
-def _shifted(a: Any, amount: Any, order: int) -> Series:
-    """The series of `a + amount` in `a`."""
-    return [a + amount, np.ones_like(a), *[np.zeros_like(a)] * (order - 1)][: order + 1]
-
-
-def _constant_series(value: Any, order: int) -> Series:
-    return [value, *[np.zeros_like(value)] * order]
-
-
-_STEPS = 20_000
-
-
-def _lower_series(a: Any, x: Any, order: int, active: Any) -> Any:
-    """From igamma = density * x/a * (1 + x/(a+1) + x^2/((a+1)(a+2)) + ...)."""
-    term = _quotient(_constant_series(x, order), _shifted(a, 0.0, order))
-    total = term
-    for n in range(1, _STEPS):
-        term = [t * x for t in _quotient(term, _shifted(a, float(n), order))]
-        total = [s + t for s, t in zip(total, term, strict=True)]
-        small = [np.abs(t) <= 1e-17 * np.abs(s) for s, t in zip(total, term, strict=True)]
-        # Terms grow while a + n < x; afterwards they shrink.
-        if np.all(np.logical_and.reduce(small) & (a + n > x) | ~active):
-            break
-    return _with_density(total, a, x)
-
-
-def _upper_fraction(a: Any, x: Any, order: int, active: Any) -> Any:
-    """From 1 - igamma = density * x * 1/(x+1-a- 1(1-a)/(x+3-a- 2(2-a)/(x+5-a- ...))), evaluated forwards (Lentz). An
-    element that is done keeps what it has: each further step would round it again for as long as others need."""
-    minus = [-part for part in _shifted(a, 0.0, order)]
-
-    def plus(amount: Any) -> Series:
-        return [minus[0] + amount, *minus[1:]]
-
-    b = plus(x + 1)
-    c = _constant_series(np.full_like(x, 1e300), order)
-    d = _quotient(_constant_series(np.ones_like(x), order), b)
-    fraction, done = d, ~active
-    for n in range(1, _STEPS):
-        numerator = [-n * part for part in plus(float(n))]
-        b = plus(x + 1 + 2 * n)
-        d = [s + t for s, t in zip(b, _product(numerator, d), strict=True)]
-        d = _quotient(_constant_series(np.ones_like(x), order), d)
-        c = [s + t for s, t in zip(b, _quotient(numerator, c), strict=True)]
-        step = _product(c, d)
-        fraction = [np.where(done, s, t) for s, t in zip(fraction, _product(fraction, step), strict=True)]
-        step = [step[0] - 1, *step[1:]]
-        done = done | np.logical_and.reduce([np.abs(s) < 1e-15 for s in step])
-        if np.all(done):
-            break
-    return -_with_density([part * x for part in fraction], a, x)
+    return derivative(ArrayFunctions(), ArrayTerm(a), ArrayTerm(x), order, relative).array
 
 
 # ----------------------------------------------------------------------------------------------------------- beta

@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.ir.primitive import lookup
 from weft.ir.types import array_type
-from weft.ops.random import threefry
+from weft.ops.threefry import threefry_arrays
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def evaluate(op: str, arrays: Sequence[np.ndarray], params: Mapping[str, Any]) -
 
 def word_of_cipher(*words: np.ndarray, part: int) -> np.ndarray:
     """One of the two words that the cipher gives."""
-    return threefry(*words)[part]
+    return threefry_arrays(*words)[part]
 
 
 # -------------------------------------------------------------------------------------------- fused multiply and add

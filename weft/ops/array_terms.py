@@ -1,0 +1,88 @@
+"""Elements of NumPy arrays with the operators that bodies over lanes are written with, so that a body serves both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Operand: TypeAlias = "ArrayTerm | int | float"
+
+
+class ArrayTerm:
+    """An array of floats or truth values; numbers of Python stand for a constant in each element."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def of(self, number: float) -> ArrayTerm:
+        """A constant of the same shape and dtype."""
+        return ArrayTerm(np.full_like(self.array, number))
+
+    def __add__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array + array_of(other))
+
+    def __sub__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array - array_of(other))
+
+    def __mul__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array * array_of(other))
+
+    def __truediv__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array / array_of(other))
+
+    def __neg__(self) -> ArrayTerm:
+        return ArrayTerm(-self.array)
+
+    def __abs__(self) -> ArrayTerm:
+        return ArrayTerm(np.abs(self.array))
+
+    def __and__(self, other: ArrayTerm) -> ArrayTerm:
+        return ArrayTerm(self.array & other.array)
+
+    def __or__(self, other: ArrayTerm) -> ArrayTerm:
+        return ArrayTerm(self.array | other.array)
+
+    def __invert__(self) -> ArrayTerm:
+        return ArrayTerm(~self.array)
+
+    def __lt__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array < array_of(other))
+
+    def __le__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array <= array_of(other))
+
+    def __gt__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array > array_of(other))
+
+    def __ge__(self, other: Operand) -> ArrayTerm:
+        return ArrayTerm(self.array >= array_of(other))
+
+    def equals(self, other: Operand) -> ArrayTerm:
+        """Whether equal; nan is equal to nothing."""
+        return ArrayTerm(self.array == array_of(other))
+
+    def select(self, yes: Operand, no: Operand) -> ArrayTerm:
+        """Of truth values: `yes` where true, else `no`."""
+        return ArrayTerm(np.where(self.array, array_of(yes), array_of(no)))
+
+
+def array_of(x: Operand) -> Any:
+    """The array of a term, or the number that stands for one."""
+    return x.array if type(x) is ArrayTerm else x
+
+
+def repeated(active: ArrayTerm, start: Sequence[ArrayTerm], body: Callable[..., Any], limit: int) -> list[ArrayTerm]:
+    """The values after `body(n, *values)` for n = 1, 2, ...: of each element until it is done, for all that are active
+    at the start. An element that is done keeps what it has: further iterations would round it again."""
+    going, values = active, list(start)
+    for n in range(1, limit + 1):
+        if not going.array.any():
+            break
+        done, found = body(ArrayTerm(float(n)), *values)
+        values = [going.select(new, old) for new, old in zip(found, values, strict=True)]
+        going = going & ~done
+    return values
