@@ -93,8 +93,8 @@ def in_several_dimensions(equation: Equation, operands: Sequence[Any]) -> bool:
 DIFFERENT_IF: dict[str, tuple[Callable[[Equation, Sequence[Any]], bool], str]] = {
     "div": (by_zeros, "XLA divides constants, as in 5 / (x - x), when it compiles: the process ends with SIGFPE"),
     "top_k": (with_nan, "XLA puts a nan with a sign, which computed ones may have, last; Weft puts all of them first"),
-    "select_and_gather_add": (in_several_dimensions, "XLA goes through windows one dimension after the other, so that "
-                              "of equal elements another is the first"),
+    "select_and_gather_add": (in_several_dimensions, "of equal elements XLA takes the first, but in some shapes, as "
+                              "(8, 16) with windows of (2, 3) and strides of (1, 2), the first column's"),
 }  # fmt: skip
 
 
