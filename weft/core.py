@@ -1,14 +1,19 @@
-"""What libraries above Weft need to know of tracing: in which traced function the present operation would be."""
+"""What libraries above Weft need to know of tracing and of jaxprs: in which traced function the present operation would
+be; the text of a jaxpr, the jaxpr of a text, and whether it is well formed."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
 from weft.base.publish import publish as _publish
+from weft.ir import parser, printer, verifier
 from weft.ir.context import EVALUATION, Trace, context
+from weft.ir.jaxpr import Jaxpr
 from weft.trace.stage import StagingTrace
 
-__all__ = ["OpaqueTraceState", "get_opaque_trace_state"]
+__all__ = ["OpaqueTraceState", "check_jaxpr", "get_opaque_trace_state", "jaxpr_to_text", "parse_jaxpr"]
 
 
 class OpaqueTraceState:
@@ -76,6 +81,28 @@ def _recorder(trace: Trace | None) -> Trace | None:
 def get_opaque_trace_state(convention: object = None) -> OpaqueTraceState:
     """The traced function that operations go to now. `convention` is of no account; JAX's callers pass one."""
     return OpaqueTraceState(context.trace)
+
+
+def check_jaxpr(jaxpr: Jaxpr) -> None:
+    """Raise `JaxprTypeError` unless a jaxpr is well formed: every variable is defined once and before its use, and each
+    equation has the result types and effects that its primitive says, in sub-jaxprs too.
+
+    What the compiler makes of a jaxpr is checked by `jit(f).lower(x).compile().verify()`, and everywhere with the
+    setting `enable_checks`.
+    """
+    verifier.verify(jaxpr)
+
+
+def jaxpr_to_text(jaxpr: Jaxpr, table: list[Any] | None = None) -> str:
+    """The whole text of a jaxpr, which `parse_jaxpr` reads; `str(jaxpr)` is shorter. What has no text of its own, such
+    as arrays and functions, is appended to `table`."""
+    return printer.to_text(jaxpr, full=True, table=table)
+
+
+def parse_jaxpr(text: str, table: Sequence[Any] = ()) -> Jaxpr:
+    """The jaxpr that a text describes, as `jaxpr_to_text` writes it with the same `table`; a short text works where it
+    says everything."""
+    return parser.parse(text, table)
 
 
 _publish(__name__)

@@ -187,6 +187,11 @@ class Compiled(Stage):
         """The kernels as assembly."""
         return self._executable.inside.assembly()
 
+    def verify(self) -> None:
+        """Check that the jaxpr after each pass, the Program and its kernels follow the rules of their languages; where
+        one does not, an `InternalError` or a `JaxprTypeError` says what is wrong. `enable_checks` does so for all."""
+        self._executable.inside.verify()
+
     def as_text(self) -> str:
         """The program as it runs: its steps and its kernels."""
         kernels = "\n\n".join(f"{name}\n{text}" for name, text in self.kernels.items())

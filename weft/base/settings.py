@@ -522,7 +522,7 @@ checks = _define(
     )
 )
 checks._bare = "all"
-enable_checks = flag("enable_checks", False, "Verify jaxprs after every transformation and pass.", in_key=False)
+enable_checks = flag("enable_checks", False, "Verify each pass, and the Program and kernels that follow.", in_key=False)
 debug_nans = flag("debug_nans", False, "Raise where a computation first yields a NaN.", in_key=True)
 debug_infs = flag("debug_infs", False, "Raise where a computation first yields an infinity.", in_key=True)
 debug_key_reuse = flag("debug_key_reuse", False, "Raise where a random key is used twice.", in_key=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import dump, pipeline
 from weft.compiler.compilation import Compilation, Details, Tuner
@@ -12,6 +13,7 @@ from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
 from weft.compiler.schedules import Schedules
 from weft.compiler.target.target import Target
+from weft.compiler.verify import verify_program
 from weft.ir.jaxpr import Jaxpr
 
 
@@ -39,6 +41,8 @@ def compile_program(
         program = build(fused, donated, target, Schedules(target, schedules))
     with measured(seconds, "compile", "memory"):
         program = assign(program)
+    if config.enable_checks:
+        verify_program(program)
     program.nanoseconds = estimate(program, target.kernel)
     if folder is not None:
         dump.write_program(folder, program, seconds)

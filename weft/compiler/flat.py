@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
+from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, Flat, with_length
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Load, Loop, Statement, Store, Value, Variable
@@ -24,6 +25,7 @@ from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Kind as SlotKind
 from weft.compiler.program.ir import Launch, Program, Slot
 from weft.compiler.target.target import Target
+from weft.compiler.verify import verify_program
 from weft.ir.jaxpr import Jaxpr
 
 
@@ -33,6 +35,8 @@ def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat) -> Compilation:
     made = compile_program(jaxpr, (), target)
     made.traced, made.flat = with_length(jaxpr), way
     made.program = assign(_of_any_length(made.program, grain=int(way is Flat.THREADS)))
+    if config.enable_checks:
+        verify_program(made.program)
     return made
 
 

@@ -13,6 +13,8 @@ from weft.compiler.program.ir import Kind, Launch, Slot, Step
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import module_text
+from weft.compiler.verify import verify_program
+from weft.ir.verifier import verify
 from weft.runtime.memory import in_units
 
 if TYPE_CHECKING:
@@ -54,6 +56,12 @@ class Inside:
         self.executable = executable
         self.compilation = executable.compilation
         self.compilation.complete()
+
+    def verify(self) -> None:
+        """Raise unless the jaxpr after each pass, the Program and its kernels are well formed."""
+        for stage in self.compilation.stages:
+            verify(stage.program)
+        verify_program(self.compilation.program)
 
     def fusions(self) -> str:
         """The fused program, with the reasons."""

@@ -1,0 +1,14 @@
+"""Check what the compiler makes of a jaxpr, at the two levels below it: the Program and its kernels."""
+
+from __future__ import annotations
+
+from weft.compiler.kernel import verifier as kernels
+from weft.compiler.program import verifier as programs
+from weft.compiler.program.ir import Launch, Program
+
+
+def verify_program(program: Program) -> Program:
+    """Raise `InternalError` unless a Program and every kernel that it launches are well formed; returns the Program."""
+    for kernel in {id(step.full): step.full for step in program.all_steps() if isinstance(step, Launch)}.values():
+        kernels.verify(kernel)
+    return programs.verify(program)
