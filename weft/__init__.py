@@ -93,6 +93,7 @@ from weft.base.settings import (
 from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapeDtypeStruct
+from weft.runtime.sharded import make_array_from_callback, make_array_from_single_device_arrays
 from weft.sharding import NamedSharding, PartitionSpec as P
 from weft.sharding.device import Device
 from weft.trace.array import Array
@@ -183,6 +184,8 @@ __all__ = [
     "local_device_count",
     "local_devices",
     "log_compiles",
+    "make_array_from_callback",
+    "make_array_from_single_device_arrays",
     "make_jaxpr",
     "named_call",
     "named_scope",

@@ -11,7 +11,9 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import is_value
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy
-from weft.sharding import SingleDeviceSharding
+from weft.runtime.held import HeldArray
+from weft.runtime.sharded import ShardedArray, split
+from weft.sharding import NamedSharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import is_key_type
@@ -64,20 +66,31 @@ def device_put(
     device)."""
 
     def one(leaf: Any) -> Any:
-        target = _device_of(device)
         if isinstance(leaf, Tracer):
             return leaf
+        if isinstance(device, NamedSharding):
+            return split(held(leaf), device)
+        target = _device_of(device)
+        if isinstance(leaf, ShardedArray):
+            return leaf if target is None else leaf.gathered()
         if isinstance(leaf, ConcreteArray):
             if target not in (None, leaf.device):
                 what = f"device_put cannot move an array to {target!r}."
                 raise ArgumentError(what, received=leaf.aval.short(), fix=f"there is {leaf.device!r}")
             return leaf
-        if not is_value(leaf):
-            what = "device_put takes arrays and numbers."
-            raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
-        return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf))
+        return held(leaf)
 
     return tree.map(one, x)
+
+
+def held(leaf: Any) -> HeldArray:
+    """An array that has its numbers, of an array or a number."""
+    if isinstance(leaf, HeldArray):
+        return leaf
+    if not is_value(leaf):
+        what = "device_put takes arrays and numbers."
+        raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
+    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf))
 
 
 def _device_of(device: Any) -> Device | None:
@@ -117,7 +130,7 @@ def has_no_numbers(leaf: Any) -> bool:
 def block_until_ready(x: Any) -> Any:
     """Wait until every array in `x` has its numbers; gives `x` back."""
     for leaf in tree.leaves(x):
-        if isinstance(leaf, ConcreteArray):
+        if isinstance(leaf, HeldArray):
             leaf.block_until_ready()
     return x
 
@@ -125,6 +138,6 @@ def block_until_ready(x: Any) -> Any:
 def copy_to_host_async(x: Any) -> Any:
     """Start copying every array in `x` to the host; gives `x` back."""
     for leaf in tree.leaves(x):
-        if isinstance(leaf, ConcreteArray):
+        if isinstance(leaf, HeldArray):
             leaf.copy_to_host_async()
     return x

@@ -17,6 +17,7 @@ from weft.base.errors import (
     ArgumentTypeError,
     BranchMismatchError,
     CarryMismatchError,
+    ShardingTypeError,
 )
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -414,7 +415,7 @@ def run_scan(
     if config.disable_jit and not any(isinstance(x, Tracer) for x in (*carry, *xs_leaves)):
         return scan_in_python(f, init, xs_tree, xs_leaves, count, reverse)
     in_tree = tree.treedef_tuple([carry_tree, xs_tree])
-    slices = [type_of(x).without_dimension(0) for x in xs_leaves]  # type: ignore[attr-defined]
+    slices = [slice_type(loop.caller, type_of(x)) for x in xs_leaves]
 
     def stage_body(types: list[Any]) -> Any:
         body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], f"the body of {loop.caller},", True)
@@ -444,6 +445,19 @@ def unroll_count(unroll: int | bool, length: int) -> int:
         what = "unroll of lax.scan must be a boolean or an integer that is not negative."
         raise ArgumentError(what, received=str(unroll))
     return max(unroll, 1)
+
+
+def slice_type(caller: str, aval: Any) -> Any:
+    """The type of what an iteration gets of an array: every iteration runs on all devices, so none has a part of the
+    slices."""
+    if not aval.is_plain and aval.spec[0] is not None:
+        whole = aval.spec.update(partitions=(None, *aval.spec.partitions[1:]))
+        raise ShardingTypeError(
+            f"{caller} takes slices along dimension 0, which is split over {aval.spec[0]!r}.",
+            received=aval.short(),
+            fix=(f"{whole} for what is scanned", "split another dimension"),
+        )
+    return aval.without_dimension(0)
 
 
 def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:

@@ -22,14 +22,16 @@ from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray, copied_block
 from weft.runtime.eager import native_run
 from weft.runtime.execute import COMPILED, array_bytes, call, memory_taken
+from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
+from weft.runtime.sharded import ShardedArray
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
 
 def storage(value: Any, aval: Type) -> Any:
     """The NumPy array (or tape) behind a concrete value."""
-    if type(value) is ConcreteArray:
+    if isinstance(value, HeldArray):
         return value._value
     if not isinstance(aval, ArrayType) or (isinstance(value, np.ndarray) and value.dtype == dtypes.storage(aval.dtype)):
         return value
@@ -91,6 +93,10 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
             continue
         if isinstance(a, Tracer):
             raise_stray(a)
+        if type(a) is ShardedArray and not primitive.higher_order:
+            # A program runs on one device so far: what it takes is gathered there, here and nowhere else. (The
+            # operands of programs that are carried are read whole by `storage`, and `make` compiles for plain types.)
+            return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
         types.append(type_of(a))
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     if primitive.higher_order:
@@ -180,7 +186,7 @@ def detached(result: Any, args: Sequence[Any]) -> Any:
 def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
     """An array that is donated must not be another argument of the same call: its buffer may be overwritten any
     time."""
-    given = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, ConcreteArray)]
+    given = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, HeldArray)]
     for a in given:
         if sum(a is other for other in args) > 1:
             raise DonatedArrayError(
@@ -195,7 +201,7 @@ def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:
     """Take the buffers of donated arguments away from their arrays."""
     location = user_location()
     for a, given in zip(args, donated, strict=True):
-        if given and isinstance(a, ConcreteArray):
+        if given and isinstance(a, HeldArray):
             a._donate(location)
 
 

@@ -19,6 +19,7 @@ from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, Type
+from weft.ir.unplaced import unplaced
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
 from weft.ops.cond import cond
@@ -97,6 +98,7 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
 def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
     """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
     found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
+    jaxpr = unplaced(jaxpr)  # for one device
     if not can_flag(jaxpr) or (any(donated) and writes_in_place(jaxpr)):
         return compiled(jaxpr, donated)
 

@@ -1,0 +1,202 @@
+"""Arrays in parts on the devices of a mesh: how they are made, what is where, and what may take them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError, ShardingTypeError
+from weft.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
+from weft.sharding import PartitionSpec as P
+
+DEVICES = [weft.Device(i, "cpu") for i in range(8)]
+MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("x", "y"))
+EXPLICIT = MESH.update(axis_types=(AxisType.Explicit,) * 2)
+NUMBERS = np.arange(32, dtype=np.float32).reshape(8, 4)
+SPECS = [P(), P("x"), P("x", "y"), P(None, "y"), P(("y", "x")), P("y", None)]
+each_mesh = pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
+
+
+def put(spec: P, mesh: Mesh = MESH, value: Any = NUMBERS) -> Any:
+    return weft.device_put(value, NamedSharding(mesh, spec))
+
+
+@each_mesh
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_each_device_has_its_part(spec: P, mesh: Mesh) -> None:
+    array = put(spec, mesh)
+    assert isinstance(array, weft.Array) and array.shape == (8, 4) and array.dtype == np.float32
+    assert array.sharding is NamedSharding(mesh, spec) and array.committed and array.devices() == set(DEVICES)
+    assert array.is_fully_addressable and array.is_fully_replicated == (spec == P())
+    indices = array.sharding.devices_indices_map((8, 4))
+    shards = array.addressable_shards
+    assert [s.device for s in shards] == DEVICES and array.global_shards == shards
+    for i, shard in enumerate(shards):
+        assert shard.index == indices[shard.device] and shard.data is array.addressable_data(i)
+        np.testing.assert_array_equal(shard.data, NUMBERS[shard.index])
+        copies = [s.replica_id for s in shards if s.index == shard.index]
+        assert copies == list(range(len(copies)))
+    np.testing.assert_array_equal(np.asarray(array), NUMBERS)
+    assert repr(array) == repr(wnp.asarray(NUMBERS)) and array.tolist() == NUMBERS.tolist()
+
+
+@each_mesh
+def test_what_takes_an_array_takes_it(mesh: Mesh) -> None:
+    array, plain = put(P("x", "y"), mesh), wnp.asarray(NUMBERS)
+    functions: list[Any] = [
+        lambda x: x[1:3, 0],
+        lambda x: x + 1,
+        lambda x: 1 - x,
+        lambda x: x @ x.T,
+        lambda x: x.at[2].set(0),
+        lambda x: list(x)[3],
+        weft.jit(lambda x: wnp.sin(x).sum()),
+        weft.grad(lambda x: (x**3).sum()),
+        weft.vmap(lambda row: row.sum()),
+        lambda x: weft.lax.cond(x.sum() > 0, wnp.sin, wnp.cos, x),
+        lambda x: weft.jit(lambda: x * 2)(),
+        lambda x: weft.jit(lambda x: x.sum(1)).lower(x).compile()(x),
+        weft.device_get,
+    ]
+    for function in functions:
+        np.testing.assert_array_equal(function(array), function(plain))
+    assert float(put(P(), mesh, 1.5)) == 1.5 and bool(put(P(), mesh, True)) and len(array) == 8
+    doubled = weft.jit(lambda x: x * 2)
+    for _ in range(4):  # the first calls, and those that find code of their own
+        np.testing.assert_array_equal(doubled(array), NUMBERS * 2)
+        np.testing.assert_array_equal(doubled(plain), NUMBERS * 2)
+
+
+@each_mesh
+def test_scan_takes_slices_of_whole_dimensions(mesh: Mesh) -> None:
+    def total(x: Any) -> Any:
+        return weft.lax.scan(lambda c, row: (c + row.sum(), c), 0.0, x)[1]
+
+    np.testing.assert_array_equal(total(put(P(None, "y"), mesh)), total(NUMBERS))
+    if mesh is EXPLICIT:
+        with pytest.raises(ShardingTypeError, match="slices along dimension 0, which is split over 'x'"):
+            total(put(P("x"), mesh))
+
+
+def test_types_say_explicit_axes() -> None:
+    assert weft.typeof(put(P("x", "y"), EXPLICIT)).short() == "f32[8@x,4@y]"
+    assert weft.typeof(put(P("x", "y"), MESH)).short() == "f32[8,4]"  # over Auto axes the compiler decides
+    with pytest.raises(ShardingTypeError, match="split over 'x' and 'y'"):
+        weft.jit(lambda a, b: a + b)(put(P("x"), EXPLICIT), put(P("y"), EXPLICIT))
+
+
+def test_putting_again() -> None:
+    array = put(P("x", "y"))
+    assert put(P("x", "y"), value=array) is array and weft.device_put(array) is array
+    other = put(P(None, "y"), value=array)
+    np.testing.assert_array_equal(other.addressable_data(1), NUMBERS[:, 2:])
+    whole = weft.device_put(array, weft.devices()[0])
+    assert whole.sharding == SingleDeviceSharding(weft.devices()[0]) and not hasattr(whole, "_parts")
+    np.testing.assert_array_equal(whole, NUMBERS)
+    assert weft.device_put(array, SingleDeviceSharding(weft.devices()[0])).shape == (8, 4)
+    both = weft.device_put({"a": NUMBERS, "b": array}, NamedSharding(MESH, P("y")))
+    assert both["a"].sharding is both["b"].sharding and both["a"].addressable_data(0).shape == (4, 4)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.bool_, np.complex64, wnp.bfloat16, np.uint32])
+def test_all_dtypes(dtype: Any) -> None:
+    value = (NUMBERS % 2).astype(dtype)
+    array = put(P("x", "y"), value=value)
+    assert array.dtype == dtype and array.addressable_data(5).dtype == dtype
+    np.testing.assert_array_equal(np.asarray(array), value)
+
+
+def test_keys() -> None:
+    keys = weft.random.split(weft.random.key(0), 8)
+    array = put(P("x"), value=keys)
+    assert array.dtype == keys.dtype and array.addressable_data(0).shape == (2,)
+    assert weft.random.bits(array[3]) == weft.random.bits(keys[3])
+    np.testing.assert_array_equal(weft.random.key_data(array), weft.random.key_data(keys))
+
+
+def test_copies_and_pickles() -> None:
+    array = put(P("x"))
+    again = pickle.loads(pickle.dumps(array))
+    np.testing.assert_array_equal(again, NUMBERS)
+    for made in (copy.copy(array), copy.deepcopy(array)):
+        assert made.sharding is array.sharding and made is not array
+        made.delete()
+    np.testing.assert_array_equal(array, NUMBERS)
+    with pytest.raises(ImmutableArrayError):
+        array[0] = 1
+
+
+def test_deleted_and_donated() -> None:
+    array = put(P("x"))
+    np.testing.assert_array_equal(weft.jit(lambda x: x + 1, donate_argnums=0)(array), NUMBERS + 1)
+    assert array.is_deleted()
+    with pytest.raises(DonatedArrayError, match="was donated"):
+        array + 1
+    array = put(P("x"))
+    assert weft.block_until_ready(array) is array
+    array.delete()
+    with pytest.raises(DonatedArrayError, match="was deleted"):
+        array.addressable_data(0)
+    assert "deleted" in repr(array)
+
+
+def test_parts_of_other_processes() -> None:
+    devices = [weft.Device(i, "cpu", process_index=i // 4) for i in range(8)]
+    mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+    array = put(P("x"), mesh)
+    assert not array.is_fully_addressable and len(array.addressable_shards) == 4 and len(array.global_shards) == 8
+    assert [s.data is None for s in array.global_shards] == [False] * 4 + [True] * 4
+    np.testing.assert_array_equal(array.addressable_data(2), NUMBERS[2:4])
+    with pytest.raises(ArgumentError, match="addressable_shards"):
+        np.asarray(array)
+    assert "sharding=" in repr(array) and "shape=(8, 4)" in repr(array)
+    np.testing.assert_array_equal(put(P(), mesh), NUMBERS)
+
+
+def test_made_of_parts() -> None:
+    sharding = NamedSharding(MESH, P("x"))
+    calls: list[Any] = []
+
+    def part(index: Any) -> np.ndarray:
+        calls.append(index)
+        return NUMBERS[index]
+
+    array = weft.make_array_from_callback((8, 4), sharding, part)
+    assert len(calls) == 4 and array.sharding is sharding
+    np.testing.assert_array_equal(array, NUMBERS)
+    parts = [shard.data for shard in array.addressable_shards]
+    np.testing.assert_array_equal(weft.make_array_from_single_device_arrays((8, 4), sharding, parts), NUMBERS)
+    with pytest.raises(ArgumentError, match="8 devices"):
+        weft.make_array_from_single_device_arrays((8, 4), sharding, parts[:2])
+    with pytest.raises(ArgumentError, match="Part 0"):
+        weft.make_array_from_single_device_arrays((8, 8), sharding, parts)
+    with pytest.raises(ArgumentTypeError, match="arrays of one device"):
+        weft.make_array_from_single_device_arrays((8, 4), sharding, [NUMBERS[:2]] * 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: put(P("x"), value=np.ones(7)), "7 elements, which do not split evenly into 4"),
+        (lambda: put(P("x", "y"), value=np.ones(8)), "2 dimensions, the array has 1"),
+        (lambda: put(P(unreduced={"x"}), EXPLICIT), "neither unreduced nor reduced"),
+        (lambda: put(P(), Mesh([weft.Device(0, "cuda")], "x")), "no cuda here"),
+        (lambda: put(P("x")).unsafe_buffer_pointer(), "no single address"),
+    ],
+)
+def test_mistakes(make: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        make()
+
+
+def test_an_array_of_one_device_has_one_part() -> None:
+    array = wnp.ones((2, 3))
+    (shard,) = array.addressable_shards
+    assert shard.data is array and shard.index == (slice(None), slice(None)) and shard.replica_id == 0
+    assert array.global_shards == array.addressable_shards

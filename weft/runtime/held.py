@@ -1,0 +1,191 @@
+"""`HeldArray`: what all arrays that hold numbers can do with them, however many buffers they are in."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError
+from weft.base.source import Location, user_line
+from weft.base.tracebacks import boundary, conceal
+from weft.trace.array import Array
+from weft.trace.tracer import ambiguous
+
+
+class HeldArray(Array):
+    """An array that has its numbers. A subclass says where they are: `_value` is all of them in storage dtype."""
+
+    __slots__ = ()
+
+    @property
+    def _value(self) -> np.ndarray:
+        raise NotImplementedError(f"{type(self).__name__} does not say where its numbers are")
+
+    def is_deleted(self) -> bool:
+        raise NotImplementedError(f"{type(self).__name__} does not say whether it is deleted")
+
+    def _raise_deleted(self) -> NoReturn:
+        donated: Location | None = getattr(self, "_donated_at", None)
+        if donated is not None:
+            raise DonatedArrayError(
+                f"This array was donated to a jitted call at {donated.describe()}, so its buffer is gone.",
+                received=self.aval.short(),
+                fix="use the call's result instead, or take the argument out of donate_argnums",
+                at=user_line(),
+            )
+        raise DonatedArrayError(
+            "This array was deleted.",
+            received=self.aval.short(),
+            fix="do not use an array after `.delete()`",
+            at=user_line(),
+        )
+
+    def block_until_ready(self) -> Any:
+        """Wait until the numbers are there; returns the array."""
+        if self.is_deleted():
+            self._raise_deleted()
+        return self
+
+    def is_ready(self) -> bool:
+        return not self.is_deleted()
+
+    def copy_to_host_async(self) -> None:
+        """The numbers are on the host already."""
+        self._value  # noqa: B018
+
+    @property
+    def nbytes(self) -> int:
+        return self._value.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self._value.itemsize
+
+    def on_device_size_in_bytes(self) -> int:
+        return self._value.nbytes
+
+    # -- to Python and NumPy ---------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        value = self._value
+        if isinstance(self.aval.dtype, dtypes.ExtendedDtype):
+            raise TypeError(f"An array of {self.aval.dtype.name} has no NumPy form; use weft.random.key_data(key).")
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError("A conversion of dtype needs a copy, but copy=False was asked for.")
+            return value.astype(dtype)
+        if copy:
+            return value.copy()
+        view = value.view()
+        view.flags.writeable = False
+        return view
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        if not copy and max_version is not None and max_version >= (1, 0):
+            try:
+                return np.asarray(self).__dlpack__(max_version=max_version)  # a view that says it is read-only
+            except TypeError:  # NumPy 2.0 knows no versions
+                pass
+        if copy is False:
+            raise BufferError("An array cannot be shared with a consumer that might write to it; allow a copy.")
+        # Who cannot be told that a buffer is read-only gets one of its own.
+        return self._value.copy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._value.__dlpack_device__()
+
+    def tolist(self) -> Any:
+        return self._value.tolist()
+
+    def item(self, *args: Any) -> Any:
+        return self._value.item(*args)
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        return self._value.tobytes(order)
+
+    def __bool__(self) -> bool:
+        try:
+            value = self._value
+            if value.size != 1:
+                raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()")
+            return bool(value)
+        except Exception as error:
+            conceal(error)
+            raise
+
+    def __int__(self) -> int:
+        try:
+            return int(self._scalar("int"))
+        except Exception as error:
+            conceal(error)
+            raise
+
+    def __float__(self) -> float:
+        try:
+            return float(self._scalar("float"))
+        except Exception as error:
+            conceal(error)
+            raise
+
+    def __complex__(self) -> complex:
+        try:
+            return complex(self._scalar("complex"))
+        except Exception as error:
+            conceal(error)
+            raise
+
+    def __index__(self) -> int:
+        try:
+            value = self._value
+            if value.ndim or dtypes.kind(self.aval.dtype) not in "iu":
+                raise ArgumentTypeError(
+                    "Only an integer array without dimensions can be an index.",
+                    received=self.aval.short(),
+                    fix="x[i] for one element of an array, .astype(int) for floats",
+                )
+            return int(value)
+        except Exception as error:
+            conceal(error)
+            raise
+
+    def _scalar(self, kind: str) -> Any:
+        if self.aval.shape:
+            raise ArgumentTypeError(
+                f"{kind}() takes an array without dimensions.",
+                received=self.aval.short(),
+                fix="x[0], x.sum() or x.item() of one element",
+            )
+        return self._value
+
+    def __repr__(self) -> str:
+        if self.is_deleted():
+            return f"Array(deleted, {self.aval.short()})"
+        dtype = self.aval.dtype
+        tail = f"dtype={dtypes.name(dtype)}" + (", weak_type=True" if self.aval.weak_type else "")
+        if isinstance(dtype, dtypes.ExtendedDtype):
+            return f"Array({self.aval.shape}, {tail}) overlaying:\n{dtype.physical(self._value)}"
+        if 0 in self.aval.shape:
+            return f"Array([], shape={self.aval.shape}, {tail})"
+        body = np.array2string(self._value, separator=", ", prefix="Array(")
+        last = len(body) - body.rfind("\n") - 1 + (len("Array(") if "\n" not in body else 0)
+        joint = ", " if last + len(tail) + 3 <= 88 else ",\n      "
+        return f"Array({body}{joint}{tail})"
+
+    def __str__(self) -> str:
+        return repr(self) if self.is_deleted() else str(self._value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value[()], spec) if not self.aval.shape else format(str(self), spec)
+
+    @boundary
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise ImmutableArrayError(
+            "Weft arrays are immutable: `x[index] = value` cannot change one in place.",
+            received=self.aval.short(),
+            fix="x = x.at[index].set(value), which gives a new array (also .add, .multiply, .min, .max, ...)",
+            at=user_line(),
+        )

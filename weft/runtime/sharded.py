@@ -1,0 +1,249 @@
+"""`ShardedArray`: an array in parts, one on each device of a mesh.
+
+Its parts are arrays of one buffer, in the order of the mesh. A program runs on one device, so what takes a sharded
+array gathers it there (`evaluate`); `device_put` splits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.arguments import described, indices
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.source import Location
+from weft.ir.types import ArrayType, array_type
+from weft.runtime.array import ConcreteArray, wrap
+from weft.runtime.held import HeldArray
+from weft.sharding.device import Device, is_addressable
+from weft.sharding.layout import Shard
+from weft.sharding.shardings import NamedSharding, Sharding
+
+
+class ShardedArray(HeldArray):
+    """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh.
+    Devices that have the same part may share one object."""
+
+    __slots__ = ("_donated_at", "_parts", "_whole", "aval", "sharding")
+
+    aval: ArrayType
+    sharding: Sharding
+
+    def __init__(self, aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]):
+        self.aval = aval
+        self.sharding = sharding
+        self._parts: tuple[ConcreteArray, ...] | None = tuple(parts)
+        self._whole: np.ndarray | None = None
+
+    @property
+    def _held(self) -> tuple[ConcreteArray, ...]:
+        """The parts on devices of this process."""
+        if self._parts is None:
+            self._raise_deleted()
+        return self._parts
+
+    @property
+    def _value(self) -> np.ndarray:
+        """All numbers, gathered once."""
+        held = self._held
+        if self._whole is not None:
+            return self._whole
+        if self.is_fully_replicated and held:
+            self._whole = held[0]._value
+            return self._whole
+        if not self.is_fully_addressable:
+            raise ArgumentError(
+                "This array has parts on devices of other processes, so this process cannot read all of it.",
+                received=f"{self.aval.short()} with {self.sharding!r}",
+                fix="x.addressable_shards   for the parts that are here",
+            )
+        shape: Any = self.aval.shape
+        whole = np.empty(shape, dtypes.storage(self.aval.dtype))
+        for shard in self.addressable_shards:
+            if shard.replica_id == 0:
+                whole[shard.index] = shard.data._value
+        whole.flags.writeable = False
+        self._whole = whole
+        return whole
+
+    def gathered(self) -> ConcreteArray:
+        """The same numbers in one buffer on one device."""
+        return ConcreteArray(self._value, self.aval.plain)
+
+    # -- life cycle ------------------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """Free the buffers; using the array afterwards is an error."""
+        for part in self._parts or ():
+            part.delete()
+        self._parts = self._whole = None
+
+    def _donate(self, location: Location | None) -> None:
+        self.delete()
+        self._donated_at = location
+
+    def is_deleted(self) -> bool:
+        return self._parts is None or any(part.is_deleted() for part in self._parts)
+
+    # -- where it is -----------------------------------------------------------------------------------------------
+
+    def devices(self) -> set[Device]:
+        return self.sharding.device_set
+
+    @property
+    def device(self) -> Device | Sharding:
+        """The device, if there is one; else the sharding."""
+        devices = self.sharding.device_tuple
+        return devices[0] if len(devices) == 1 else self.sharding
+
+    @property
+    def committed(self) -> bool:
+        return True
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return self.sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return self.sharding.is_fully_replicated
+
+    def addressable_data(self, index: int) -> ConcreteArray:
+        """The part on one of the devices of this process."""
+        return self._held[index]
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts on devices of this process, in the order of the mesh."""
+        return [shard for shard in self.global_shards if is_addressable(shard.device)]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """All parts, in the order of the mesh; those on devices of other processes without data."""
+        data = iter(self._held)
+        copies: dict[Any, int] = {}
+        shards = []
+        for device, index in self.sharding.devices_indices_map(self.aval.shape).items():
+            key = tuple((s.start, s.stop) for s in index)
+            replica = copies[key] = copies.get(key, -1) + 1
+            shards.append(Shard(device, index, replica, next(data) if is_addressable(device) else None))
+        return shards
+
+    def on_device_size_in_bytes(self) -> int:
+        """The bytes of the parts of all devices of this process."""
+        return sum(part.on_device_size_in_bytes() for part in self._held)
+
+    def unsafe_buffer_pointer(self) -> int:
+        if len(self._held) != 1:
+            raise ArgumentError(
+                "An array in several parts has no single address.",
+                received=repr(self.sharding),
+                fix="x.addressable_data(i).unsafe_buffer_pointer()",
+            )
+        return self._held[0].unsafe_buffer_pointer()
+
+    # -- copies ----------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        return wrap, (np.array(self._value), self.aval.plain)  # another process has other devices
+
+    def __copy__(self) -> ShardedArray:
+        return ShardedArray(self.aval, self.sharding, [part.__copy__() for part in self._held])
+
+    def __deepcopy__(self, memo: Any) -> ShardedArray:
+        return ShardedArray(self.aval, self.sharding, [part.__deepcopy__(memo) for part in self._held])
+
+    def __repr__(self) -> str:
+        if self._parts is not None and not (self.is_fully_addressable or self.is_fully_replicated):
+            return f"Array(shape={self.aval.shape}, dtype={dtypes.name(self.aval.dtype)}, sharding={self.sharding!r})"
+        return super().__repr__()
+
+
+def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
+    """An array put on the devices of a mesh, each with its part."""
+    if isinstance(array, ShardedArray) and array.sharding is sharding:
+        return array
+    check_devices(sharding)
+    aval = placed_type(array.aval, sharding)
+    value, parts = array._value, {}
+    held = []
+    for device, index in sharding.addressable_devices_indices_map(aval.shape).items():
+        key = tuple((s.start, s.stop) for s in index)
+        if key not in parts:
+            parts[key] = on_device(value[index], aval, device)
+        held.append(parts[key])
+    return ShardedArray(aval, sharding, held)
+
+
+def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:
+    """A part as an array of its own: a copy in memory of its device, which is the process's on every CPU device."""
+    return ConcreteArray(np.array(value, order="C"), array_type(value.shape, aval.dtype, aval.weak_type))
+
+
+def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
+    """The type of an array with a sharding."""
+    return array_type(aval.shape, aval.dtype, aval.weak_type, sharding)
+
+
+def check_devices(sharding: Sharding) -> None:
+    """Whether arrays can be put on the devices of a sharding."""
+    if isinstance(sharding, NamedSharding) and (sharding.spec.unreduced or sharding.spec.reduced):
+        raise ArgumentError(
+            "An array that is put on devices is neither unreduced nor reduced.",
+            received=repr(sharding),
+            fix="the spec without unreduced and reduced",
+        )
+    foreign = [d for d in sharding.device_tuple if is_addressable(d) and d.platform != "cpu"]
+    if foreign:
+        raise ArgumentError(
+            f"There is no {foreign[0].platform} here to put an array on.", received=repr(sharding), fix="weft.devices()"
+        )
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
+) -> HeldArray:
+    """The array whose parts are on devices already: `arrays` has the part of each device of this process, in the order
+    of the mesh."""
+    check_devices(sharding)
+    shape = indices(shape, "shape of make_array_from_single_device_arrays")
+    wanted, count = sharding.shard_shape(shape), len(sharding.addressable_devices_indices_map(shape))
+    if len(arrays) != count:
+        raise ArgumentError(
+            f"The sharding has {count} devices in this process, each with a part.",
+            received=f"{len(arrays)} arrays for {sharding!r}",
+            fix="an array for each device, in the order of sharding.addressable_devices_indices_map(shape)",
+        )
+    for i, part in enumerate(arrays):
+        if not isinstance(part, ConcreteArray):
+            what = "make_array_from_single_device_arrays takes arrays of one device."
+            raise ArgumentTypeError(what, received=described(part), fix="weft.device_put(part, device)")
+        if part.shape != wanted or part.dtype != arrays[0].dtype:
+            raise ArgumentError(
+                f"Part {i} does not have the shape and dtype that the sharding gives it.",
+                received=f"{part.aval.short()} where {wanted} of {dtypes.name(arrays[0].dtype)} is needed",
+                fix="parts of shape sharding.shard_shape(shape), all of one dtype",
+            )
+    kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
+    return ShardedArray(array_type(shape, kind, False, sharding), sharding, arrays)
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
+) -> HeldArray:
+    """The array whose part at each index `data_callback(index)` returns; it is called once for each different part of
+    this process."""
+    check_devices(sharding)
+    shape = indices(shape, "shape of make_array_from_callback")
+    parts: dict[Any, ConcreteArray] = {}
+    held = []
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        key = tuple((s.start, s.stop) for s in index)
+        if key not in parts:
+            value = dtypes.canonical_array(np.asarray(data_callback(index), dtype))
+            parts[key] = on_device(value, array_type(value.shape, value.dtype), device)
+        held.append(parts[key])
+    return make_array_from_single_device_arrays(shape, sharding, held, dtype=dtype)
