@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from weft.compiler.fuse.classify import structure
-from weft.compiler.fuse.cost import FREE, WEIGHTS, equation_cost, equation_flops
+from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.program.ir import Program
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
-from weft.ops.cond import cond
 from weft.ops.elementwise import Elementwise
-from weft.ops.scan import scan
 
 
 @dataclass(frozen=True)
@@ -65,20 +63,19 @@ def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
 
 def operations_of(equation: Equation) -> tuple[float, float]:
     """Flops and functions of one equation, with what it carries."""
-    card = equation.primitive
+    card: Any = equation.primitive
     if card is fusion:
         return _operations(equation.params["jaxpr"])
     if card.higher_order:
         inner = [_operations(p) for p in subjaxprs(equation.params)]
-        if card is cond:
+        if card.exclusive:
             return max(inner, default=(0.0, 0.0))
-        times = equation.params["length"] if card is scan else 1
+        times = card.iterations(equation.params)
         return times * sum(a for a, _ in inner), times * sum(b for _, b in inner)
-    if card.name in FREE:
+    if not card.weight:
         return 0.0, 0.0
-    count = equation_flops(equation, structure(equation))
-    weight = WEIGHTS.get(card.name, 1)
-    if isinstance(card, Elementwise) and weight > 1:
-        elements = count / weight
-        return (elements, 0.0) if weight <= 4 else (0.0, elements)
+    count = equation_flops(equation)
+    if isinstance(card, Elementwise) and card.weight > 1:
+        elements = count / card.weight
+        return (elements, 0.0) if card.weight <= 4 else (0.0, elements)
     return count, 0.0

@@ -7,13 +7,14 @@ from typing import NamedTuple, TypeVar
 
 from weft.base.source import Location
 from weft.compiler.analysis import operations_of
-from weft.compiler.fuse.classify import size_of, structure
+from weft.compiler.fuse.classify import structure
 from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Compute, If, Loop, Statement
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
 from weft.compiler.target.target import ANY
+from weft.ir.fusing import size_of
 from weft.ir.jaxpr import Equation
 from weft.ir.types import ArrayType
 
@@ -81,8 +82,8 @@ def _weight(equation: Equation) -> float:
     """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it moves."""
     made = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
     moved = float(max((size_of(shape) for shape in made), default=1))
-    facts = structure(equation)
-    return 0.0 if facts.alias else max(equation_flops(equation, facts), moved)
+    properties = structure(equation)
+    return 0.0 if properties.alias else max(equation_flops(equation), moved)
 
 
 def step_lines(step: Step) -> dict[Line, float]:

@@ -15,6 +15,7 @@ from weft.compiler.fingerprint import fingerprint
 from weft.compiler.target.cpu import cache
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
+from weft.ops.contract import dot_general, suits_library
 
 LIBRARY = "library"
 FIRST = "0"
@@ -79,3 +80,9 @@ def alone(equation: Equation) -> Jaxpr:
     operands = [a if type(a) is Literal else variables[a] for a in equation.invars]
     made = equation.replace(invars=tuple(operands), outvars=tuple(results))
     return Jaxpr((), list(variables.values()), results, [made])
+
+
+def has_either(program: Jaxpr, target: Target) -> bool:
+    """Whether a program is one product, which our kernels and a library can compute."""
+    (first, *others) = program.eqns
+    return first.primitive is dot_general and not others and suits_library(first, target)

@@ -19,7 +19,8 @@ from weft.indexing.ranges import Range
 from weft.ir.context import context, current_source
 from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, joined
-from weft.ir.types import Type
+from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
+from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
 from weft.sharding.factors import AxisFactors
 from weft.sharding.manual import ManualAxisType
@@ -144,6 +145,10 @@ class Primitive:
     keeps_nan: ClassVar[Operands] = ()
     # Whether a float result can be -0.0.
     negative_zero: ClassVar[bool] = True
+    # What one element takes to compute, in additions; nothing if it is only copied.
+    weight: ClassVar[float] = 1
+    # The operand that is an index vector, of which each component is asked for on its own.
+    index_operand: ClassVar[int | None] = None
     # Code is made for this, in terms of other operations, where there is such a definition. It gives the same bits.
     definition: ClassVar[Callable[..., Any] | None] = None
 
@@ -282,6 +287,22 @@ class Primitive:
         """Whether no element of the result is -0.0. `known` says the same of an operand, as far as anybody knows."""
         return not self.negative_zero
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        """What fusion does with an equation: by default it stays on its own, and a library or `eval` computes it."""
+        return CONTROLS if self.higher_order else UNFUSED
+
+    def element_weight(self, params: Params) -> float:
+        """What one element of the result takes to compute, in additions of real numbers."""
+        return self.weight
+
+    def flops(self, equation: Any) -> float:
+        """What the results take to compute, in additions; they are arrays."""
+        return weight_of(equation) * size_of(equation.outvars[0].aval.shape)
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        """Bytes that are read of each operand and written in all, where operands and results have so many."""
+        return operands, sum(results)
+
     def value_at(self, element: Element, **params: Any) -> Any:
         """One element of a result, for kernels that compute it wherever they need it. Only operations that may be part
         of such a kernel are asked."""
@@ -323,6 +344,12 @@ class HigherOrder(Primitive):
     multiple_results = True
     higher_order = True
     types_placement = True
+    # Only one of the programs runs.
+    exclusive: ClassVar[bool] = False
+
+    def iterations(self, params: Params) -> Any:
+        """How often the programs run, as far as that is known: a number, or a dimension."""
+        return 1
 
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
         """The program that an operation runs on its operands, and the operands of that, if that is all it does."""
@@ -359,6 +386,16 @@ def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -
                 f"`{name}`: operand {number} does not have the type of the argument it is passed for.",
                 received=f"{given.short()} for {wanted.short()}",
             )
+
+
+def weight_of(equation: Any) -> float:
+    """What one element of the result of an equation takes to compute, in additions; complex numbers take four times as
+    many."""
+    weight = equation.primitive.element_weight(equation.params)
+    if not weight or not equation.outvars:
+        return weight
+    aval = equation.outvars[0].aval
+    return weight * 4 if isinstance(aval, ArrayType) and dtypes.kind(aval.dtype) == "c" else weight
 
 
 def positions(operands: Operands, count: int) -> Sequence[int]:

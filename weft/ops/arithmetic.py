@@ -171,6 +171,7 @@ class div(Elementwise):
 
     eval = rounded(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
     keeps_nan = "all"
+    weight = 4
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         if number == 0:
@@ -213,6 +214,7 @@ class rem(Elementwise):
     kinds = "iuf"
     eval = rounded(lambda x, y: np.where(y == 0, x, np.fmod(x, y)) if x.dtype.kind in "iu" else np.fmod(x, y))
     keeps_nan = "all"
+    weight = 8
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         if number == 0:
@@ -283,6 +285,9 @@ class integer_pow(Elementwise):
 
     def nan_operands(self, params: Params) -> Operands:
         return "all" if params["y"] else ()
+
+    def element_weight(self, params: Params) -> float:
+        return (params["y"] if params["y"] >= 0 else -params["y"]).bit_length() + (4 if params["y"] < 0 else 0)
 
     def samples(self) -> Any:
         for exponent in (0, 1, 2, 3, 7):

@@ -179,6 +179,7 @@ class population_count(Bitwise):
 
     kinds = "iu"
     negative_zero = False
+    weight = 4
 
     @staticmethod
     def eval(x: Any) -> Any:
@@ -195,6 +196,7 @@ class clz(Bitwise):
 
     kinds = "iu"
     negative_zero = False
+    weight = 4
 
     @staticmethod
     def eval(x: Any) -> Any:

@@ -4,7 +4,7 @@ once."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
@@ -18,7 +18,7 @@ from weft.ops.shape import move_axis
 class Call(HigherOrder):
     """A call of the program in `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
 
-    opens = "jaxpr"
+    opens: ClassVar[str | None] = "jaxpr"
 
     def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
         check_operands(self.name, types, jaxpr.in_avals)

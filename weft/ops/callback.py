@@ -12,6 +12,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
 from weft.ir.context import current_source
+from weft.ir.fusing import CALLS_BACK, Machine, Properties
 from weft.ir.primitive import Axis, No, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
@@ -62,6 +63,9 @@ class Callback(Primitive):
         return checked(results, result_types, self.name)
 
     factors = No("a Python function sees whole arrays")
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return CALLS_BACK
 
     def samples(self) -> Any:
         return iter(())  # carries a Python function; the callback tests cover it

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
+from weft.ir.fusing import COMMUNICATES, Machine, Properties
 from weft.ir.primitive import Axis, No, Params, Primitive, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.arithmetic import div, mul
@@ -44,6 +45,9 @@ class Collective(Primitive):
         return ManualAxisType(
             varying=state.varying | axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
         )
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return COMMUNICATES
 
     def samples(self) -> Any:
         return iter(())  # needs a named axis; tests of vmap with axis names cover it

@@ -12,12 +12,17 @@ from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.index_map import sum_of
+from weft.ir.fusing import INDEX_VECTOR, Machine, Properties, hero
 from weft.ir.primitive import Axis, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero, is_linear
 from weft.ops.families import Indexing, fail
 from weft.ops.shape import batched_at_front, broadcast_in_dim, leading_one, ramp
 from weft.sharding.factors import AxisFactors
+
+# Components of an index that a gather or a scatter takes apart.
+LONGEST_INDEX = 8
+_CONCATENATED = hero("concatenate")
 
 
 @primitive
@@ -84,6 +89,12 @@ class concatenate(Indexing):
         shapes = [t.shape for t in types]
         return [(i, index_map.concatenate_map(shapes, dimension, i)) for i in range(len(types))]
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        parts = [a.aval for a in equation.invars]
+        last = equation.params["dimension"] == parts[0].ndim - 1
+        vector = last and len(parts) <= LONGEST_INDEX and all(x.shape[-1] == 1 for x in parts)
+        return INDEX_VECTOR if vector and dtypes.kind(parts[0].dtype) in "iu" else _CONCATENATED
+
     def samples(self) -> Any:
         yield Sample(ramp(2, 3), ramp(2, 1), dimension=1)
         yield Sample(ramp(2), ramp(0), ramp(3), dimension=0)
@@ -108,6 +119,7 @@ class split(Primitive):
     multiple_results = True
     copies = (0,)
     introduces = ()
+    weight = 0
 
     def type(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> list[ArrayType]:
         if not 0 <= axis < x.ndim:

@@ -30,6 +30,7 @@ class cond(HigherOrder):
     """Results of `branches[index]` on the operands; an index out of range is clamped."""
 
     control = True
+    exclusive = True
 
     def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:
         for branch in branches:

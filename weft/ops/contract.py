@@ -13,6 +13,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
+from weft.ir.fusing import HERO, LIBRARY, Machine, Properties, size_of
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
@@ -135,6 +136,26 @@ def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers)
 
 def _rank(x: Any) -> int:
     return len(x.shape) if hasattr(x, "shape") else 0
+
+
+BY_LIBRARY = Properties(LIBRARY, "contraction")
+
+
+def matmul_sizes(equation: Any) -> tuple[int, int, int]:
+    """Rows, columns and terms of one product of matrices."""
+    lhs, rhs = (a.aval for a in equation.invars)
+    (contracted, _), (batched, _) = equation.params["dimension_numbers"]
+    batch, k = (size_of([lhs.shape[i] for i in dimensions]) for dimensions in (batched, contracted))
+    shared = max(batch * k, 1)
+    return size_of(lhs.shape) // shared, size_of(rhs.shape) // shared, k
+
+
+def suits_library(equation: Any, target: Machine) -> bool:
+    """Whether a contraction is large enough for a library of the machine, and of numbers that it knows."""
+    known = target.libraries
+    lhs, rhs, made = (a.aval.dtype for a in (*equation.invars, *equation.outvars))
+    m, n, k = matmul_sizes(equation)
+    return m * n * k >= known.contraction_size and made in known.contraction_dtypes and lhs == rhs == made
 
 
 @primitive
@@ -284,6 +305,17 @@ class dot_general(Primitive):
         natural = natural_dtype(lhs.dtype, rhs.dtype)
         how = "or" if dtypes.kind(params.get("preferred_element_type") or natural) == "b" else "sum"
         return AxisFactors((tuple(left), tuple(right)), (result,), {f"k{n}": how for n in range(len(lhs_contract))})
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        if equation.outvars[0].aval.dtype not in target.libraries.own_dtypes and suits_library(equation, target):
+            return BY_LIBRARY
+        m, n, _ = matmul_sizes(equation)
+        return Properties(HERO, "contraction", repeats=(n, m))
+
+    def flops(self, equation: Any) -> float:
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        terms = size_of([equation.invars[0].aval.shape[i] for i in contracted])
+        return 2 * size_of(equation.outvars[0].aval.shape) * terms
 
     def samples(self) -> Any:
         plain = (((1,), (0,)), ((), ()))

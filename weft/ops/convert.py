@@ -14,6 +14,7 @@ from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
 from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
+from weft.ir.fusing import AT_OTHER_INDEX, AT_SAME_INDEX, Machine, Properties
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero
@@ -139,6 +140,7 @@ class stop_gradient(Elementwise):
     kinds = "fc"
     zero_derivative = True
     identity = True
+    weight = 0
 
     @staticmethod
     def eval(x: Any) -> Any:
@@ -159,6 +161,7 @@ class bitcast_convert_type(Primitive):
 
     zero_derivative = True
     introduces = ()
+    weight = 0
 
     def type(self, x: ArrayType, *, new_dtype: Any) -> ArrayType:
         if x.dtype == new_dtype:
@@ -228,6 +231,10 @@ class bitcast_convert_type(Primitive):
             *index, number = element.index
             return element.piece(element.operand(0, index), number, dtype)
         return element.joined([element.operand(0, (*element.index, i)) for i in range(new // old)], dtype)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        same = equation.invars[0].aval.shape == equation.outvars[0].aval.shape
+        return AT_SAME_INDEX if same else AT_OTHER_INDEX
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), new_dtype=np.dtype(np.int32), differentiable=False)

@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.indexing.dimension import definitely_less
+from weft.ir.fusing import Machine, Properties, hero, size_of
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
@@ -48,6 +49,9 @@ class Convolution(NamedTuple):
     compute: np.dtype[Any]
     result: np.dtype[Any]
     shape: tuple[Dimension, ...]
+
+
+_CONVOLVED = hero("convolution", closed=None)
 
 
 @primitive
@@ -189,6 +193,21 @@ class conv_general_dilated(Primitive):
             ),
             (placed_names((batch, out_feature, *spatial), numbers.out_spec),),
             {"i": "or" if dtypes.kind(result.dtype) == "b" else "sum"} if in_feature else {},
+        )
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _CONVOLVED
+
+    def flops(self, equation: Any) -> float:
+        kernel = equation.invars[1].aval
+        features = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
+        # Of an operand that is dilated, most taps fall on zeros between its elements, which are left out.
+        dilation = size_of(equation.params["lhs_dilation"])
+        return (
+            2
+            * size_of(equation.outvars[0].aval.shape)
+            * size_of(kernel.shape)
+            / max(size_of((features,)) * dilation, 1)
         )
 
     def samples(self) -> Any:

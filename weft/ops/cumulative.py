@@ -12,6 +12,7 @@ from weft.base import dtypes
 from weft.base.errors import NotSupportedError
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
+from weft.ir.fusing import Machine, Properties, hero
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ops.arithmetic import abs as abs_
@@ -74,6 +75,9 @@ def interleaved(even: Any, odd: Any, axis: int) -> Any:
     return concatenate(mixed, part(even, count, count + 1, 1, axis), dimension=axis)
 
 
+_CUMULATED = hero("cumulative")
+
+
 class Cumulative(Primitive):
     """Result element i folds the operand's elements up to i (from i on with `reverse`) along `axis`."""
 
@@ -106,6 +110,9 @@ class Cumulative(Primitive):
     def factors(self, x: ArrayType, *, axis: int, reverse: bool) -> AxisFactors:
         names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _CUMULATED
 
     def samples(self) -> Any:
         yield Sample(ramp(5), axis=0, reverse=False)
@@ -207,6 +214,7 @@ class cumlogsumexp(Scanned):
 
     kinds = "fc"
     ulp = {"": 8.0}
+    weight = 20
 
     def combine(self, x: Any, y: Any) -> Any:
         return log_add_exp(x, y)

@@ -12,6 +12,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.element import Element
+from weft.ir.fusing import AT_SAME_INDEX, UNFUSED, Machine, Properties
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.families import fail
@@ -85,6 +86,14 @@ class Elementwise(Primitive):
 
     def value_at(self, element: Element, **params: Any) -> Any:
         return self.emit(element.scalars, *element.operands(), **params)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_SAME_INDEX if self.has_body(target) else UNFUSED
+
+    def has_body(self, target: Machine) -> bool:
+        """Whether kernels can compute it: it has an `emit` rule of its own, or they know it by name. Otherwise `eval`
+        does."""
+        return type(self).emit is not Elementwise.emit or self.name in target.operations
 
 
 class Comparison(Elementwise):

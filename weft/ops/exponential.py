@@ -39,6 +39,7 @@ class FloatFunction(Elementwise):
     kinds = "fc"
     ulp = {"": 2.0, "complex128": 8.0}
     keeps_nan: ClassVar[Operands] = "all"
+    weight = 12
 
     def samples(self) -> Any:
         yield from float_samples(ramp, "c" in self.kinds)
@@ -57,6 +58,7 @@ class exp(FloatFunction):
 
     eval = of_complex(np.exp, complex_values.exp)
     negative_zero = False
+    weight = 8
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, out)
@@ -68,6 +70,7 @@ class exp2(FloatFunction):
 
     eval = of_complex(np.exp2, complex_values.exp2)
     negative_zero = False
+    weight = 8
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, math.log(2)), out))
@@ -98,6 +101,7 @@ class log1p(PositiveFunction):
     """log(1 + x), accurate near 0."""
 
     eval = of_complex(np.log1p, complex_values.log1p)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, add(x, constant_like(x, 1)))
@@ -130,6 +134,7 @@ class sqrt(PositiveFunction):
 
     ulp = {"": 0.5, "complex64": 2.0, "complex128": 2.0}
     eval = of_complex(np.sqrt)
+    weight = 4
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(mul(tangent, constant_like(x, 0.5)), out)
@@ -138,6 +143,8 @@ class sqrt(PositiveFunction):
 @primitive
 class rsqrt(PositiveFunction):
     """1 / sqrt(x)."""
+
+    weight = 4
 
     @of_complex
     def eval(x: Any) -> Any:
@@ -153,6 +160,7 @@ class cbrt(PositiveFunction):
 
     kinds = "f"
     eval = rounded(np.cbrt)
+    weight = 24
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, 1 / 3), integer_pow(out, y=-2)))
@@ -165,6 +173,7 @@ class pow(Elementwise):
     kinds = "fc"
     # The angle of a complex power is that of the logarithm times the exponent, and so is its error.
     ulp = {"": 2.0, "complex64": 4.0, "complex128": 256.0}
+    weight = 24
 
     def type(self, x: Any, y: Any) -> Any:
         whole = dtypes.kind(y.dtype) in "iu"

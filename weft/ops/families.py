@@ -16,6 +16,7 @@ from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
 from weft.ir.element import Element
+from weft.ir.fusing import AT_OTHER_INDEX, REDUCED_ONES, Machine, Properties, reduction, size_of
 from weft.ir.interpreter import storage_of
 from weft.ir.nans import unwatched
 from weft.ir.primitive import Axis, Params, Primitive, primitive
@@ -73,6 +74,7 @@ class Indexing(Primitive):
     copies = "all"
     foldable = True
     introduces = ()
+    weight = 0
 
     def sources(self, *types: ArrayType, **params: Any) -> list[tuple[int, IndexMap]]:
         """For each operand that contributes, the map from a result index to the operand's index (with its
@@ -84,6 +86,9 @@ class Indexing(Primitive):
 
     def value_at(self, element: Element, **params: Any) -> Any:
         return element.source()
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_OTHER_INDEX
 
 
 class Reduction(Primitive):
@@ -135,6 +140,14 @@ class Reduction(Primitive):
         build, wider = element.scalars, dtypes.accumulation_dtype(value.dtype)
         total = self.combine(build, build.constant(self.initial(wider), wider), build.convert(value, wider))
         return build.convert(total, value.dtype)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        found = reduction(None, equation.invars[0].aval.shape, equation.params["axes"])
+        return found if found.folded else REDUCED_ONES
+
+    def flops(self, equation: Any) -> float:
+        shape, axes = equation.invars[0].aval.shape, equation.params["axes"]
+        return size_of(shape) if any(shape[a] != 1 for a in axes) else super().flops(equation)
 
 
 class Composite(Primitive):

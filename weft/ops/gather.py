@@ -17,6 +17,7 @@ from weft.indexing.dimension import definitely_less
 from weft.indexing.ranges import Range
 from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
+from weft.ir.fusing import LOOKED_UP, Machine, Properties
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
@@ -192,6 +193,8 @@ class gather(Primitive):
     linear = (0,)
     copies = (0,)
     fills = True
+    weight = 0
+    index_operand = 1
 
     def type(
         self,
@@ -385,6 +388,12 @@ class gather(Primitive):
         dtype = dtypes.storage(x.dtype)
         nothing = element.constant_like(value, default_fill(dtype) if fill_value is None else fill_value, dtype)
         return element.scalars.select_n(inside, nothing, value)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return LOOKED_UP
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (results[0], *operands[1:]), results[0]
 
     def samples(self) -> Any:
         for x, indices, sizes, numbers in sample_cases():

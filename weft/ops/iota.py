@@ -11,6 +11,7 @@ from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
 from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
+from weft.ir.fusing import REPEATED, Machine, Properties
 from weft.ir.primitive import Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ops.families import fail
@@ -24,6 +25,7 @@ class iota(Primitive):
     zero_derivative = True
     introduces = ()
     negative_zero = False
+    weight = 0
 
     def type(self, *, dtype: Any, shape: Shape, dimension: int) -> ArrayType:
         if dtypes.kind(dtype) not in "iufc":
@@ -50,6 +52,9 @@ class iota(Primitive):
 
     def value_at(self, element: Element, *, dtype: Any, shape: Shape, dimension: int) -> Any:
         return element.scalars.convert(element.position(element.index[dimension]), dtype)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return REPEATED
 
     def samples(self) -> Any:
         yield Sample(dtype=np.dtype(np.int32), shape=(4,), dimension=0)

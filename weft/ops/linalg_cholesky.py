@@ -26,6 +26,8 @@ from weft.ops.select import select_n
 class cholesky(MatrixFunction):
     """The lower triangular L with L Lᴴ = x; reads the lower triangle of x. NaN where x is not positive definite."""
 
+    in_lanes = True
+
     def type(self, x: ArrayType) -> ArrayType:
         check_matrix("cholesky", x, square=True)
         return x.strong()

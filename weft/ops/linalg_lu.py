@@ -18,7 +18,6 @@ from weft.ops.convert import stop_gradient
 from weft.ops.families import fail
 from weft.ops.linalg_cholesky import general
 from weft.ops.linalg_triangular import (
-    MANY,
     SMALL,
     as_further_columns,
     check_same_dtype,
@@ -26,6 +25,7 @@ from weft.ops.linalg_triangular import (
     triangular_solve,
 )
 from weft.ops.matrix import (
+    MANY,
     MatrixFunction,
     check_matrix,
     each,
@@ -49,6 +49,7 @@ class lu(MatrixFunction):
     """
 
     multiple_results = True
+    in_lanes = True
 
     def type(self, x: ArrayType) -> list[ArrayType]:
         check_matrix("lu", x)
@@ -163,6 +164,7 @@ class linear_solve(MatrixFunction):
     """
 
     core = (2, 2, 1, 2)
+    in_lanes = True
 
     def type(
         self, a: ArrayType, factors: ArrayType, permutation: ArrayType, b: ArrayType, *, transposed: bool

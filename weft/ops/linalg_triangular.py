@@ -15,12 +15,12 @@ from weft.ir.types import ArrayType
 from weft.ir.zeros import is_linear
 from weft.ops.arithmetic import mul, neg
 from weft.ops.families import fail
-from weft.ops.matrix import MatrixFunction, as_columns, check_matrix, conjugate, each, flip, matmul, triangle
+from weft.ops.matrix import MANY, MatrixFunction, as_columns, check_matrix, conjugate, each, flip, matmul, triangle
 from weft.ops.pad import pad
 from weft.ops.shape import move_axis, ramp, reshape
 
-# Up to this size, and from this many matrices, substitution runs over the whole batch at once instead of calling BLAS.
-SMALL, MANY = 32, 8
+# Up to this size, and from `MANY` matrices on, substitution runs over the whole batch at once instead of calling BLAS.
+SMALL = 32
 
 
 def check_same_dtype(name: str, *types: ArrayType) -> None:
@@ -72,6 +72,7 @@ class triangular_solve(MatrixFunction):
     core = (2, 2)
     linear = (1,)
     multilinear = True
+    in_lanes = True
 
     def type(self, a: ArrayType, b: ArrayType, *, left_side: bool, **params: Any) -> ArrayType:
         check_matrix("triangular_solve", a, square=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
+from weft.ir.fusing import UNFUSED, Machine, Properties, hero, size_of
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType
 from weft.ops.arithmetic import add, div, mul, sub
@@ -28,11 +29,17 @@ from weft.ops.slicing import slice as slice_
 from weft.sharding.factors import AxisFactors
 
 EXACT = (Precision.HIGHEST, Precision.HIGHEST)
+# So many matrices in a batch are worked on side by side.
+MANY = 8
+_IN_LANES = hero("matrices", closed=None)
 MATRIX_DTYPES = frozenset(np.dtype(d) for d in (np.float32, np.float64, np.complex64, np.complex128))
 
 
 class MatrixFunction(Primitive):
     """Works on the last dimensions of its operands; leading ones are a batch that all operands and results share."""
+
+    # Whether kernels compute a large batch of small matrices, one in each lane.
+    in_lanes: ClassVar[bool] = False
 
     # How many trailing dimensions of each operand belong to the function itself.
     core: ClassVar[tuple[int, ...]] = (2,)
@@ -41,6 +48,18 @@ class MatrixFunction(Primitive):
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         out = self(*(batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)), **params)
         return (out, [0] * len(out)) if self.multiple_results else (out, 0)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        if not self.in_lanes:
+            return UNFUSED
+        x = equation.invars[0].aval
+        known = all(type(d) is int for a in equation.invars for d in a.aval.shape)
+        filled = all(size_of(v.aval.shape) for v in equation.outvars)
+        if not known or not filled or x.dtype not in target.libraries.lane_matrix_dtypes:
+            return UNFUSED
+        *lead, rows, columns = x.shape
+        small = 0 < max(rows, columns) <= target.fusion.lane_matrix
+        return _IN_LANES if small and size_of(lead) >= MANY else UNFUSED
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
         made = self.type(*types, **params)

@@ -11,6 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing import index_map
 from weft.indexing.dimension import definitely_less
+from weft.ir.fusing import PADDED, Machine, Properties
 from weft.ir.primitive import Axis, Operands, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import is_linear
@@ -119,6 +120,9 @@ class pad(Indexing):
     def nan_operands(self, params: Params) -> Operands:
         lost = any(low < 0 or high < 0 for low, high, _ in params["padding_config"])
         return () if lost else (0,)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return PADDED
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3), ramp(), padding_config=((1, 2, 0), (0, 0, 0)))

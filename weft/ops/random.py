@@ -17,6 +17,7 @@ from weft.base.errors import ArgumentTypeError
 from weft.base.settings import config
 from weft.indexing.expression import Expression
 from weft.ir.element import Element
+from weft.ir.fusing import AT_OTHER_INDEX, AT_SAME_INDEX, Machine, Properties
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ir.zeros import Zero
@@ -177,6 +178,7 @@ class threefry2x32(Primitive):
     zero_derivative = True
     pointwise = True
     foldable = True
+    weight = 60
 
     def type(self, *types: ArrayType) -> list[ArrayType]:
         if len(types) != 4 or any(t.dtype != dtypes.uint32 for t in types):
@@ -218,6 +220,9 @@ class threefry2x32(Primitive):
 
     def value_at(self, element: Element) -> Any:
         return element.scalars.threefry2x32(*element.operands(), part=element.result)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_SAME_INDEX
 
     def samples(self) -> Any:
         word = np.uint32(0x12345678)
@@ -283,6 +288,9 @@ class random_wrap(KeyOperation):
         (count,) = impl.key_shape
         return element.key_of_words([element.operand(0, (*element.index, i)) for i in range(count)])
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_OTHER_INDEX
+
     def samples(self) -> Any:
         words = np.arange(12, dtype=np.uint32).reshape(2, 3, 2)
         yield Sample(words, impl=FRY, differentiable=False)
@@ -307,6 +315,9 @@ class random_unwrap(KeyOperation):
     def value_at(self, element: Element) -> Any:
         *index, word = element.index
         return element.word_of_key(element.operand(0, index), word)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_OTHER_INDEX
 
     def samples(self) -> Any:
         yield Sample(sample_keys(3), differentiable=False)

@@ -13,6 +13,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
+from weft.ir.fusing import Machine, Properties, reduction, size_of
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ops.arithmetic import div, mul
@@ -156,6 +157,12 @@ class Where(Primitive):
         x: Any = operands.types[0]
         size = x.shape[axes[0]]
         return Range(0, size - 1) if type(size) is int else Range.EVERYTHING
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return reduction("argmax", equation.invars[0].aval.shape, equation.params["axes"])
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.invars[0].aval.shape)
 
     def samples(self) -> Any:
         int32 = np.dtype(np.int32)

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
+from weft.ir.fusing import FENCED, Machine, Properties
 from weft.ir.inline import inlined
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.partial_eval import partial_eval
@@ -63,6 +64,7 @@ class optimization_barrier(Primitive):
     fence = True
     introduces = ()
     keeps_nan = "all"
+    weight = 0
 
     def type(self, *types: Type) -> list[Type]:
         return list(types)
@@ -85,6 +87,9 @@ class optimization_barrier(Primitive):
     def bounds(self, operands: OperandRanges) -> Range:
         return operands.anywhere(operands.result)
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return FENCED
+
     def samples(self) -> Any:
         yield Sample(ramp(3), ramp(2, 2))
 
@@ -97,6 +102,7 @@ class checkpoint_name(Elementwise):
     kinds = "biufck"
     linear = (0,)
     identity = True
+    weight = 0
 
     def eval(self, x: Any, *, name: str) -> Any:
         return x

@@ -77,6 +77,8 @@ class round(Rounding):
 class nextafter(Rounding):
     """The float next to the first operand in the direction of the second."""
 
+    weight = 4
+
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
         # The step depends on the dtype itself, so nothing is widened here. Of equal numbers the second is the result,
@@ -101,6 +103,7 @@ class reduce_precision(Elementwise):
     linear = (0,)
     introduces = ("inf",)
     keeps_nan = "all"
+    weight = 4
 
     def type(self, x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
         if exponent_bits < 1 or mantissa_bits < 0:

@@ -284,6 +284,9 @@ class scan(HigherOrder):
         changed = {**params, "jaxpr": smaller, "num_consts": sum(used[:num_consts]), "num_carry": sum(carry_live)}
         return keep, changed, [*carry_live, *ys_live]
 
+    def iterations(self, params: Params) -> Any:
+        return params["length"]
+
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it
 

@@ -14,6 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, MissingRuleError
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
+from weft.ir.fusing import CLOSED_FIRST, Machine, Properties, hero, size_of
 from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -67,6 +68,9 @@ def window_dims(rank: int, numbers: ScatterDimensionNumbers) -> tuple[int, ...]:
     return kept_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
 
 
+SCATTERED = hero("scatter", CLOSED_FIRST)
+
+
 class Scatter(Primitive):
     """What all scatters have in common; they differ in how an update meets what is there."""
 
@@ -75,6 +79,7 @@ class Scatter(Primitive):
     unique_derivative: ClassVar[bool] = False  # updates have a derivative only where no place is written twice
     widens: ClassVar[bool] = False  # sums and products of reduced-precision floats are kept wider until the end
     dimension_numbers = ScatterDimensionNumbers
+    index_operand = 1
 
     def type(
         self,
@@ -210,6 +215,15 @@ class Scatter(Primitive):
             **{**params, "mode": mode},
         )
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return SCATTERED
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.invars[2].aval.shape)
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (operands[2], *operands[1:]), operands[2]  # it is done in place
+
     def samples(self) -> Any:
         for number, (x, indices, sizes, gathered) in enumerate(sample_cases()):
             numbers = ScatterDimensionNumbers(*gathered)
@@ -254,6 +268,7 @@ class scatter(Scatter):
     linear = (0, 2)
     copies = (0, 2)
     introduces = ()
+    weight = 0
 
     def apply(self, matrix: np.ndarray, rows: np.ndarray, updates: np.ndarray) -> None:
         matrix[rows] = updates

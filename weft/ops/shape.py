@@ -11,10 +11,27 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.indexing import index_map
+from weft.ir.fusing import (
+    AT_AFFINE_INDEX,
+    EXPANDED_BY_ONES,
+    MOVED_ONES,
+    REPEATED,
+    SAME_BYTES,
+    SPLIT_DIMENSIONS,
+    Machine,
+    Properties,
+    hero,
+    size_of,
+    splits_only,
+    squeezed,
+)
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ops.families import Indexing, check_axes, fail, inverse_permutation, kept_axes, shifted
 from weft.sharding.factors import AxisFactors
+
+_TRANSPOSED = hero("transpose")
+_TILED = hero("loop", closed=None)
 
 
 def ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:
@@ -52,6 +69,14 @@ class transpose(Indexing):
 
     def sources(self, x: ArrayType, *, permutation: tuple[int, ...]) -> list[tuple[int, Any]]:
         return [(0, index_map.transpose_map(x.shape, permutation))]
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        x = equation.invars[0].aval
+        order = [p for p in equation.params["permutation"] if x.shape[p] != 1]
+        if order == sorted(order):
+            return MOVED_ONES
+        size = size_of(x.shape) * dtypes.storage(x.dtype).itemsize
+        return AT_AFFINE_INDEX if order[-1] == max(order) or size < target.fusion.tiled_transpose_bytes else _TRANSPOSED
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3, 4), permutation=(2, 0, 1))
@@ -124,6 +149,10 @@ class broadcast_in_dim(Indexing):
     def sources(self, x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> list[tuple[int, Any]]:
         return [(0, index_map.broadcast_map(x.shape, shape, broadcast_dimensions))]
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+        return EXPANDED_BY_ONES if squeezed(before) == squeezed(after) else REPEATED
+
     def samples(self) -> Any:
         yield Sample(ramp(3), shape=(2, 3), broadcast_dimensions=(1,))
         yield Sample(ramp(3), shape=(3, 2), broadcast_dimensions=(0,))
@@ -177,6 +206,12 @@ class reshape(Indexing):
     def sources(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> list[tuple[int, Any]]:
         return [(0, index_map.reshape_map(x.shape, new_sizes))]
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        before, after = (squeezed(a.aval.shape) for a in (equation.invars[0], equation.outvars[0]))
+        if before == after:
+            return MOVED_ONES
+        return SPLIT_DIMENSIONS if splits_only(before, after) else SAME_BYTES
+
     def samples(self) -> Any:
         yield Sample(ramp(2, 3, 4), new_sizes=(6, 4), dimensions=None)
         yield Sample(ramp(6), new_sizes=(2, 1, 3), dimensions=None)
@@ -214,6 +249,9 @@ class squeeze(Indexing):
     def sources(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> list[tuple[int, Any]]:
         return [(0, index_map.reshape_map(x.shape, x.without(dimensions).shape))]
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return MOVED_ONES
+
     def samples(self) -> Any:
         yield Sample(ramp(1, 3, 1), dimensions=(0, 2))
         yield Sample(ramp(1, 1, dtype=np.int32), dimensions=(0, 1))
@@ -246,6 +284,9 @@ class rev(Indexing):
 
     def sources(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> list[tuple[int, Any]]:
         return [(0, index_map.reverse_map(x.shape, dimensions))]
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_AFFINE_INDEX
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3, 4), dimensions=(0, 2))
@@ -289,6 +330,9 @@ class tile(Indexing):
         # A size of 0 is never indexed, and nothing is taken modulo 0.
         moved = (s if count == 1 or size == 0 else s % size for s, size, count in places)
         return [(0, index_map.IndexMap.over(sizes, moved))]
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _TILED
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3), reps=(2, 1))

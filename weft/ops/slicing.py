@@ -13,6 +13,7 @@ from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
 from weft.ir.element import Element
+from weft.ir.fusing import AT_AFFINE_INDEX, CLOSED_FIRST, Machine, Properties, hero
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -31,6 +32,9 @@ def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: 
         return [limit - start for start, limit in zip(start_indices, limit_indices, strict=True)]
     bounds = zip(start_indices, limit_indices, strides, strict=True)
     return [ceil_divide(limit - start, step) for start, limit, step in bounds]
+
+
+_UPDATED = hero("dynamic_update_slice", CLOSED_FIRST)
 
 
 @primitive
@@ -102,6 +106,12 @@ class slice(Indexing):
     def sources(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> list[tuple[int, Any]]:
         return [(0, index_map.slice_map(x.shape, start_indices, limit_indices, strides))]
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_AFFINE_INDEX
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (results[0], *operands[1:]), results[0]
+
     def samples(self) -> Any:
         yield Sample(ramp(4, 5), start_indices=(1, 0), limit_indices=(3, 5), strides=None)
         yield Sample(ramp(5), start_indices=(0,), limit_indices=(4,), strides=(3,))
@@ -156,6 +166,7 @@ class dynamic_slice(Primitive):
     linear = (0,)
     copies = (0,)
     introduces = ()
+    weight = 0
 
     def type(self, x: ArrayType, *starts: ArrayType, slice_sizes: Shape) -> ArrayType:
         check_starts("dynamic_slice", starts, x.ndim)
@@ -213,6 +224,12 @@ class dynamic_slice(Primitive):
         starts = element.clamped_starts(range(1, x.ndim + 1), x.shape, slice_sizes)
         return element.operand(0, [i + start for i, start in zip(element.index, starts, strict=True)])
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_AFFINE_INDEX
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (results[0], *operands[1:]), results[0]
+
     def samples(self) -> Any:
         yield Sample(ramp(4, 5), np.int32(1), np.int32(2), slice_sizes=(2, 3))
         yield Sample(ramp(4), np.int32(3), slice_sizes=(2,))
@@ -230,6 +247,7 @@ class dynamic_update_slice(Primitive):
     copies = (0, 1)
     keeps_nan = (1,)
     introduces = ()
+    weight = 0
 
     def type(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
         check_starts("dynamic_update_slice", starts, x.ndim)
@@ -287,6 +305,12 @@ class dynamic_update_slice(Primitive):
             f"d{i}" if n == size else None for i, (n, size) in enumerate(zip(x.shape, update.shape, strict=True))
         )
         return AxisFactors((names, names, *(() for _ in starts)), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _UPDATED
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (0, *operands[1:]), operands[1]  # it is done in place
 
     def samples(self) -> Any:
         yield Sample(ramp(4, 5), ramp(2, 3), np.int32(1), np.int32(2))

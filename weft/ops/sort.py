@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base import dtypes
+from weft.ir.fusing import Machine, Properties, hero
 from weft.ir.primitive import Axis, HigherOrder, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ir.zeros import Zero
@@ -74,6 +75,9 @@ def descending(x: np.ndarray) -> np.ndarray:
         bits: Any = key.view(np.int32 if key.dtype.itemsize == 4 else np.int64)
         key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
     return ~key
+
+
+_SORTED = hero("sort", closed=None)
 
 
 @primitive
@@ -166,6 +170,9 @@ class sort(HigherOrder):
         names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
         return AxisFactors((names,) * len(types), (names,) * len(types))
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _SORTED
+
     def samples(self) -> Any:
         nan, mixed = np.nan, np.array([2.0, -1.5, 3.25, 0.5, -2.25], np.float32)
         common: dict[str, Any] = {"is_stable": True, "num_keys": 1}
@@ -230,6 +237,9 @@ class top_k(Primitive):
     def factors(self, x: ArrayType, *, k: int, axis: int) -> AxisFactors:
         names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (names, names))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _SORTED
 
     def samples(self) -> Any:
         mixed = np.array([2.0, -1.5, 3.25, 0.5, -2.25], np.float32)

@@ -96,6 +96,7 @@ class SpecialFunction(FloatFunction):
     kinds = "f"
     ulp = {"": 8.0}
     foldable = False  # SciPy would be imported for one number
+    weight = 60
 
 
 class IteratedFunction(SpecialFunction):
@@ -103,11 +104,14 @@ class IteratedFunction(SpecialFunction):
 
     ulp = {"": 8.0, "float64": 64.0}
     keeps_nan = ()
+    weight = 400
 
 
 @primitive
 class erf(SpecialFunction):
     """Error function."""
+
+    weight = 24
 
     @precise
     def eval(x: Any) -> Any:
@@ -123,6 +127,8 @@ class erf(SpecialFunction):
 class erfc(SpecialFunction):
     """1 - erf(x), accurate where that is small."""
 
+    weight = 24
+
     @precise
     def eval(x: Any) -> Any:
         from scipy import special
@@ -136,6 +142,8 @@ class erfc(SpecialFunction):
 @primitive
 class erf_inv(SpecialFunction):
     """Inverse of the error function, on [-1, 1]."""
+
+    weight = 24
 
     def eval(self, x: Any) -> Any:
         x = np.asarray(x)

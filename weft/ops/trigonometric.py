@@ -40,6 +40,7 @@ class tan(FloatFunction):
     """Tangent of each element, in radians."""
 
     eval = of_complex(np.tan, complex_values.tan)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, add(constant_like(x, 1), square(out)))
@@ -50,6 +51,8 @@ class tan(FloatFunction):
 
 class UnitFunction(FloatFunction):
     """Defined between -1 and 1."""
+
+    weight = 16
 
     def samples(self) -> Any:
         yield from float_samples(unit_ramp, True)
@@ -86,6 +89,7 @@ class atan(FloatFunction):
     """Inverse tangent."""
 
     eval = of_complex(np.arctan, complex_values.atan)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, add(constant_like(x, 1), square(x)))
@@ -96,6 +100,7 @@ class sinh(FloatFunction):
     """Hyperbolic sine."""
 
     eval = of_complex(np.sinh, complex_values.sinh)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, cosh(x))
@@ -106,6 +111,7 @@ class cosh(FloatFunction):
     """Hyperbolic cosine."""
 
     eval = of_complex(np.cosh, complex_values.cosh)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, sinh(x))
@@ -126,6 +132,7 @@ class asinh(FloatFunction):
     """Inverse hyperbolic sine."""
 
     eval = of_complex(np.arcsinh, complex_values.asinh)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, rsqrt(add(square(x), constant_like(x, 1))))
@@ -136,6 +143,7 @@ class acosh(FloatFunction):
     """Inverse hyperbolic cosine, of numbers from 1 up."""
 
     eval = of_complex(np.arccosh, complex_values.acosh)
+    weight = 16
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
         one = constant_like(x, 1)
@@ -162,6 +170,8 @@ class atanh(UnitFunction):
 @primitive
 class atan2(FloatFunction):
     """The angle of the point that lies `y` to the right and `x` up."""
+
+    weight = 24
 
     # Of complex numbers by a logarithm, which cancels near 1.
     ulp = {"": 2.0, "complex64": 4.0, "complex128": 256.0}

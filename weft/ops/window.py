@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.ir.context import EVALUATION, active
+from weft.ir.fusing import Machine, Properties, hero, size_of
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.nans import unwatched
@@ -120,6 +121,9 @@ def elements(x: np.ndarray, window: Window, axis: int) -> Any:
 # ----------------------------------------------------------------------------------------------------- folds by a name
 
 
+WINDOWED = hero("window", closed=None)
+
+
 class WindowFold(Primitive):
     """Each result element folds one window of the operand; padding does not contribute."""
 
@@ -152,6 +156,12 @@ class WindowFold(Primitive):
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         names = untouched(geometry(x.shape, **params))
         return AxisFactors((names,), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return WINDOWED
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.outvars[0].aval.shape) * size_of(equation.params["window_dimensions"])
 
     def samples(self) -> Any:
         yield from (Sample(x, **params) for x, params in window_samples())
@@ -382,6 +392,9 @@ class Chosen(Primitive):
         names = untouched(geometry(operand.shape, **params))
         return AxisFactors((names, names), (names,))
 
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return WINDOWED
+
 
 @primitive
 class select_and_gather_add(Chosen):
@@ -517,6 +530,9 @@ class select_and_scatter(Primitive):
     def factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
         names = untouched(geometry(operand.shape, **_windows_of(params)))
         return AxisFactors((names, names, ()), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return WINDOWED
 
     def samples(self) -> Any:
         scalar = array_type((), np.dtype(np.float32))

@@ -18,13 +18,12 @@ from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler import schedules
 from weft.compiler.compilation import Compilation, Details
-from weft.compiler.fuse.classify import has_either
 from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build, emission_of
 from weft.compiler.program.cost import estimate
-from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules
+from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_either
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ops.contract import dot_general

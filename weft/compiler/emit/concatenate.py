@@ -11,7 +11,7 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import Piece, emit_pieces
 from weft.compiler.emit.values import Place, expanded, space_of
-from weft.compiler.fuse.classify import squeezed
+from weft.ir.fusing import squeezed
 
 
 def emit_concatenate(fusion: Fusion) -> Emission:

@@ -19,10 +19,10 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import Place
-from weft.compiler.fuse.cost import WEIGHTS
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Index, Kind, Loop, Statement
 from weft.compiler.kernel.merge import advance_together, indices_of
+from weft.compiler.kernel.operations import weight_of
 from weft.ops.reduce_extrema import highest, lowest
 
 # Elements that one turn of a loop over threads should work on at least.
@@ -125,7 +125,7 @@ def _weight(body: Sequence[Statement]) -> float:
     inner = next((s for s in body if isinstance(s, Loop)), None)
     if inner is not None:
         return _weight(inner.body)
-    return sum(WEIGHTS.get(s.op, 1) for s in body if isinstance(s, Compute))
+    return sum(weight_of(s.op) for s in body if isinstance(s, Compute))
 
 
 def worst(dtype: Any, largest: bool) -> np.ndarray:

@@ -40,9 +40,9 @@ from weft.compiler.emit.products import (
 )
 from weft.compiler.emit.tiling import Plan, candidates, lanes_of, same_bits
 from weft.compiler.emit.values import row_major
-from weft.compiler.fuse.cost import weight_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.ir.primitive import weight_of
 
 # Rows of tiles that one turn of a loop over threads takes: enough that a panel is read from the first cache.
 BLOCK_ROWS = 48

@@ -15,8 +15,8 @@ from typing import Any
 from weft.compiler.emit.emission import Writer, storage
 from weft.compiler.emit.in_place import read_elsewhere
 from weft.compiler.emit.values import Place, expanded, row_major, space_of
-from weft.compiler.fuse.cost import weight_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.primitive import weight_of
 
 # Values are kept if that saves at least this weight.
 DEAR = 8

@@ -1,4 +1,4 @@
-"""The emitter of pieces cut out of one array: each result is visited by loops of its own. Hero: `slice` or `split`."""
+"""The emitter of pieces cut out of one array: each result is visited by loops of its own. Hero: `slice`."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer, size_of, stora
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.moved import bits_dtype
 from weft.compiler.emit.values import Place, expanded, row_major, space_of
-from weft.compiler.fuse.cost import weight_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.ir.primitive import weight_of
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import inverse_permutation
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.fuse.classify import LOOKUP
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import Graph, Group, Order
+from weft.ir.fusing import LOOKUP
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 
 FUSION: Any = fusion
@@ -43,7 +43,7 @@ def fusion_equation(group: Group, needed: set[Var]) -> Equation:
     inner = Jaxpr((), list(operands), results, [n.equation for n in members])
     kind, hero = group.kind, group.hero if group.kind != "alias" else None
     if kind == "loop" and hero is None:
-        if all(n.facts.alias for n in members):
+        if all(n.properties.alias for n in members):
             kind = "alias"
         else:
             hero = next((n for n in members if n.role == LOOKUP), None)

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.fuse.build import build
-from weft.compiler.fuse.classify import CONTROL
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import Graph, Order
@@ -27,6 +26,7 @@ from weft.compiler.fuse.multi_output import fuse_producers
 from weft.compiler.fuse.rowwise import fuse_rows
 from weft.compiler.fuse.siblings import fuse_siblings
 from weft.compiler.target.target import Target
+from weft.ir.fusing import CONTROL
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 
 

@@ -46,6 +46,7 @@ class fusion(Call):
     jvp_through = No(_REASON)
     transpose_through = No(_REASON)
     batch_through = No(_REASON)
+    opens = None  # it is compiled as it is
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Any], params: Params) -> None:
         return None

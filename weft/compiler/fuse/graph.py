@@ -10,26 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.compiler.fuse.classify import (
-    BARE,
-    EXPAND,
-    HERO,
-    LIBRARY,
-    LOOKUP,
-    MOVE,
-    POINTWISE,
-    Facts,
-    Space,
-    classify,
-    measure,
-    size_of,
-)
-from weft.compiler.fuse.cost import Reason, bytes_of, weight_of
+from weft.compiler.fuse.classify import classify
+from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.target.target import FusionLimits, Target
+from weft.ir.fusing import BARE, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, Properties, Space, measure, size_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.primitive import weight_of
 from weft.ir.types import ArrayType
-from weft.ops.contract import dot_general
-from weft.ops.pad import pad
+from weft.ops.contract import BY_LIBRARY
 
 REDUCTIONS = frozenset({"row", "column", "all"})
 IN_PLACE_KINDS = frozenset({"dynamic_update_slice", "scatter"})
@@ -43,7 +31,7 @@ class Node:
         "bare",
         "bytes",
         "equation",
-        "facts",
+        "properties",
         "groups",
         "index",
         "is_output",
@@ -59,10 +47,10 @@ class Node:
         "weight",
     )
 
-    def __init__(self, index: int, equation: Equation, facts: Facts, limits: FusionLimits):
-        self.index, self.equation, self.facts, self.limits = index, equation, facts, limits
-        self.role = facts.role
-        self.bare = facts.role in BARE
+    def __init__(self, index: int, equation: Equation, properties: Properties, limits: FusionLimits):
+        self.index, self.equation, self.properties, self.limits = index, equation, properties, limits
+        self.role = properties.role
+        self.bare = properties.role in BARE
         first = equation.outvars[0].aval if equation.outvars else None
         self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
         self.space, self.size = measure(self.shape)
@@ -182,10 +170,10 @@ class Graph:
         self.refusals: list[Reason] = []
         node_of = self.node_of
         for index, equation in enumerate(jaxpr.eqns):
-            facts = classify(equation, target)
-            if facts.role == LIBRARY and limits.library_epilogue and equation.primitive is dot_general:
-                facts = Facts(HERO, "library", closed=None)
-            node = Node(index, equation, facts, limits)
+            properties = classify(equation, target)
+            if properties.role == LIBRARY and limits.library_epilogue and properties is BY_LIBRARY:
+                properties = Properties(HERO, "library", closed=None)
+            node = Node(index, equation, properties, limits)
             operands = tuple(dict.fromkeys([a for a in equation.invars if type(a) is Var]))
             node.operands = operands
             node.producers = tuple([node_of.get(v) for v in operands])  # type: ignore[misc]
@@ -206,8 +194,8 @@ class Graph:
 
     def lead(self, node: Node) -> Group:
         """A group of its own for an equation, which gives it its kind."""
-        facts = node.facts
-        group = self.new_group(facts.kind if node.role == HERO else "loop", node.space)
+        properties = node.properties
+        group = self.new_group(properties.kind if node.role == HERO else "loop", node.space)
         if node.role == HERO:
             set_hero(group, node)
         group.add(node, node.size, True)
@@ -224,10 +212,10 @@ class Graph:
 
 def set_hero(group: Group, node: Node) -> None:
     """Let the node own the group's loops."""
-    facts = node.facts
-    group.kind, group.hero = facts.kind, node
-    if facts.full is not None:
-        group.full, group.folded = facts.full, facts.folded
+    properties = node.properties
+    group.kind, group.hero = properties.kind, node
+    if properties.full is not None:
+        group.full, group.folded = properties.full, properties.folded
 
 
 # ---------------------------------------------------------------------------------------- how often, and at which index
@@ -240,8 +228,8 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
     """
     if not node.shape:
         return 1.0
-    facts, equation = user.facts, user.equation
-    if user.role == POINTWISE or facts.trivial:
+    properties, equation = user.properties, user.equation
+    if user.role == POINTWISE or properties.trivial:
         return evaluations
     if user.role == EXPAND:
         dimensions = equation.params["broadcast_dimensions"]
@@ -251,11 +239,11 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
         return evaluations if node.equation.outvars[0] is equation.invars[0] else 1.0
     if user.role == LOOKUP:
         return evaluations if node.equation.outvars[0] is equation.invars[0] else min(evaluations, node.size)
-    if facts.full is not None:  # a fold reads every element of its operand
+    if properties.full is not None:  # a fold reads every element of its operand
         return float(node.size)
-    if facts.repeats is not None:
+    if properties.repeats is not None:
         places = [i for i, a in enumerate(equation.invars) if type(a) is Var and a in node.equation.outvars]
-        return float(node.size * sum(facts.repeats[i] for i in places))
+        return float(node.size * sum(properties.repeats[i] for i in places))
     return float(node.size)
 
 
@@ -263,9 +251,11 @@ def is_direct(group: Group, user: Node, node: Node) -> bool:
     """Whether `user` reads `node` at the index at which the group's loops stand."""
     if not group.direct[user.index]:
         return False
-    if user.role == POINTWISE or user.facts.trivial:
+    if user.role == POINTWISE or user.properties.trivial:
         return node.space == user.space
-    return user.facts.full is not None and user.facts.kind in REDUCTIONS and node.space == user.facts.full
+    return (
+        user.properties.full is not None and user.properties.kind in REDUCTIONS and node.space == user.properties.full
+    )
 
 
 def users_in(group: Group, node: Node) -> list[Node]:
@@ -278,7 +268,7 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
     aligned, moved, direct = 0.0, 0.0, True
     for user in users_in(group, node):
         wanted = demand(user, node, group.evaluations[user.index])
-        if user.role == POINTWISE or user.facts.trivial or user.facts.full is not None:
+        if user.role == POINTWISE or user.properties.trivial or user.properties.full is not None:
             aligned = max(aligned, wanted)  # those at one index share the value
         else:
             moved += wanted
@@ -288,7 +278,7 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
 
 def in_memory(node: Node) -> list[Var]:
     """The operands of an equation that must be in memory."""
-    closed = node.facts.closed
+    closed = node.properties.closed
     if closed is not None and not closed:
         return []
     return [a for i, a in enumerate(node.equation.invars) if type(a) is Var and (closed is None or i in closed)]
@@ -304,20 +294,16 @@ def sites_of(group: Group, node: Node) -> frozenset[int]:
     found: set[int] = set()
     for user in users_in(group, node):
         asked = group.sites.get(user.index, HERE)
-        if user.role == POINTWISE or user.facts.trivial or user.facts.full is not None:
+        if user.role == POINTWISE or user.properties.trivial or user.properties.full is not None:
             found |= asked
         else:
             found.update(hash((user.index, site)) for site in asked)
     return frozenset(found) or HERE
 
 
-# Statements for an element of a value that is somewhere else: of a pad, its conditions.
-PAD_STATEMENTS = 6
-
-
 def code_at_further_sites(node: Node, sites: int) -> int:
     """About how many statements a fusion has for a value at all indices but the first at which it is asked for."""
-    return (sites - 1) * (PAD_STATEMENTS if node.equation.primitive is pad else 1)
+    return (sites - 1) * node.properties.statements
 
 
 # ------------------------------------------------------------------------------------------------------------ the order

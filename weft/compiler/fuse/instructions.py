@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.fuse.classify import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.fuse.graph import (
     IN_PLACE_KINDS,
@@ -25,9 +24,8 @@ from weft.compiler.fuse.graph import (
     users_in,
 )
 from weft.compiler.target.target import FusionLimits
+from weft.ir.fusing import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.ir.jaxpr import Var
-from weft.ops.gather import gather
-from weft.ops.scatter_flagged import is_scatter
 
 RULE = "instruction"
 # Heroes whose results can be worked on, element by element, before they are stored.
@@ -105,7 +103,7 @@ def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
     if not node.cheap or len(readers) > limit:
         why = f"has more than {limit} readers" if node.cheap else "is expensive"
         if node.role == HERO:
-            why = "needs no kernel" if node.facts.kind == "alias" else "is a hero, made once"
+            why = "needs no kernel" if node.properties.kind == "alias" else "is a hero, made once"
         _refuse(graph, node, readers, why)
         return
     for reader in readers:
@@ -170,7 +168,7 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
         reads = len({*group.operands, *node.operands}.difference(node.equation.outvars))
         if reads > limits.operands:
             return (("operands", reads), ("limit", limits.operands))
-    if node.facts is INDEX_VECTOR and not all(_takes_index(user, node) for user in users_in(group, node)):
+    if node.properties is INDEX_VECTOR and not all(_takes_index(user, node) for user in users_in(group, node)):
         return (("index", "only lookups take its components one by one"),)
     sites = len(sites_of(group, node))
     if sites > limits.sites * (4 if node.role in (EXPAND, MOVE) else 1):
@@ -186,9 +184,9 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
         if node.role == LOOKUP or not node.cheap:
             return (("evaluations of each element", reuse), ("weight", node.weight))
         hero = group.hero
-        prologue = hero is not None and hero.facts.repeats is not None
+        prologue = hero is not None and hero.properties.repeats is not None
         # Where a contraction reads its operand is for its emitter to say; what it reads there it would compute again.
-        if prologue and reuse > limits.prologue_repeats and not (node.role == MOVE and node.facts.affine):
+        if prologue and reuse > limits.prologue_repeats and not (node.role == MOVE and node.properties.affine):
             return (("evaluations of each element", reuse), ("limit", limits.prologue_repeats))
     return None
 
@@ -201,10 +199,9 @@ def closed_operand(group: Group, node: Node) -> str | None:
 
 def _takes_index(user: Node, node: Node) -> bool:
     """Whether an equation is a gather or a scatter, and the node is nothing but its index."""
-    if user.equation.primitive is not gather and not is_scatter(user.equation.primitive):
-        return False
     made = node.equation.outvars
-    return [n for n, a in enumerate(user.equation.invars) if type(a) is Var and a in made] == [1]
+    found = [n for n, a in enumerate(user.equation.invars) if type(a) is Var and a in made]
+    return found == [user.equation.primitive.index_operand]
 
 
 def overwrites(group: Group, operands: Sequence[Var]) -> bool:
@@ -216,7 +213,7 @@ def overwrites(group: Group, operands: Sequence[Var]) -> bool:
 
 
 def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, object], ...] | None:
-    kind = node.facts.kind
+    kind = node.properties.kind
     if kind == "alias":
         return (("alias", "it needs no kernel"),)
     if kind not in EPILOGUE_KINDS:

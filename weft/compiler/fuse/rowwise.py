@@ -10,9 +10,10 @@ A cluster never reads what depends on itself by way of an equation outside, so n
 
 from __future__ import annotations
 
-from weft.compiler.fuse.classify import EXPAND, HERO, MOVE, POINTWISE, Space, leading, size_of
+from weft.compiler.fuse.classify import leading
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.graph import REDUCTIONS, Graph, Group, Node
+from weft.ir.fusing import EXPAND, HERO, MOVE, POINTWISE, Space, size_of
 from weft.ir.jaxpr import Var
 from weft.ops.families import Reduction
 
@@ -111,7 +112,7 @@ class Rows:
         return joined
 
     def start(self, node: Node) -> Cluster:
-        full, folded = node.facts.full, node.facts.folded
+        full, folded = node.properties.full, node.properties.folded
         assert full is not None and folded is not None
         limits = self.graph.limits
         row = size_of(full[len(full) - len(folded) :]) * (node.bytes // max(node.size, 1))
@@ -193,25 +194,25 @@ class Rows:
 
 def is_row_reduction(node: Node) -> bool:
     """A fold by name over trailing dimensions or over all of them."""
-    return node.facts.kind in ("row", "all") and isinstance(node.equation.primitive, Reduction)
+    return node.properties.kind in ("row", "all") and isinstance(node.equation.primitive, Reduction)
 
 
 def fits(node: Node, cluster: Cluster) -> bool:
     """Whether the equation stays in the cluster's row space."""
     space = node.space
     if node.role == HERO:
-        same = node.facts.full == cluster.full and node.facts.folded == cluster.folded
+        same = node.properties.full == cluster.full and node.properties.folded == cluster.folded
         return same and is_row_reduction(node)
     if space == cluster.full:
         if not cluster.wide:
             return False
-        if node.role == POINTWISE or node.facts.trivial:
+        if node.role == POINTWISE or node.properties.trivial:
             return True
         if node.role != EXPAND or not node.equation.invars:
             return False
         operand, result = node.equation.invars[0].aval, node.equation.outvars[0].aval
         return leading(operand, result, node.equation.params["broadcast_dimensions"], cluster.kept)  # type: ignore[arg-type]
-    return space == cluster.kept and (node.role == POINTWISE or node.facts.trivial)
+    return space == cluster.kept and (node.role == POINTWISE or node.properties.trivial)
 
 
 def fuse_rows(graph: Graph) -> None:
@@ -243,7 +244,7 @@ def trim(cluster: Cluster) -> None:
 
 def _takes(user: Node) -> bool:
     """Whether instruction fusion may put a producer into the user's kernel."""
-    return not user.bare and (user.role != HERO or user.facts.kind in REDUCTIONS)
+    return not user.bare and (user.role != HERO or user.properties.kind in REDUCTIONS)
 
 
 def _stored(node: Node, members: dict[int, Node], besides: Node) -> bool:

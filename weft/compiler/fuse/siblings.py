@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.compiler.fuse.classify import Space
 from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Order, in_memory
+from weft.ir.fusing import Space
 from weft.ir.jaxpr import Var
 from weft.ops.slicing import slice as slice_
 

@@ -13,28 +13,15 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from weft.base.errors import InternalError
-from weft.compiler.fuse.classify import (
-    BARE,
-    BARRIER,
-    CONTROL,
-    EXPAND,
-    HERO,
-    LOOKUP,
-    POINTWISE,
-    Facts,
-    Space,
-    classify,
-    leading,
-    squeezed,
-)
+from weft.compiler.fuse.classify import classify, leading
 from weft.compiler.fuse.fusion import KINDS, fusion
 from weft.compiler.fuse.graph import IN_PLACE_KINDS, REDUCTIONS
 from weft.compiler.fuse.instructions import EPILOGUE_KINDS
 from weft.compiler.target.target import Target
+from weft.ir.fusing import BARE, BARRIER, CONTROL, EXPAND, HERO, LOOKUP, POINTWISE, Properties, Space, squeezed
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
-from weft.ops.concatenate import split
 from weft.ops.slicing import slice as slice_
 
 # Kinds with one hero, after which pointwise work at its own index may follow.
@@ -78,8 +65,8 @@ def verify_fusion(equation: Equation, target: Target) -> None:
     kind, position, inner = (equation.params[name] for name in ("kind", "hero", "jaxpr"))
     if kind not in KINDS:
         fail(f"There is no kind of fusion `{kind}`.", equation)
-    facts = [library_facts(kind, e, target) for e in inner.eqns]
-    for e, f in zip(inner.eqns, facts, strict=True):
+    properties = [library_properties(kind, e, target) for e in inner.eqns]
+    for e, f in zip(inner.eqns, properties, strict=True):
         if f.role in BARE:
             fail(f"`{e.primitive.name}` stands in a fusion of kind {kind}.", equation)
     if not inner.outvars:
@@ -88,31 +75,31 @@ def verify_fusion(equation: Equation, target: Target) -> None:
     if position is not None:
         if not 0 <= position < len(inner.eqns):
             fail(f"The hero is equation {position} of {len(inner.eqns)}.", equation)
-        hero = facts[position]
-    _check_memory_operands(equation, inner, facts)
+        hero = properties[position]
+    _check_memory_operands(equation, inner, properties)
     if kind in ("loop", "gather", "alias"):
-        _check_loop(equation, kind, inner, facts, hero)
+        _check_loop(equation, kind, inner, properties, hero)
         return
     if hero is None:
         fail(f"A fusion of kind {kind} has no hero.", equation)
     if kind in REDUCTIONS:
-        _check_reduction(equation, kind, inner, facts, hero)
+        _check_reduction(equation, kind, inner, properties, hero)
     elif kind == "slices":
-        if any(e.primitive not in (slice_, split) for e in _makers(inner)):
+        if any(e.primitive is not slice_ for e in _makers(inner)):
             fail("A result of a fusion of slices is no slice.", equation)
     else:
-        _check_hero(equation, kind, inner, facts, position)
+        _check_hero(equation, kind, inner, properties, position)
 
 
-def library_facts(kind: str, equation: Equation, target: Target) -> Facts:
+def library_properties(kind: str, equation: Equation, target: Target) -> Properties:
     """As `classify`, but the hero of a library fusion is one."""
     found = classify(equation, target)
-    return Facts(HERO, "library", closed=None) if kind == "library" and found.role == "library" else found
+    return Properties(HERO, "library", closed=None) if kind == "library" and found.role == "library" else found
 
 
-def _check_memory_operands(equation: Equation, inner: Jaxpr, facts: list[Facts]) -> None:
+def _check_memory_operands(equation: Equation, inner: Jaxpr, properties: list[Properties]) -> None:
     given = {*inner.invars, *inner.constvars}
-    for e, f in zip(inner.eqns, facts, strict=True):
+    for e, f in zip(inner.eqns, properties, strict=True):
         for number, atom in enumerate(e.invars):
             closed = f.closed is None or number in f.closed
             if closed and type(atom) is Var and atom not in given:
@@ -121,10 +108,12 @@ def _check_memory_operands(equation: Equation, inner: Jaxpr, facts: list[Facts])
                 )
 
 
-def _check_loop(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], hero: Facts | None) -> None:
-    if any(f.role == HERO and f.kind not in ("loop", "alias") for f in facts):
+def _check_loop(
+    equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], hero: Properties | None
+) -> None:
+    if any(f.role == HERO and f.kind not in ("loop", "alias") for f in properties):
         fail(f"A hero stands in a fusion of kind {kind}.", equation)
-    if kind == "alias" and not all(f.alias for f in facts):
+    if kind == "alias" and not all(f.alias for f in properties):
         fail("An equation of an alias does more than show bytes under another shape.", equation)
     if kind == "gather" and (hero is None or hero.role != LOOKUP):
         fail("The hero of a gather is no gather.", equation)
@@ -132,7 +121,9 @@ def _check_loop(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts],
         fail(f"The results of a fusion of kind {kind} have different spaces.", equation)
 
 
-def _check_reduction(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], hero: Facts) -> None:
+def _check_reduction(
+    equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], hero: Properties
+) -> None:
     full, folded = hero.full, hero.folded
     assert full is not None and folded is not None
     if hero.kind != kind and not (kind == "row" and hero.kind == "all"):
@@ -142,7 +133,7 @@ def _check_reduction(equation: Equation, kind: str, inner: Jaxpr, facts: list[Fa
         if space_of(v) not in (full, kept):
             fail(f"A result has space {space_of(v)}, which is neither {full} nor {kept}.", equation)
     after: set[Var] = set()  # what depends on a fold
-    for e, f in zip(inner.eqns, facts, strict=True):
+    for e, f in zip(inner.eqns, properties, strict=True):
         depends = any(type(a) is Var and a in after for a in e.invars)
         if f.role == HERO and ((f.full, f.folded) != (full, folded) or f.kind not in REDUCTIONS):
             fail(f"`{e.primitive.name}` does not fold as the hero does.", equation)
@@ -152,7 +143,7 @@ def _check_reduction(equation: Equation, kind: str, inner: Jaxpr, facts: list[Fa
             after.update(e.outvars)
 
 
-def _stays_in_rows(e: Equation, f: Facts, full: Space, kept: Space, rows: bool) -> bool:
+def _stays_in_rows(e: Equation, f: Properties, full: Space, kept: Space, rows: bool) -> bool:
     space = space_of(e.outvars[0])
     if f.role == HERO:
         return rows
@@ -164,15 +155,15 @@ def _stays_in_rows(e: Equation, f: Facts, full: Space, kept: Space, rows: bool) 
     return leading(operand, e.outvars[0].aval, e.params["broadcast_dimensions"], kept)  # type: ignore[arg-type]
 
 
-def _check_hero(equation: Equation, kind: str, inner: Jaxpr, facts: list[Facts], position: int) -> None:
+def _check_hero(equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], position: int) -> None:
     leader = inner.eqns[position]
     if kind in IN_PLACE_KINDS and any(leader.invars[0] in e.invars for e in inner.eqns if e is not leader):
         fail("Another equation reads what the hero writes in place.", equation)
-    if facts[position].kind != kind:
-        fail(f"The hero leads a {facts[position].kind}, the fusion says {kind}.", equation)
+    if properties[position].kind != kind:
+        fail(f"The hero leads a {properties[position].kind}, the fusion says {kind}.", equation)
     space = space_of(leader.outvars[0])
     after: set[Any] = set()
-    for e, f in zip(inner.eqns, facts, strict=True):
+    for e, f in zip(inner.eqns, properties, strict=True):
         depends = any(type(a) is Var and a in after for a in e.invars)
         if f.role == HERO and e is not leader:
             if kind != "transpose" or e.primitive is not leader.primitive or e.params != leader.params:

@@ -30,15 +30,27 @@ class Operation:
     eval: Callable[..., np.ndarray]
 
 
+# The elementwise primitives that every target computes in lanes. Others are written in terms of these by their `emit`.
+ELEMENTWISE = frozenset((
+    "abs", "acos", "acosh", "add", "and", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e",
+    "bitcast_convert_type", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "cos", "cosh",
+    "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "igamma",
+    "igamma_derivative", "igamma_grad_a", "igammac", "imag", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p",
+    "logistic", "lt", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter", "not", "or", "polygamma",
+    "population_count", "pow", "random_gamma_grad", "real", "reduce_precision", "regularized_incomplete_beta", "rem",
+    "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh",
+    "sqrt", "sub", "tan", "tanh", "xor", "zeta",
+))  # fmt: skip
+
+
 def exists(op: str) -> bool:
     """Whether there is an operation of that name."""
-    if op in OWN:
-        return True
-    try:
-        lookup(op)
-    except ValueError:
-        return False
-    return True
+    return op in ELEMENTWISE or op in OWN
+
+
+def weight_of(op: str) -> float:
+    """What an operation takes to compute, in additions."""
+    return 1 if op not in ELEMENTWISE and op != "threefry2x32" else max(lookup(op).weight, 1)
 
 
 def result_dtype(op: str, operands: Sequence[np.dtype[Any]], params: Mapping[str, Any]) -> Any:

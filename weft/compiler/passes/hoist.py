@@ -10,23 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weft.compiler.fuse.classify import (
-    CONTROL,
-    EXPAND,
-    HERO,
-    LIBRARY,
-    LOOKUP,
-    MOVE,
-    POINTWISE,
-    SYMBOLIC_SIZE,
-    structure,
-)
-from weft.compiler.fuse.cost import bytes_of, equation_flops, weight_of
+from weft.compiler.fuse.classify import structure
+from weft.compiler.fuse.cost import bytes_of, equation_flops
 from weft.compiler.passes.merge_equal import has_tapes, merge_equal
 from weft.compiler.rewrite import everywhere
 from weft.compiler.target.target import Target
 from weft.ir.context import joined_names
+from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import weight_of
 from weft.ops.repeat import repeat
 from weft.ops.scan import scan
 from weft.ops.while_loop import while_
@@ -112,12 +104,12 @@ _VALUES = frozenset({POINTWISE, HERO, LIBRARY, LOOKUP, MOVE, EXPAND})
 
 def is_dear(equation: Equation, target: Target) -> bool:
     """Whether computing a value again costs more than reading it."""
-    facts = structure(equation)
-    if facts.alias:
+    properties = structure(equation)
+    if properties.alias:
         return False
-    if facts.role == POINTWISE:
+    if properties.role == POINTWISE:
         return weight_of(equation) > target.fusion.cheap_weight
-    return facts.role in (HERO, LIBRARY, LOOKUP, CONTROL)
+    return properties.role in (HERO, LIBRARY, LOOKUP, CONTROL)
 
 
 def is_worth_memory(equation: Equation, made: int, target: Target) -> bool:
@@ -128,7 +120,7 @@ def is_worth_memory(equation: Equation, made: int, target: Target) -> bool:
         return True
     if equation.primitive is scan:
         return 2 * scan_flops(equation, target) >= made
-    return equation_flops(equation, structure(equation)) >= FLOPS * made
+    return equation_flops(equation) >= FLOPS * made
 
 
 def scan_flops(equation: Equation, target: Target) -> float:
@@ -136,9 +128,9 @@ def scan_flops(equation: Equation, target: Target) -> float:
     body: Jaxpr = equation.params["jaxpr"]
     flops = 0.0
     for e in body.eqns:
-        facts = structure(e)
-        if facts.role != CONTROL and is_dear(e, target):
-            flops += equation_flops(e, facts)
+        properties = structure(e)
+        if properties.role != CONTROL and is_dear(e, target):
+            flops += equation_flops(e)
     length = equation.params["length"]
     return flops * (length if type(length) is int else SYMBOLIC_SIZE)
 
@@ -196,8 +188,8 @@ def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[E
 
 def is_repeated(equation: Equation) -> bool:
     """Whether a value is a smaller one again."""
-    facts = structure(equation)
-    return facts.role == EXPAND or facts.alias
+    properties = structure(equation)
+    return properties.role == EXPAND or properties.alias
 
 
 # ------------------------------------------------------------------------------------------------------------- helpers

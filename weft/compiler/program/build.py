@@ -18,7 +18,7 @@ from weft.base.memo import Memo
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.emit.key import fusion_key
-from weft.compiler.fuse.classify import HERO, classify, has_either
+from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
 from weft.compiler.library.calls import Call as LibraryCall
@@ -27,8 +27,9 @@ from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import Turning, build_trap
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
-from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone
+from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_either
 from weft.compiler.target.target import Target
+from weft.ir.fusing import HERO
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup

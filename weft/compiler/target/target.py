@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.compiler.kernel.operations import ELEMENTWISE
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,8 @@ class Target:
     matmul: MatmulCosts = MatmulCosts()
     kernel: KernelCosts = KernelCosts()
     libraries: Libraries = Libraries()
+    # Elementwise operations that its lanes know by name.
+    operations: frozenset[str] = ELEMENTWISE
 
     def __hash__(self) -> int:
         return self._hash

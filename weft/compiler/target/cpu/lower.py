@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from weft.base import dtypes
-from weft.compiler.fuse.cost import WEIGHTS
 from weft.compiler.kernel.interleaved import Group, groups
 from weft.compiler.kernel.ir import (
     Buffer,
@@ -38,7 +37,7 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.compiler.kernel.operations import OWN
+from weft.compiler.kernel.operations import OWN, weight_of
 from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
@@ -560,7 +559,7 @@ def _weight(body: Iterable[Statement]) -> float:
             case Compute(result=result, op=op):
                 kind, size = dtypes.kind(result.dtype), result.dtype.itemsize
                 # Complex numbers are two, and short floats are rounded each time.
-                total += WEIGHTS.get(op, 1) * (4 if kind == "c" or (kind == "f" and size < 4) else 1)
+                total += weight_of(op) * (4 if kind == "c" or (kind == "f" and size < 4) else 1)
             case Load() | Store():
                 total += 1
             case If(body=inner):
