@@ -11,8 +11,9 @@ from tests.compiler.running import MACHINES, assert_compiles, assert_same, numbe
 from weft.base import dtypes
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, Kind
+from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.lower import lower
-from weft.compiler.target.cpu.targets import of_flags
+from weft.compiler.target.cpu.targets import aarch64, of_flags
 from weft.runtime.guarded import Edge
 
 AVX512 = of_flags(
@@ -51,6 +52,13 @@ def test_gathers_are_gone() -> None:
     for columns, used in ((9, 9), (8, 3), (5, 2)):
         text = lower(rotated(np.dtype(np.float32), 37, columns, used=used), AVX512)
         assert "gather" in text and ("scatter" in text) == (columns > 8)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex64"])
+def test_other_machines_have_code_for_them(dtype: str) -> None:
+    for features in (AVX512, aarch64()):
+        made = link.make_object(lower(rotated(np.dtype(dtype), 37, 3), features), features)
+        assert made.imports == ()
 
 
 @pytest.mark.parametrize("machine", MACHINES)
