@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.compiler.here import AVX512, fuse, run_passes
+from tests.compiler.here import AVX512
 from tests.compiler.running import MACHINES, compiled, interpreted, numbers
 from weft.base import dtypes
+from weft.compiler import pipeline
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
+from weft.compiler.fuse import driver
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
@@ -42,9 +45,10 @@ def array(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
     return numbers(np.random.default_rng(seed), dtypes.as_dtype(dtype), size).reshape(shape)
 
 
-def fused_program(function: Callable[..., Any], *args: Any) -> Jaxpr:
-    """The program of a function after all passes."""
-    return fuse(run_passes(weft.make_jaxpr(function)(*args), check=True))
+def fused_program(function: Callable[..., Any], *args: Any, target: Target | None = None) -> Jaxpr:
+    """The program of a function after all passes, for this machine if for no other."""
+    target = target or host()
+    return driver.fuse(pipeline.run(weft.make_jaxpr(function)(*args), target, check=True), target)
 
 
 def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tuple[Equation, list[np.ndarray]]]:

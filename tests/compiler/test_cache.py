@@ -17,7 +17,7 @@ import pytest
 from weft.base import settings
 from weft.compiler.target.cpu import cache
 from weft.compiler.target.cpu.link import Object, Tier
-from weft.compiler.target.cpu.targets import host, host_avx2
+from weft.compiler.target.cpu.targets import host, host_scalar
 
 ROOT = pathlib.Path(__file__).parents[2]
 OBJECT = Object(b"\x7fELF and so on" * 50, ("kernel_a", "kernel_b"), ("malloc",))
@@ -43,11 +43,11 @@ def test_kernels_are_found_by_name(folder: pathlib.Path) -> None:
     ((made, names),) = cache.load_kernels(["kernel_b", "kernel_c"], host(), Tier.QUICK)
     assert made == OBJECT and names == ["kernel_b"]
     assert not list(cache.load_kernels(["kernel_b"], host(), Tier.LIGHT))
-    assert not list(cache.load_kernels(["kernel_b"], host_avx2(), Tier.QUICK))
+    assert not list(cache.load_kernels(["kernel_b"], host_scalar(), Tier.QUICK))
 
 
 def test_names_depend_on_machine_tier_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {cache.key_of("text", m, t) for m in (host(), host_avx2()) for t in (Tier.QUICK, Tier.FULL)}
+    names = {cache.key_of("text", m, t) for m in (host(), host_scalar()) for t in (Tier.QUICK, Tier.FULL)}
     monkeypatch.setattr(cache, "state_of_compiler", lambda: "another")
     names.add(cache.key_of("text", host(), Tier.QUICK))
     assert len(names) == 5
