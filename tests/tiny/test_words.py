@@ -1,0 +1,157 @@
+"""Words that people in this field know: what to write instead of what, and how many files still do otherwise.
+
+The counts may only go down: new text and new names use the words on the right. `python tests/tiny/test_words.py` writes
+the present counts into the table below, where they are lower.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+# A row: what is looked for | where | what to write instead | in how many files it still is.
+# A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
+# be good English; a `text` anywhere, in documents, docstrings and comments too.
+TABLE = """
+name turn, turns, turning              | weft               | iteration                                   | 44
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
+name words                             | weft/compiler      | instructions, bytecode                      | 16
+name place, places, placed             | weft               | index, offset, address, position: say which | 159
+name number, numbers                   | weft               | index, i                                    | 240
+name made                              | weft               | result, out                                 | 233
+name given                             | weft               | args, operands                              | 93
+name program, programs                 | jaxprs             | jaxpr                                       | 30
+name product, products                 | weft/compiler      | matmul, contraction                         | 29
+name factor, factors                   | weft/compiler      | lhs, rhs                                    | 28
+name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 38
+name kept                              | weft               | cached, retained, stored: say which         | 85
+name spread                            | weft               | broadcast                                   | 36
+name joined                            | weft               | concatenated, merged                        | 52
+name slope, slopes                     | weft               | derivative                                  | 15
+name bare                              | weft               | unfused                                     | 12
+name watched                           | weft               | checked                                     | 3
+name face, faces                       | weft               | API, frontend                               | 8
+name Making                            | weft               | CompileStats                                | 4
+name Point                             | weft/compiler      | the address computation that it is          | 9
+name settled                           | weft               | final, fixed                                | 11
+name Register                          | weft               | slot, pointer slot                          | 9
+name Facts, facts                      | weft               | properties                                  | 0
+name closed                            | weft/compiler/fuse | materialized                                | 4
+name cipher, enciphered                | weft               | hash, bit generator                         | 7
+name dear                              | weft               | expensive                                   | 2
+name stamp                             | weft               | timestamp                                   | 4
+name Where                             | weft               | ArgReduce                                   | 2
+name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
+name walk, walks                       | weft               | map, traverse, visit                        | 32
+text stands                            | text               | is                                          | 99
+text gives                             | text               | returns                                     | 131
+text step machine                      | text               | bytecode interpreter                        | 6
+text whole number, whole numbers       | text               | integer                                     | 16
+text carried program, carried programs | text               | body, sub-jaxpr                             | 10
+text settled                           | text               | final, fixed                                | 12
+text turn of, turns of                 | text               | iteration of                                | 21
+text owed                              | text               | unreduced                                   | 2
+text fleet                             | text               | device driver                               | 0
+text gift, carrier                     | text               | propagated axis, source                     | 0
+"""
+# What a `where` that is no folder stands for.
+FOLDERS = {
+    "text": ("weft/", "docs/", "README.md", "CONTRIBUTING.md"),
+    "jaxprs": tuple(
+        f"weft/{f}/" for f in ("ir", "trace", "transforms", "api", "lax", "compiler/passes", "compiler/fuse")
+    ),
+}
+# Names in which the word means what everybody means by it.
+ALLOWED = re.compile(r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|number_of_\w+|axis_factors?")
+IDENTIFIER = re.compile(
+    r'(?:[rRbBfFuU]{0,2})(?:"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
+    r"|#[^\n]*|([A-Za-z_]\w*)",
+    re.DOTALL,
+)
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    kind: str
+    words: tuple[str, ...]
+    folders: tuple[str, ...]
+    instead: str
+    files: int
+    line: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        joined = "|".join(re.escape(word).replace(r"\ ", r"\s+(?:#\s*)?") for word in self.words)
+        return re.compile(rf"(?<![A-Za-z])(?:{joined})(?![A-Za-z])")
+
+
+def rows() -> Iterator[Row]:
+    for line in TABLE.strip().splitlines():
+        what, where, instead, files = (part.strip() for part in line.split("|"))
+        kind, _, words = what.partition(" ")
+        yield Row(kind, tuple(words.split(", ")), FOLDERS.get(where, (f"{where}/",)), instead, int(files), line)
+
+
+def names_of(path: pathlib.Path) -> str:
+    """The identifiers of a file of Python, and the name of the file."""
+    found = {
+        name for name in IDENTIFIER.findall(path.read_text(encoding="utf-8")) if name and not ALLOWED.fullmatch(name)
+    }
+    return " ".join({*found, path.stem})
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, dict[str, str]]:
+    return read()
+
+
+def read() -> dict[str, dict[str, str]]:
+    """What is searched for names and for words, by file."""
+    python = sorted((ROOT / "weft").rglob("*.py"))
+    documents = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    name = lambda path: path.relative_to(ROOT).as_posix()
+    return {
+        "name": {name(path): names_of(path) for path in python},
+        "text": {name(path): path.read_text(encoding="utf-8") for path in [*python, *documents]},
+    }
+
+
+def files_with(row: Row, texts: dict[str, dict[str, str]]) -> list[str]:
+    """The files in which one of the words of a row still is."""
+    return [file for file, text in texts[row.kind].items() if file.startswith(row.folders) and row.pattern.search(text)]
+
+
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: f"{row.kind} {row.words[0]}")
+def test_no_new_file_uses_it(row: Row, texts: dict[str, dict[str, str]]) -> None:
+    found = files_with(row, texts)
+    assert len(found) <= row.files, f"write {row.instead} in place of {row.words[0]!r}; it is in {', '.join(found)}"
+
+
+def test_words_are_found_in_names_and_not_in_strings_or_comments(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "example.py"
+    file.write_text('x_turn = "place" + f(number=1)  # kept\n"""a face"""\nreturn_value = random_fold_in(b\'slope\')\n')
+    found = {row.words[0] for row in rows() if row.kind == "name" and row.pattern.search(names_of(file))}
+    assert found == {"turn", "number"}
+
+
+def main() -> None:
+    """Lower the counts in this file."""
+    here, texts = pathlib.Path(__file__), read()
+    source = here.read_text(encoding="utf-8")
+    for row in rows():
+        count = len(files_with(row, texts))
+        if count < row.files:
+            source = source.replace(row.line, f"{row.line.rpartition('|')[0]}| {count}")
+    here.write_text(source, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
