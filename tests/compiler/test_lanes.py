@@ -23,12 +23,13 @@ from tests.compiler.lane_maps import (
     units_in_the_last_place,
     write_map,
 )
+from tests.laws.samples import registered
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.base.promotion import DTYPES
 from weft.compiler.target.lanes import Lanes
 from weft.compiler.target.llvm import Module, i64, vector, void
-from weft.ir.primitive import lookup, registered
+from weft.ir.primitive import lookup
 from weft.ops.elementwise import Elementwise
 from weft.ops.rounding import RoundingMethod
 

@@ -19,11 +19,10 @@ import numpy as np
 import weft
 from tests.fuzz.numbers import WIDE
 from tests.fuzz.table import NEVER
-from tests.laws.samples import concrete
+from tests.laws.samples import concrete, registered
 from weft.base import dtypes
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Primitive
-from weft.ir.primitive import registered as all_registered
 from weft.ir.types import ArrayType, TapeType, array_type, type_of
 from weft.ops.callback import Callback
 
@@ -31,11 +30,6 @@ NUMBERS = tuple(dict.fromkeys(np.dtype(d) for d in WIDE))
 KEY = type_of(weft.random.key(0)).dtype  # type: ignore[attr-defined]
 TAPES = frozenset({"tape_new", "tape_write", "tape_read", "tape_length", "tape_add", "tape_select", "tape_broadcast",
                    "tape_sum", "repeat"})  # fmt: skip
-
-
-def registered() -> list[Primitive]:
-    """The primitives of the package; tests and users may have added others."""
-    return [card for card in all_registered() if type(card).__module__.startswith("weft.")]
 
 
 def countable() -> list[Primitive]:

@@ -17,7 +17,8 @@ import weft.ops
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample, registered
+from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample
+from weft.ir.primitive import registered as all_registered
 from weft.ir.types import ArrayType, array_type
 from weft.ops.random import FRY
 from weft.runtime.array import ConcreteArray
@@ -134,6 +135,11 @@ def widen_parameter(value: Any) -> Any:
         types = [array_type(t.shape, widen_dtype(t.dtype), t.weak_type) for t in value.in_avals]
         return stage_closed(lambda *args: replay(value, *args), types, name=value.name)
     return tuple(map(widen_parameter, value)) if type(value) is tuple else value
+
+
+def registered() -> list[Primitive]:
+    """The primitives of the package; tests and users may have added others."""
+    return [card for card in all_registered() if type(card).__module__.startswith("weft.")]
 
 
 def collect() -> tuple[list[Case], dict[str, BaseException | None]]:

@@ -147,6 +147,8 @@ class Primitive:
     negative_zero: ClassVar[bool] = True
     # What one element takes to compute, in additions; nothing if it is only copied.
     weight: ClassVar[float] = 1
+    # NumPy has no fast code for it, so that even exact numbers are computed by compiled code.
+    heavy: ClassVar[bool] = False
     # The operand that is an index vector, of which each component is asked for on its own.
     index_operand: ClassVar[int | None] = None
     # Code is made for this, in terms of other operations, where there is such a definition. It gives the same bits.

@@ -166,6 +166,7 @@ class dot_general(Primitive):
     multilinear = True
     ulp = {"": 4.0}
     keeps_nan = "all"
+    heavy = True
 
     def type(
         self,

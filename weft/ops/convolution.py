@@ -61,6 +61,7 @@ class conv_general_dilated(Primitive):
     linear = "all"
     multilinear = True
     ulp = {"": 4.0}
+    heavy = True
 
     def type(
         self,

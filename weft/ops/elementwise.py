@@ -88,12 +88,12 @@ class Elementwise(Primitive):
         return self.emit(element.scalars, *element.operands(), **params)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
-        return AT_SAME_INDEX if self.has_body(target) else UNFUSED
+        return AT_SAME_INDEX if self.has_body(target.operations) else UNFUSED
 
-    def has_body(self, target: Machine) -> bool:
-        """Whether kernels can compute it: it has an `emit` rule of its own, or they know it by name. Otherwise `eval`
-        does."""
-        return type(self).emit is not Elementwise.emit or self.name in target.operations
+    def has_body(self, operations: frozenset[str]) -> bool:
+        """Whether kernels can compute it: it has an `emit` rule of its own, or is one of the operations that they know
+        by name. Otherwise `eval` does."""
+        return type(self).emit is not Elementwise.emit or self.name in operations
 
 
 class Comparison(Elementwise):

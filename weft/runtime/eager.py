@@ -17,10 +17,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import overrides
+from weft.compiler.kernel.operations import ELEMENTWISE
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type, array_type
-from weft.ops.contract import dot_general
-from weft.ops.convolution import conv_general_dilated
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
 from weft.runtime.array import ConcreteArray
@@ -31,8 +30,6 @@ from weft.runtime.execute import executable_of, flat_executable, program_of
 LARGE = 1 << 18
 # ... and of any length from which on threads share it.
 SHARED = 1 << 16
-# Work of which even exact operations have much: NumPy has no quick code for products of integers and convolutions.
-HEAVY = (dot_general, conv_general_dilated)
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -44,8 +41,10 @@ def native_run(primitive: Primitive, types: Sequence[Type], params: Params, resu
         return None
     size = max((math.prod(t.shape) for t in (*types, *results)), default=0)  # type: ignore[attr-defined]
     elementwise = isinstance(primitive, Elementwise)
+    if isinstance(primitive, Elementwise) and not primitive.has_body(ELEMENTWISE):
+        return None
     if primitive.exact(types, params):
-        if primitive not in HEAVY and (size < LARGE or not isinstance(primitive, (Elementwise, Reduction))):
+        if not primitive.heavy and (size < LARGE or not isinstance(primitive, (Elementwise, Reduction))):
             return None
     if not elementwise:
         return _program_run(primitive, types, types, params, results)

@@ -85,10 +85,13 @@ class Scalars:
         self._builder = builder
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
-        if not operations.exists(name):
-            raise AttributeError(f"There is no operation {name}.")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        body = operations.body_of(name)
 
         def append(*operands: Value, **params: Any) -> Value:
+            if body is not None:
+                return body(self, *operands, **params)
             return self._builder.compute(name, *operands, **params)
 
         self.__dict__[name] = append

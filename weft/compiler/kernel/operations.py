@@ -6,6 +6,7 @@ the cipher, the first or the second by its parameter `part`: an operation of ker
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import InternalError
+from weft.base.errors import InternalError, MissingRuleError
 from weft.ir.primitive import lookup
 from weft.ir.types import array_type
+from weft.ops.elementwise import Elementwise
 from weft.ops.threefry import threefry_arrays
 
 
@@ -46,6 +48,33 @@ ELEMENTWISE = frozenset((
 def exists(op: str) -> bool:
     """Whether there is an operation of that name."""
     return op in ELEMENTWISE or op in OWN
+
+
+def body_of(op: str) -> Callable[..., Any] | None:
+    """How an operation is written in terms of others, if it is not one of those that kernels know; an error if it is
+    not written at all."""
+    if exists(op):
+        return None
+    card = registered_elementwise(op)
+    if card is not None and card.has_body(ELEMENTWISE):
+        return card.emit
+    close = difflib.get_close_matches(op, ELEMENTWISE)
+    raise MissingRuleError(
+        f"Kernels have no operation `{op}`.",
+        received=f"an `emit` rule that calls builder.{op}",
+        fix=f"builder.{close[0]}"
+        if close
+        else "write it with elementwise operations such as add, mul, exp or select_n",
+    )
+
+
+def registered_elementwise(op: str) -> Elementwise | None:
+    """The elementwise primitive of that name."""
+    try:
+        card = lookup(op)
+    except ValueError:
+        return None
+    return card if isinstance(card, Elementwise) else None
 
 
 def weight_of(op: str) -> float:
