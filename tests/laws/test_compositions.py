@@ -1,8 +1,8 @@
 """Transformations compose: every pair, and a random sample of triples, against slow twins, over small programs.
 
 A transformation here turns a function of a vector into another one. Its twin does the same the long way: jit,
-checkpoint and
-staging do nothing, vmap and scan are Python loops, reverse mode is assembled from forward mode and the other way round.
+checkpoint and staging do nothing, vmap and scan are Python loops, reverse mode is assembled from forward mode and the
+other way round.
 """
 
 from __future__ import annotations

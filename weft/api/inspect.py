@@ -31,7 +31,7 @@ def make_jaxpr(
         what = "make_jaxpr has no abstracted_axes."
         fix = "pass ShapeDtypeStructs whose shapes have symbolic dimensions"
         raise ArgumentError(what, received=f"abstracted_axes={abstracted_axes!r}", fix=fix)
-    wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False, False)
+    wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False)
 
     @boundary
     @wraps(fun)

@@ -140,7 +140,6 @@ class JitFunction:
         donate_argnums: tuple[int, ...],
         donate_argnames: tuple[str, ...],
         inline: bool,
-        keep_unused: bool,
     ):
         adopt(self, function)
         self._function = function
@@ -153,7 +152,6 @@ class JitFunction:
             what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
             raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both")
         self._inline = inline
-        self._keep_unused = keep_unused
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
         self._cache = cache_for(function, options)
         self._simple = not (self._static_argnums or self._static_argnames)
@@ -455,7 +453,8 @@ def jit(
     """Stage `fun` to a program once for each signature of its arguments, and run that.
 
     Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
-    call. `in_shardings`, `out_shardings`, `device` and `backend` may name the one device there is.
+    call. `in_shardings`, `out_shardings`, `device` and `backend` may name the one device there is. `keep_unused` makes
+    no difference: arguments that the function does not use are always part of the signature, and cost nothing to pass.
     Without `fun` it returns a decorator.
     """
     check_placement("jit", device=device, backend=backend, in_shardings=in_shardings, out_shardings=out_shardings)
@@ -467,7 +466,6 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
-            keep_unused=keep_unused,
             inline=inline,
         )
     check_callable(fun, "jit")
@@ -478,5 +476,4 @@ def jit(
         as_tuple(donate_argnums),
         as_tuple(donate_argnames),
         inline,
-        keep_unused,
     )

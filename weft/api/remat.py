@@ -96,7 +96,7 @@ def checkpoint(
             static_argnames=static_argnames,
         )
     check_callable(fun, "checkpoint")
-    wrapped = _Rematerialised(fun, as_tuple(static_argnums), as_tuple(static_argnames), (), (), False, False)
+    wrapped = _Rematerialised(fun, as_tuple(static_argnums), as_tuple(static_argnames), (), (), False)
     wrapped.policy, wrapped.prevent_cse = policy, prevent_cse
     return wrapped
 

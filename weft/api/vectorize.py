@@ -25,8 +25,7 @@ def vmap(
     spmd_axis_name: Any = None,
 ) -> Callable[..., Any]:
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
-    prefix;
-    `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis."""
+    prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis."""
     check_callable(fun, "vmap")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)

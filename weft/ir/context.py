@@ -1,8 +1,7 @@
 """The one active-trace context: which trace receives operations now, on this thread.
 
-Everything else in Weft is passed as an argument; this is the single piece of implicit state. It stands in `ir`
-because a
-primitive's call reads it; tracing, transformations and the runtime set it.
+Everything else in Weft is passed as an argument; this is the single piece of implicit state. It stands in `ir` because
+a primitive's call reads it; tracing, transformations and the runtime set it.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ class Trace:
 
 
 class EvaluationTrace(Trace):
-    """The bottom of every stack: operations run on concrete arrays. The runtime fills in `evaluate`, and `lift`,
-    which makes a
-    concrete array of a NumPy value or a number."""
+    """The bottom of every stack: operations run on concrete arrays. The runtime fills in `evaluate`, and `lift`, which
+    makes a concrete array of a NumPy value or a number."""
 
     __slots__ = ("evaluate", "lift")
 

@@ -32,8 +32,7 @@ def partial_eval(
     inside: bool = False,
 ) -> PartialProgram:
     """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side
-    needs
-    becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
+    needs becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
     side. With `inside`, an equation that carries programs is asked what may be saved in them."""
     force = [instantiate] * len(jaxpr.outvars) if isinstance(instantiate, bool) else list(instantiate)
     unknown: set[Atom] = {v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u}

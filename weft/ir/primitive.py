@@ -75,10 +75,8 @@ class Split:
     """One equation split by partial evaluation into a known and an unknown one.
 
     `known` (primitive, params) takes the operands numbered `known_in` and returns the known results followed by
-    residuals.
-    `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: a number >= 0 is an
-    operand of the
-    equation, `~k` is residual k.
+    residuals. `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: a number >= 0 is
+    an operand of the equation, `~k` is residual k.
     """
 
     known: tuple[Any, Params] | None
@@ -340,8 +338,7 @@ class Sample:
 
 class HigherOrder(Primitive):
     """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply
-    it
-    to the programs they carry; so `ops` never imports `transforms`."""
+    it to the programs they carry; so `ops` never imports `transforms`."""
 
     multiple_results = True
     higher_order = True

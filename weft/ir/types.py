@@ -1,8 +1,7 @@
 """Types of values in a program: an open union of array, tape and token types.
 
 Array types are interned: the same shape, dtype, weak type and placement give the same object, so signatures compare by
-identity first.
-A dimension is an int or a symbolic expression.
+identity first. A dimension is an int or a symbolic expression.
 """
 
 from __future__ import annotations

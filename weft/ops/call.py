@@ -106,8 +106,7 @@ class Call(HigherOrder):
 
 def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialProgram, tuple[int, ...]]:
     """The known program without residuals that are its arguments, and for each residual where the unknown side finds
-    it:
-    in an operand of the equation, or `~k` among the residuals that remain."""
+    it: in an operand of the equation, or `~k` among the residuals that remain."""
     places = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
     count = len(parts.known.outvars) - len(parts.residual_types)
     kept: list[Any] = []

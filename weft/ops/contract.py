@@ -33,8 +33,7 @@ class Contraction(NamedTuple):
     """A contraction as a batch of matrix products: sizes, and how the operands' axes are ordered to read it so.
 
     `lhs_axes` lists the left operand's axes as batch, free, contracted; `rhs_axes` the right's as batch, contracted,
-    free.
-    `compute` is the dtype of products and sums, `result` that of the result.
+    free. `compute` is the dtype of products and sums, `result` that of the result.
     """
 
     batch: Dimension

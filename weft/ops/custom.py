@@ -2,8 +2,7 @@
 bwd rule.
 
 Rules are objects that run the user's functions when they are needed, and stage them to closed programs only for
-batching, which
-wraps a rule in one that batches those programs. The functions themselves stand in `api/custom.py`.
+batching, which wraps a rule in one that batches those programs. The functions themselves stand in `api/custom.py`.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ class VjpRule(Rule):
     cotangents.
 
     `start`, where there is one, runs the user's forward rule itself and gives its results, residuals and pullback;
-    batching
-    needs the programs, of which `count` results are the function's.
+    batching needs the programs, of which `count` results are the function's.
     """
 
     def __init__(

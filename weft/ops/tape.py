@@ -1,8 +1,7 @@
 """Tapes: what a loop of unknown length writes on the way forward and reads on the way back.
 
 A tape is an unbounded sequence of elements of one type that is zero wherever nothing was written. So it forms a vector
-space
-like arrays do, and reading, writing and adding have tangents and transposes of their own kind.
+space like arrays do, and reading, writing and adding have tangents and transposes of their own kind.
 """
 
 from __future__ import annotations
@@ -319,8 +318,7 @@ def with_entries(tape: TapeType, change: Any) -> TapeType:
 
 def common_position(position: Any, dim: int | None) -> Any:
     """One position for a batch. Positions are counts of steps: elements still in their loop have taken every step so
-    far, so
-    theirs is the largest; what the others write or read there is masked by the loop."""
+    far, so theirs is the largest; what the others write or read there is masked by the loop."""
     return position if dim is None else lookup("reduce_max")(position, axes=(dim,))
 
 

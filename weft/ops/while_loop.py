@@ -1,9 +1,8 @@
 """`while`: a loop that runs as long as a condition holds. Reverse mode works without a bound on the number of steps.
 
 Partial evaluation splits a loop into a forward loop that counts its steps and writes on tapes what the linear part
-needs, and
-a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a `repeat`
-backwards.
+needs, and a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a
+`repeat` backwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Axis factors: how the dimensions of an operation's operands and results correspond.
 
 `i j, j k -> i k; j sum` says that a matrix product may be split over i and k freely, and over j if the pieces are
-summed.
-From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives that are
-owed.
+summed. From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives
+that are owed.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ def stage(
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
     Returns the program with its constants attached and the list of those constants, some of which may be tracers of
-    outer
-    traces; a caller that stores the program beyond this call passes constants as operands (`constants_to_arguments`).
+    outer traces; a caller that stores the program beyond this call passes constants as operands
+    (`constants_to_arguments`).
     """
     trace = StagingTrace(where, repeats=repeats)
     given: Sequence[str | None] = names or [None] * len(types)

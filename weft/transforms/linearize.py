@@ -57,8 +57,7 @@ def linearize_flat(
     at: Location | None = None,
 ) -> tuple[list[Any], Jaxpr, list[bool]]:
     """Results, the linear program (nonzero tangents in, nonzero tangents out, residuals as constants), and which
-    results
-    have a tangent that is not zero."""
+    results have a tangent that is not zero."""
     parent = context.trace
     tangent_trace = TangentTrace(parent)
     trace = JVPTrace(tangent_trace, name, at)

@@ -92,9 +92,8 @@ def transpose_jaxpr(
     jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The program from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to
-    the
-    nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those marked in
-    `instantiated` (one flag per linear argument) always are."""
+    the nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those
+    marked in `instantiated` (one flag per linear argument) always are."""
     count = sum(linear)
     force = (instantiated,) * count if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("transpose", tuple(linear), tuple(nonzero), force)

@@ -8,7 +8,7 @@ from typing import Any
 from weft.compiler.emit.values import space_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ops.elementwise import Elementwise
-from weft.ops.shape import broadcast_in_dim, reshape, squeeze
+from weft.ops.shape import broadcast_in_dim, reshape
 
 
 def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
@@ -46,4 +46,4 @@ def _reads_in_place(equation: Equation, space: tuple[int, ...]) -> bool:
     if isinstance(equation.primitive, Elementwise):
         return True
     same = all(space_of(a) == space for a in equation.invars)
-    return same and equation.primitive in (reshape, broadcast_in_dim, squeeze)
+    return same and equation.primitive in (reshape, broadcast_in_dim)

@@ -1,10 +1,9 @@
 """The kernel language. A kernel is a block of statements over buffers; values are defined once.
 
 An index is affine in loop variables and integer values. Inside a loop over lanes every value is a vector, one lane an
-iteration;
-whether a load is contiguous, uniform or a gather follows from the coefficient of the lane variable in its index. The
-tail of a loop
-over lanes is masked by the loop itself: a store there writes only lanes below the bound, and a fold counts only those.
+iteration; whether a load is contiguous, uniform or a gather follows from the coefficient of the lane variable in its
+index. The tail of a loop over lanes is masked by the loop itself: a store there writes only lanes below the bound, and
+a fold counts only those.
 """
 
 from __future__ import annotations
