@@ -85,11 +85,11 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     made = _approximant(scaled, coefficients, upper_triangular)
 
     def square(i: Any, r: Any) -> Any:
-        more = _spread(lax.gt(allowed, i), x.shape)
+        more = _spread(lax.gt(allowed, lax.convert_element_type(i, np.int32)), x.shape)
         return lax.select_n(more, r, matmul(r, r))
 
     rounds = max_(allowed, initial=0) if x.ndim > 2 else allowed
-    made = lax.fori_loop(np.int32(0), rounds, square, made)
+    made = lax.fori_loop(0, rounds, square, made)
     too_large = lax.gt(squarings, np.asarray(max_squarings, np.int32))
     return lax.select_n(_spread(too_large, x.shape), made, lax.full_like(made, math.nan))
 
@@ -155,7 +155,7 @@ def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) 
     def step(number: Any, strict: Any) -> Any:
         return lax.select_n(lax.eq(distance, lax.convert_element_type(number, np.int32)), strict, element(t, strict))
 
-    strict = lax.fori_loop(np.int32(1), np.int32(max(t.shape[-1], 1)), step, lax.full_like(t, 0))
+    strict = lax.fori_loop(1, max(t.shape[-1], 1), step, lax.full_like(t, 0))
     return lax.select_n(on_diagonal(t.shape), strict, as_columns(values, t.shape))
 
 
@@ -248,7 +248,7 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
         system = lax.add(r, lax.mul(one, _spread(shift, r.shape)))
         return lax.add(y, matmul(lax_linalg.triangular_solve(system, column, left_side=True), unit))
 
-    y = lax.fori_loop(np.int32(0), np.int32(s.shape[-1]), step, lax.full_like(f, 0))
+    y = lax.fori_loop(0, s.shape[-1], step, lax.full_like(f, 0))
     x = matmul(matmul(u, y), adjoint(v))
     return x if dtypes.kind(c.dtype) == "c" else real_part(x)
 
