@@ -10,10 +10,16 @@ from weft.base.source import user_line
 from weft.trace.tracer import Tracer
 
 
+def _tracers_of(trace: Any) -> list[Any]:
+    return [t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t._trace is trace]
+
+
 def report_leaks(trace: Any) -> None:
     """Raise when tracers of `trace` are still referred to from outside of it."""
-    gc.collect()
-    held = [t for t in gc.get_objects() if isinstance(t, Tracer) and t._trace is trace]
+    if not _tracers_of(trace):
+        return
+    gc.collect()  # those that are left may be garbage that refers to itself
+    held = _tracers_of(trace)
     if not held:
         return
     lines = []
