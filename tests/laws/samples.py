@@ -70,9 +70,16 @@ class Case:
     def arrays(self) -> list[np.ndarray]:
         return [a._value for a in self.operands]
 
+    @property
+    def environment(self) -> dict[Any, int]:
+        """The named axes that the operation is under, outermost first; the operands of all elements are stacked."""
+        return self.sample.environment
+
     @functools.cached_property
     def types(self) -> list[ArrayType]:
-        return [a.aval for a in self.operands]
+        """The types of operands, without the named axes that they are stacked along."""
+        leading = tuple(range(len(self.environment)))
+        return [a.aval.without(leading) for a in self.operands]
 
     @functools.cached_property
     def result_types(self) -> list[Any]:
@@ -80,11 +87,29 @@ class Case:
 
     @functools.cached_property
     def results(self) -> list[np.ndarray]:
-        """The meaning on the sample."""
-        return meaning(self.primitive, self.arrays, self.params)
+        """The meaning on the sample; of one element, if it is of several along named axes."""
+        first = (0,) * len(self.environment)
+        return [np.asarray(r[first]) if first else r for r in self.meaning(self.arrays, self.params)]
+
+    def meaning(self, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> list[np.ndarray]:
+        """The meaning on NumPy arrays: that of the card, and under named axes that of vmap over them."""
+        if not self.environment:
+            return meaning(self.primitive, arrays, params)
+        return [r._value for r in self.bind(*map(concrete, arrays), **params)]
+
+    def alone(self, *args: Any, **params: Any) -> list[Any]:
+        """The operation itself, as one element along named axes computes it."""
+        return as_list(self.primitive, self.primitive(*args, **{**self.params, **params}))
 
     def bind(self, *args: Any, **params: Any) -> list[Any]:
-        return as_list(self.primitive, self.primitive(*args, **{**self.params, **params}))
+        """The operation on operands of all elements."""
+        return self.under_axes(lambda *own: self.alone(*own, **params), *args)
+
+    def under_axes(self, function: Callable[..., list[Any]], *args: Any) -> list[Any]:
+        """A function of one element over all of them: the named axes are leading dimensions."""
+        for name, size in reversed(self.environment.items()):
+            function = weft.vmap(function, axis_name=name, axis_size=size)
+        return function(*args)
 
     def has_float_operand(self) -> bool:
         return any(is_inexact(t.dtype) for t in self.types)
@@ -162,12 +187,8 @@ CASES, WITHOUT_SAMPLES = collect()
 
 
 def may_have_no_samples(primitive: Primitive) -> bool:
-    """Those that carry programs, talk over named axes, call Python, or exist only within programs."""
-    return (
-        isinstance(primitive, HigherOrder)
-        or hasattr(primitive, "batch_collective")
-        or primitive.name in WITHIN_PROGRAMS
-    )
+    """Those that carry programs, call Python, or exist only within programs."""
+    return isinstance(primitive, HigherOrder) or primitive.name in WITHIN_PROGRAMS
 
 
 def every_sample(where: Callable[[Case], bool] = lambda case: True) -> Any:

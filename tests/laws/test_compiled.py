@@ -21,7 +21,8 @@ TOGETHER = 12
 def programs() -> list[tuple[str, list[Case]]]:
     """The samples of each primitive, in groups."""
     found = []
-    for name, group in itertools.groupby(CASES, key=lambda case: case.primitive.name):
+    alone = [case for case in CASES if not case.environment]
+    for name, group in itertools.groupby(alone, key=lambda case: case.primitive.name):
         cases = list(group)
         for number in range(0, len(cases), TOGETHER):
             found.append((f"{name}-{number}", cases[number : number + TOGETHER]))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.laws import laws
-from tests.laws.samples import Case, as_list, concrete, differentiable, every_sample, is_inexact, meaning
+from tests.laws.samples import Case, concrete, differentiable, every_sample, is_inexact
 from weft.base.settings import enable_x64
 from weft.ir.primitive import MissingRule
 from weft.ir.types import type_of
@@ -60,31 +60,34 @@ def test_transpose_is_the_adjoint(case: Case, rng: np.random.Generator) -> None:
     linear = linear_operands(case)
     most = 1 if case.primitive.multilinear else len(linear)
     sets = [s for size in range(1, most + 1) for s in itertools.combinations(linear, size)]
-    before = meaning(case.primitive, arrays, params)
+    before = case.meaning(arrays, params)
     for moving in sets if len(sets) <= 15 else [*((i,) for i in linear), tuple(linear)]:
         tangents = {i: laws.random_like(rng, arrays[i]) for i in moving}
-        after = meaning(case.primitive, [a + tangents[i] if i in moving else a for i, a in enumerate(arrays)], params)
+        after = case.meaning([a + tangents[i] if i in moving else a for i, a in enumerate(arrays)], params)
         cotangents = [concrete(laws.random_like(rng, r)) for r in before]
-        operands: list[Any] = [Linear(concrete(a).aval) if i in moving else concrete(a) for i, a in enumerate(arrays)]
-        given = cotangents if case.primitive.multiple_results else cotangents[0]
-        pulled = case.primitive.transpose(given, *operands, **params)
-        assert len(pulled) == len(arrays)
-        for i in moving:
-            assert type_of(pulled[i]).matches(operands[i].aval), (
-                f"cotangent {type_of(pulled[i])} for operand {operands[i]}"
-            )
+
+        def pull(*values: Any, moving: Any = moving) -> list[Any]:
+            """Cotangents of the operands that move, from those of results and the operands."""
+            cotangents, args = values[: len(before)], values[len(before) :]
+            operands = [Linear(type_of(a)) if i in moving else a for i, a in enumerate(args)]
+            given = cotangents if case.primitive.multiple_results else cotangents[0]
+            pulled = case.primitive.transpose(given, *operands, **params)
+            assert len(pulled) == len(arrays)
+            for i in moving:
+                assert type_of(pulled[i]).matches(operands[i].aval), (
+                    f"cotangent {type_of(pulled[i])} for operand {operands[i]}"
+                )
+            return [pulled[i] for i in moving]
+
+        pulled = case.under_axes(pull, *cotangents, *map(concrete, arrays))
         changes = [a - b for a, b in zip(after, before, strict=True)]
-        laws.assert_adjoint(
-            cotangents, changes, [pulled[i] for i in moving], list(tangents.values()), f"operands {moving}"
-        )
+        laws.assert_adjoint(cotangents, changes, pulled, list(tangents.values()), f"operands {moving}")
 
 
 def check_types(case: Case, rng: np.random.Generator) -> None:
     """In the sample's own dtypes, tangents have the types of results and cotangents those of operands."""
     with enable_x64(False):
-        function = laws.Smooth(
-            lambda *args: as_list(case.primitive, case.primitive(*args, **case.params)), case.operands
-        )
+        function = laws.Smooth(case.bind, case.operands)
         point = [concrete(p) for p in function.point]
         tangents = [concrete(laws.random_like(rng, p)) for p in function.point]
         results, pushed = laws.jvp_flat(function, point, tangents)

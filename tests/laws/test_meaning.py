@@ -17,7 +17,6 @@ from tests.laws.samples import (
     as_list,
     every_sample,
     may_have_no_samples,
-    meaning,
 )
 from weft.base import dtypes
 from weft.base.errors import InconclusiveDimensionOperation
@@ -137,7 +136,8 @@ def test_sharded_is_whole(case: Case) -> None:
         assert len(names) == t.ndim, f"{len(names)} factors for a result {t}"
     for name in splittable(case):
         pairs = list(zip(factors.operands, case.arrays, strict=True))
-        halves = [[np.split(a, 2, n.index(name))[k] if name in n else a for n, a in pairs] for k in range(2)]
+        leading = len(case.environment)  # dimensions of named axes, which stay whole
+        halves = [[np.split(a, 2, leading + n.index(name))[k] if name in n else a for n, a in pairs] for k in range(2)]
         local = [
             t.plain_of_shape(d // 2 if n == name else d for n, d in zip(names, t.shape, strict=True))
             for names, t in zip(factors.results, case.result_types, strict=True)
@@ -145,15 +145,16 @@ def test_sharded_is_whole(case: Case) -> None:
         params = case.primitive.localize(case.params, local)
         parts = []
         for half in halves:
-            types = [array_type(h.shape, t.dtype, t.weak_type) for h, t in zip(half, case.types, strict=True)]
+            types = [array_type(h.shape[leading:], t.dtype, t.weak_type) for h, t in zip(half, case.types, strict=True)]
             assert as_list(case.primitive, case.primitive.type(*types, **params)) == local, (
                 f"types when split over {name}"
             )
-            parts.append(meaning(case.primitive, half, params))
-        for number, (names, whole) in enumerate(zip(factors.results, case.results, strict=True)):
+            parts.append(case.meaning(half, params))
+        wholes = case.meaning(case.arrays, case.params)
+        for number, (names, whole) in enumerate(zip(factors.results, wholes, strict=True)):
             first, second = parts[0][number], parts[1][number]
             if name in names:
-                joined = np.concatenate([first, second], names.index(name))
+                joined = np.concatenate([first, second], leading + names.index(name))
             else:
                 assert name in factors.combine, (
                     f"factor {name} vanishes from result {number} and nothing says how to combine"

@@ -33,6 +33,11 @@ def staged(case: Case, types: Any) -> list[Any]:
     return as_list(case.primitive, staged_type(case.primitive, types, case.params))
 
 
+def results(case: Case, state: ManualAxisType) -> list[Any]:
+    """The types of results of operands in this state; communication changes it along the axes it goes over."""
+    return [t.placed(manual=case.primitive.manual(state, case.params)) for t in case.result_types]
+
+
 def plain_operands(case: Case) -> bool:
     return not case.primitive.types_placement
 
@@ -97,9 +102,9 @@ def test_operands_split_differently_are_refused(case: Case) -> None:
 def test_results_vary_where_an_operand_does(case: Case) -> None:
     for i in range(len(case.types)):
         types = [t.placed(manual=V) if i == j else t for j, t in enumerate(case.types)]
-        assert staged(case, types) == [t.placed(manual=V) for t in case.result_types]
+        assert staged(case, types) == results(case, V)
     types = [t.placed(manual=R, memory_space=MemorySpace.Host) for t in case.types]
-    assert staged(case, types) == [t.placed(manual=R, memory_space=MemorySpace.Host) for t in case.result_types]
+    assert staged(case, types) == [t.placed(memory_space=MemorySpace.Host) for t in results(case, R)]
 
 
 @every_sample(lambda case: plain_operands(case) and len(case.types) > 0)
@@ -111,13 +116,13 @@ def test_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
         others = [j for j in range(len(types)) if j != i and not is_constant(types[j])]
         passes = i in linear and (not others if primitive.multilinear else linear == {i})
         if passes:
-            assert staged(case, alone) == [t.placed(manual=U) for t in case.result_types]
+            assert staged(case, alone) == results(case, U)
         else:
             with pytest.raises(ShardingTypeError):
                 staged(case, alone)
     if primitive.multilinear:
         types = [t.placed(manual=U if i == min(linear) else R) for i, t in enumerate(types)]
-        assert staged(case, types) == [t.placed(manual=U) for t in case.result_types]
+        assert staged(case, types) == results(case, U)
     elif linear:
         types = [t.placed(manual=U) if i in linear else t for i, t in enumerate(types)]
-        assert staged(case, types) == [t.placed(manual=U) for t in case.result_types]
+        assert staged(case, types) == results(case, U)

@@ -10,7 +10,7 @@ card with examples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base import dtypes
@@ -323,17 +323,29 @@ class Primitive:
 
 @dataclass
 class Sample:
-    """Operands (NumPy arrays) and parameters for the laws. `linear_only`/`differentiable` narrow what is checked on
-    it."""
+    """Operands (NumPy arrays) and parameters for the laws. `differentiable` narrows what is checked on it.
+
+    An operation that communicates is sampled in an `environment`, the sizes of named axes: its operands have the values
+    of all elements along these axes, stacked in leading dimensions, and its meaning is that of `vmap` over them.
+    """
 
     args: tuple[Any, ...]
     params: Params
     differentiable: bool = True
     tolerance: float | None = None
+    environment: dict[Any, int] = field(default_factory=dict)
 
-    def __init__(self, *args: Any, differentiable: bool = True, tolerance: float | None = None, **params: Any):
+    def __init__(
+        self,
+        *args: Any,
+        differentiable: bool = True,
+        tolerance: float | None = None,
+        environment: Any = None,
+        **params: Any,
+    ):
         self.args, self.params = args, params
         self.differentiable, self.tolerance = differentiable, tolerance
+        self.environment = environment or {}
 
 
 class HigherOrder(Primitive):

@@ -14,7 +14,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
 from weft.ir.fusing import COMMUNICATES, Machine, Properties
-from weft.ir.primitive import Axis, No, Params, Primitive, primitive
+from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ops.arithmetic import div, mul
 from weft.ops.compare import eq
@@ -40,8 +40,9 @@ class Collective(Primitive):
         return params["axes"] if "axes" in params else (params["axis_name"],)
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
-        """Each element gets something of its own, unless the operation says otherwise."""
-        axes = frozenset(self.named_axes(params))
+        """Each element gets something of its own, unless the operation says otherwise. Where no state speaks of an
+        axis, as along one of a vmap, nothing is said of results either."""
+        axes = frozenset(self.named_axes(params)) & state.vur
         return ManualAxisType(
             varying=state.varying | axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
         )
@@ -49,12 +50,15 @@ class Collective(Primitive):
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return COMMUNICATES
 
-    def samples(self) -> Any:
-        return iter(())  # needs a named axis; tests of vmap with axis names cover it
+    def sample(self, *args: Any, **options: Any) -> Sample:
+        """A sample along one named axis `i` of size 4."""
+        return Sample(*args, environment={"i": 4}, **options)
 
 
 class AllReduce(Collective):
     """Every element gets the combination of all."""
+
+    sampled: tuple[Any, ...] = (np.float32, np.int32)  # the dtypes of samples
 
     def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
         return x
@@ -77,6 +81,14 @@ class AllReduce(Collective):
         result = self.repeated(x, axis.size) if dim is None else self.reduced(x, dim)
         return (self(result, axes=rest) if rest else result), None
 
+    def samples(self) -> Any:
+        for dtype in self.sampled:
+            yield self.sample(values(4, 2, 3).astype(dtype), axes=("i",))
+        yield self.sample(values(4), axes=("i",))
+        for axes in (("i",), ("j",), ("i", "j"), ("j", "i")):
+            yield Sample(values(2, 3, 4), environment={"i": 2, "j": 3}, axes=axes)
+        yield Sample(values(1, 3), environment={"i": 1}, axes=("i",))
+
     def repeated(self, x: Any, size: int) -> Any:
         """The combination of `size` equal elements."""
         return x
@@ -96,6 +108,7 @@ class psum(AllReduce):
     """Sum over named axes."""
 
     linear = (0,)
+    sampled = (np.float32, np.float16, np.int32, np.complex64)
 
     def repeated(self, x: Any, size: int) -> Any:
         return repeated_sum(x, size)
@@ -141,6 +154,10 @@ class axis_index(Collective):
     def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axis_name: Any) -> tuple[Any, int]:
         return iota(dtype=np.dtype(np.int32), shape=(axis.size,), dimension=0), 0
 
+    def samples(self) -> Any:
+        yield self.sample(axis_name="i")
+        yield Sample(environment={"i": 2, "j": 3}, axis_name="j")
+
 
 @primitive
 class all_gather(Collective):
@@ -174,6 +191,9 @@ class all_gather(Collective):
     ) -> tuple[Any, Any]:
         x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
         return (joined(x, all_gather_dimension) if tiled else x), None
+
+    def samples(self) -> Any:
+        yield from gathering_samples(self, "all_gather_dimension", values(4, 2, 3), untiled=3)
 
     def transpose(
         self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
@@ -218,6 +238,9 @@ class reduce_scatter(Collective):
             total = parted(total, scatter_dimension, axis.size)
         return total, scatter_dimension
 
+    def samples(self) -> Any:
+        yield from gathering_samples(self, "scatter_dimension", values(4, 4, 4), untiled=2)
+
     def transpose(
         self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool
     ) -> Sequence[Any]:
@@ -258,6 +281,15 @@ class all_to_all(Collective):
         x = batched_at_front(args[0], dims[0], axis)
         x = move_axis(x, split_axis + 1, 0)  # (new batch, old batch, rest)
         return move_axis(x, 1, concat_axis + 1), 0
+
+    def samples(self) -> Any:
+        common: dict[str, Any] = {"axis_name": "i", "axis_size": 4}
+        for split in range(3):
+            for concat in range(3):
+                shape = [2, 3, 2]
+                shape[split] = 4
+                yield self.sample(values(4, *shape), split_axis=split, concat_axis=concat, **common)
+        yield self.sample(values(4, 4, 2).astype(np.int32), split_axis=0, concat_axis=1, **common)
 
     def transpose(
         self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int
@@ -301,8 +333,31 @@ class ppermute(Collective):
         )  # fmt: skip
         return taken, 0
 
+    def samples(self) -> Any:
+        for perm in (((0, 1), (1, 2), (2, 3), (3, 0)), ((0, 3), (2, 1)), ((1, 1),), ()):
+            yield self.sample(values(4, 2, 3), axis_name="i", perm=perm)
+        yield self.sample(values(4).astype(np.int32), axis_name="i", perm=((0, 2), (3, 0)))
+        yield Sample(values(2, 3, 4), environment={"i": 2, "j": 3}, axis_name="j", perm=((0, 1), (1, 0)))
+
     def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> Sequence[Any]:
         return [ppermute(cotangent, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
+
+
+def values(*shape: int) -> np.ndarray:
+    """Numbers of which no two are equal, for samples."""
+    count = int(np.prod(shape))
+    return ((np.arange(count) * 7 % 29 - 11) / 4 + np.arange(count) / 64).astype(np.float32).reshape(shape)
+
+
+def gathering_samples(card: Collective, dimension: str, x: np.ndarray, untiled: int) -> Any:
+    """Samples along each dimension, tiled or, along so many, not."""
+    for tiled, count in ((True, x.ndim - 1), (False, untiled)):
+        for dim in range(count):
+            yield card.sample(x, axis_name="i", axis_size=4, tiled=tiled, **{dimension: dim})
+    yield card.sample(x.astype(np.int32), axis_name="i", axis_size=4, tiled=True, **{dimension: 1})
+    twice = np.stack([x, x * 2])
+    options: dict[str, Any] = {"axis_name": "i", "axis_size": 4, "tiled": True, dimension: 0}
+    yield Sample(twice, environment={"o": 2, "i": 4}, **options)
 
 
 def dimension_names(rank: int) -> Sequence[str | None]:

@@ -1,0 +1,121 @@
+"""Laws of what communicates over named axes: vmap over them gives what NumPy says, wherever else a batch is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.laws.laws import BATCH, assert_close, variants
+from tests.laws.samples import CASES, Case, concrete
+from weft.ir.primitive import Axis
+from weft.ir.staged import staged_type
+from weft.sharding import ManualAxisType
+from weft.transforms.batch import batch_flat
+
+NAMED = [case for case in CASES if case.environment]
+each_sample = pytest.mark.parametrize("case", NAMED, ids=str)
+
+
+def reduced(combine: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, axes: np.broadcast_to(combine(x, axis=axes, keepdims=True), x.shape)
+
+
+def gathered(x: np.ndarray, dim: int, tiled: bool) -> np.ndarray:
+    """What every element gets of all, the axis being dimension 0 of the stack."""
+    own = np.concatenate(list(x), dim) if tiled else np.stack(list(x), dim)
+    return np.broadcast_to(own, (len(x), *own.shape))
+
+
+def scattered(x: np.ndarray, dim: int, tiled: bool) -> np.ndarray:
+    parts = np.split(x.sum(0, dtype=x.dtype), len(x), dim)
+    return np.stack([p if tiled else np.squeeze(p, dim) for p in parts])
+
+
+def exchanged(x: np.ndarray, split: int, concat: int) -> np.ndarray:
+    return np.stack([np.stack([np.take(other, b, split) for other in x], concat) for b in range(len(x))])
+
+
+def permuted(x: np.ndarray, perm: Any) -> np.ndarray:
+    made = np.zeros_like(x)
+    for source, destination in perm:
+        made[destination] = x[source]
+    return made
+
+
+ALONG_ONE: dict[str, Callable[..., np.ndarray]] = {
+    "all_gather": lambda x, p: gathered(x, p["all_gather_dimension"], p["tiled"]),
+    "reduce_scatter": lambda x, p: scattered(x, p["scatter_dimension"], p["tiled"]),
+    "all_to_all": lambda x, p: exchanged(x, p["split_axis"], p["concat_axis"]),
+    "ppermute": lambda x, p: permuted(x, p["perm"]),
+}
+REDUCTIONS = {"psum": np.sum, "pmax": np.max, "pmin": np.min}
+
+
+def expected(case: Case) -> np.ndarray:
+    """What all elements get, stacked along the named axes."""
+    sizes, names, params = tuple(case.environment.values()), list(case.environment), case.params
+    name = case.primitive.name
+    if name in REDUCTIONS:
+        axes = tuple(names.index(n) for n in params["axes"])
+        combine = REDUCTIONS[name]
+        return reduced(combine)(case.arrays[0], axes).astype(case.arrays[0].dtype)
+    position = names.index(params["axis_name"])
+    if name == "axis_index":
+        return np.indices(sizes)[position].astype(np.int32)
+    (x,) = case.arrays
+    stack = np.moveaxis(x, position, len(sizes) - 1)
+    others = stack.shape[: len(sizes) - 1]
+    made = [ALONG_ONE[name](stack[i], params) for i in np.ndindex(*others)]
+    return np.moveaxis(np.reshape(made, (*others, *made[0].shape)), len(sizes) - 1, position)
+
+
+def test_every_collective_has_samples() -> None:
+    assert {case.primitive.name for case in NAMED} == {*REDUCTIONS, *ALONG_ONE, "axis_index"}
+
+
+@each_sample
+def test_vmap_gives_what_numpy_says(case: Case) -> None:
+    (result,) = case.bind(*case.operands)
+    assert_close(result, expected(case))
+    (compiled,) = weft.jit(case.bind)(*case.operands)
+    assert_close(compiled, expected(case))
+
+
+@pytest.mark.parametrize("case", [case for case in NAMED if case.operands], ids=str)
+@pytest.mark.usefixtures("by_meaning")
+def test_a_batch_inside_of_the_named_axes_is_a_loop(case: Case) -> None:
+    """The other order, vmap over the named axes outside, is among the laws of all samples."""
+    leading = len(case.environment)
+    rows = [variants(a) for a in case.arrays]
+    looped = [case.bind(*(concrete(row[k]) for row in rows)) for k in range(BATCH)]
+    for dim in range(min(t.ndim for t in case.types) + 1):
+        given = [concrete(np.stack(row, leading + dim)) for row in rows]
+        dims: list[int | None] = []
+
+        def inner(*own: Any, dim: int = dim, dims: list[int | None] = dims) -> list[Any]:
+            results, found = batch_flat(case.alone, Axis(BATCH), own, [dim] * len(own))
+            dims[:] = found
+            return results
+
+        results = case.under_axes(inner, *given)
+        for result, where, *each in zip(results, dims, *looped, strict=True):
+            parts = [result._value] * BATCH if where is None else list(np.moveaxis(result._value, leading + where, 0))
+            for part, one in zip(parts, each, strict=True):
+                assert_close(part, one, case.tolerance, f"{case} batched at {dim}")
+
+
+@each_sample
+def test_states_along_manual_axes(case: Case) -> None:
+    """Along a manual axis what is reduced over it is the same for all elements; all else varies."""
+    if not case.types:
+        return
+    varying = ManualAxisType(varying={*case.environment, "other"})
+    types = [t.placed(manual=varying) for t in case.types]
+    over = set(case.primitive.named_axes(case.params))
+    rest = ManualAxisType(varying={*case.environment, "other"} - over)
+    expected = rest if case.primitive.name in REDUCTIONS else varying
+    assert staged_type(case.primitive, types, case.params).manual is expected
