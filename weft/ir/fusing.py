@@ -41,10 +41,22 @@ class Properties:
     the space that is folded, without dimensions of size 1, and which of its dimensions go. `trivial` moves change no
     more than dimensions of size 1; `alias`es change no bytes; `affine` ones read at an index that is affine in the
     result's. `repeats` is how often a contraction reads each element of its operands, `statements`
-    about how much code computes one element.
+    about how much code computes one element. A `piece` is cut out of its operand.
     """
 
-    __slots__ = ("affine", "alias", "closed", "folded", "full", "kind", "repeats", "role", "statements", "trivial")
+    __slots__ = (
+        "affine",
+        "alias",
+        "closed",
+        "folded",
+        "full",
+        "kind",
+        "piece",
+        "repeats",
+        "role",
+        "statements",
+        "trivial",
+    )
 
     def __init__(
         self,
@@ -59,11 +71,12 @@ class Properties:
         affine: bool = True,
         repeats: tuple[int, ...] | None = None,
         statements: int = 1,
+        piece: bool = False,
     ):
         self.role, self.kind, self.closed = role, kind, closed
         self.full, self.folded = full, folded
         self.trivial, self.alias, self.affine = trivial, alias, affine
-        self.repeats, self.statements = repeats, statements
+        self.repeats, self.statements, self.piece = repeats, statements, piece
 
     def __repr__(self) -> str:
         return f"Properties({self.role}, {self.kind})"
@@ -90,6 +103,7 @@ class Machine(Protocol):
 
 AT_SAME_INDEX = Properties(POINTWISE)
 AT_AFFINE_INDEX = Properties(MOVE)
+CUT_OUT = Properties(MOVE, piece=True)
 AT_OTHER_INDEX = Properties(MOVE, affine=False)
 PADDED = Properties(MOVE, affine=False, statements=6)  # conditions for each element
 REPEATED = Properties(EXPAND)

@@ -28,6 +28,7 @@ from weft.ops.extremes import maximum, minimum
 from weft.ops.families import fail, wide
 from weft.ops.pad import pad
 from weft.ops.reduce import check_kind
+from weft.ops.reduce_extrema import greatest, least
 from weft.ops.reduce_other import Combine, part
 from weft.ops.scalar import constant_like
 from weft.ops.select import where
@@ -84,6 +85,10 @@ class Cumulative(Primitive):
     kinds: ClassVar[str] = "iufc"
     ulp = {"": 2.0}
     keeps_nan = "all"
+    # The operation that combines two elements, by name; None: `emit` is more than one.
+    operation: ClassVar[str | None] = None
+    # Whether there is a complex number that leaves every other as it is.
+    complex_neutral: ClassVar[bool] = True
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         """The running fold of a NumPy array, already in the type that accumulates."""
@@ -114,6 +119,14 @@ class Cumulative(Primitive):
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _CUMULATED
 
+    def neutral(self, dtype: Any) -> Any:
+        """What leaves every number as it is."""
+        raise NotSupportedError(f"{self.name} has no neutral element")
+
+    def emit(self, builder: Any, x: Any, y: Any) -> Any:
+        """Two elements combined, over an abstract builder."""
+        return getattr(builder, self.operation or "")(x, y)
+
     def samples(self) -> Any:
         yield Sample(ramp(5), axis=0, reverse=False)
         yield Sample(ramp(3, 4), axis=1, reverse=True)
@@ -130,12 +143,16 @@ class cumsum(Cumulative):
     """Running sum along `axis`; reduced-precision floats accumulate wider."""
 
     linear = (0,)
+    operation = "add"
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         return np.cumsum(x, axis=axis, dtype=x.dtype)
 
     def transpose(self, cotangent: Any, x: Any, *, axis: int, reverse: bool) -> Sequence[Any]:
         return [cumsum(cotangent, axis=axis, reverse=not reverse)]
+
+    def neutral(self, dtype: Any) -> Any:
+        return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else 0  # which retains the sign of the other
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -160,9 +177,14 @@ class cumprod(Scanned):
     """Running product along `axis`; reduced-precision floats accumulate wider."""
 
     combine = staticmethod(mul)
+    operation = "mul"
+    complex_neutral = False
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         return np.cumprod(x, axis=axis, dtype=x.dtype)
+
+    def neutral(self, dtype: Any) -> Any:
+        return 1
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -177,12 +199,16 @@ class cummax(Scanned):
     ulp = {"": 0.0}
     combine = staticmethod(max_)
     introduces = ()
+    operation = "max"
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         return maximum.accumulate(x, axis=axis)
 
     def bounds(self, operands: OperandRanges, **params: Any) -> Range:
         return operands.anywhere(0)
+
+    def neutral(self, dtype: Any) -> Any:
+        return least(dtype)
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -196,12 +222,16 @@ class cummin(Scanned):
     ulp = {"": 0.0}
     combine = staticmethod(min_)
     introduces = ()
+    operation = "min"
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
         return minimum.accumulate(x, axis=axis)
 
     def bounds(self, operands: OperandRanges, **params: Any) -> Range:
         return operands.anywhere(0)
+
+    def neutral(self, dtype: Any) -> Any:
+        return greatest(dtype)
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -215,9 +245,26 @@ class cumlogsumexp(Scanned):
     kinds = "fc"
     ulp = {"": 8.0}
     weight = 20
+    complex_neutral = False
 
     def combine(self, x: Any, y: Any) -> Any:
         return log_add_exp(x, y)
+
+    def neutral(self, dtype: Any) -> Any:
+        return -np.inf
+
+    def emit(self, builder: Any, x: Any, y: Any) -> Any:
+        b = builder
+        if dtypes.kind(x.dtype) == "c":
+            largest = b.max(b.real(x), b.real(y))
+            zero = b.constant(0, largest.dtype)
+            largest = b.select_n(b.is_finite(largest), zero, largest)
+            shift = b.complex(largest, zero)
+            return b.add(shift, b.log(b.add(b.exp(b.sub(x, shift)), b.exp(b.sub(y, shift)))))
+        difference = b.sub(x, y)
+        sum_of_both = b.add(b.max(x, y), b.log1p(b.exp(b.neg(b.abs(difference)))))
+        # The difference of equal infinities is not a number; their sum is the result.
+        return b.select_n(b.ne(difference, difference), sum_of_both, b.add(x, y))
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
         # Each result is log(exp(before) + exp(x)), so its tangent is that of the one before times exp(before - out)

@@ -124,8 +124,12 @@ class Reduction(Primitive):
         return AxisFactors((names,), (kept,), {names[a]: self.combine_name for a in axes})
 
     def initial(self, dtype: Any) -> Any:
-        """The neutral element, as a value of `dtype`."""
+        """The result of no elements, as a value of `dtype`."""
         raise NotSupportedError(f"{self.name} has no neutral element")
+
+    def neutral(self, dtype: Any) -> Any:
+        """What leaves every number as it is; of no elements at all the result is `initial`."""
+        return self.initial(dtype)
 
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
         """One step of the fold over an abstract scalar builder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -53,6 +53,16 @@ def _infinity(dtype: Any) -> np.ndarray:
     if dtypes.kind(dtype) == "c" or np.isinf(infinity.astype(np.float32)):
         return infinity
     return np.array(dtypes.finfo(dtype).max, dtype)  # some float8 types have no infinity
+
+
+def least(dtype: Any) -> np.ndarray:
+    """What no number is below: complex numbers are compared by their real parts and then by the others."""
+    return np.array(complex(-np.inf, -np.inf), dtype) if dtypes.kind(dtype) == "c" else lowest(dtype)
+
+
+def greatest(dtype: Any) -> np.ndarray:
+    """What no number is above."""
+    return np.array(complex(np.inf, np.inf), dtype) if dtypes.kind(dtype) == "c" else highest(dtype)
 
 
 class Extremum(Fold):
@@ -112,6 +122,7 @@ class reduce_max(Extremum):
     ufunc = maximum
     combine_name = "max"
     initial = staticmethod(lowest)
+    neutral = staticmethod(least)
 
 
 @primitive
@@ -121,6 +132,7 @@ class reduce_min(Extremum):
     ufunc = minimum
     combine_name = "min"
     initial = staticmethod(highest)
+    neutral = staticmethod(greatest)
 
 
 class Where(Primitive):
@@ -129,6 +141,8 @@ class Where(Primitive):
     zero_derivative = True
     search: Any
     introduces = ()
+    # Whether it looks for the largest element, or for the smallest.
+    largest: ClassVar[bool]
 
     def type(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> ArrayType:
         check_kind(self.name, x.dtype, "biuf")
@@ -180,6 +194,7 @@ class argmax(Where):
     """The index of the first largest element along the one axis in `axes`."""
 
     search = staticmethod(np.argmax)
+    largest = True
 
 
 @primitive
@@ -187,3 +202,4 @@ class argmin(Where):
     """The index of the first smallest element along the one axis in `axes`."""
 
     search = staticmethod(np.argmin)
+    largest = False

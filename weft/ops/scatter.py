@@ -80,6 +80,8 @@ class Scatter(Primitive):
     widens: ClassVar[bool] = False  # sums and products of reduced-precision floats are kept wider until the end
     dimension_numbers = ScatterDimensionNumbers
     index_operand = 1
+    # The operation by which an update and what is there are combined, by name; None: the update replaces it.
+    operation: ClassVar[str | None] = None
 
     def type(
         self,
@@ -304,6 +306,7 @@ class scatter_add(Scatter):
     widens = True
     linear = (0, 2)
     ulp = {"": 2.0}
+    operation = "add"
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         back = self.read_back(cotangent, indices, updates.aval, **params) if is_linear(updates) else None
@@ -323,6 +326,7 @@ class scatter_sub(Scatter):
     widens = True
     linear = (0, 2)
     ulp = {"": 2.0}
+    operation = "sub"
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         back = neg(self.read_back(cotangent, indices, updates.aval, **params)) if is_linear(updates) else None
@@ -341,6 +345,7 @@ class scatter_mul(Scatter):
     widens = True
     unique_derivative = True
     ulp = {"": 2.0}
+    operation = "mul"
 
     def partial(self, number: int, tangent: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
         if number == 0:
@@ -398,6 +403,7 @@ class scatter_min(ScatterExtremum):
 
     name = "scatter-min"
     ufunc = minimum
+    operation = "min"
 
 
 @primitive
@@ -406,6 +412,7 @@ class scatter_max(ScatterExtremum):
 
     name = "scatter-max"
     ufunc = maximum
+    operation = "max"
 
 
 def zeros(shape: Any, dtype: Any) -> Any:

@@ -13,7 +13,7 @@ from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
 from weft.ir.element import Element
-from weft.ir.fusing import AT_AFFINE_INDEX, CLOSED_FIRST, Machine, Properties, hero
+from weft.ir.fusing import AT_AFFINE_INDEX, CLOSED_FIRST, CUT_OUT, Machine, Properties, hero
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -107,7 +107,7 @@ class slice(Indexing):
         return [(0, index_map.slice_map(x.shape, start_indices, limit_indices, strides))]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
-        return AT_AFFINE_INDEX
+        return CUT_OUT
 
     def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
         return (results[0], *operands[1:]), results[0]

@@ -129,6 +129,8 @@ class WindowFold(Primitive):
 
     kinds: ClassVar[str] = "biuf"
     ufunc: Any
+    # The operation that combines two elements, by name.
+    operation: ClassVar[str]
 
     def initial(self, dtype: Any) -> Any:
         """The neutral element, as a value of `dtype`."""
@@ -198,6 +200,7 @@ class reduce_window_sum(WindowFold):
     linear = (0,)
     ulp = {"": 2.0}
     ufunc = np.add
+    operation = "add"
 
     def initial(self, dtype: Any) -> Any:
         return np.zeros((), dtype)
@@ -237,6 +240,7 @@ class reduce_window_max(WindowExtremum):
     ufunc = maximum
     select_prim = ge
     initial = staticmethod(lowest)
+    operation = "max"
 
 
 @primitive
@@ -246,6 +250,7 @@ class reduce_window_min(WindowExtremum):
     ufunc = minimum
     select_prim = le
     initial = staticmethod(highest)
+    operation = "min"
 
 
 # ------------------------------------------------------------------------------------------------ folds by a program

@@ -21,7 +21,7 @@ from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray, copied_block
 from weft.runtime.eager import native_run
-from weft.runtime.execute import COMPILED, array_bytes, call, memory_taken
+from weft.runtime.execute import array_bytes, call, is_compiled, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
 from weft.runtime.sharded import ShardedArray
@@ -142,7 +142,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
     """The results of an operation that carries programs: loops and calls of `jit` are compiled, other calls run one
     operation after the other."""
-    if primitive not in COMPILED:
+    if not is_compiled(primitive):
         staged_type(primitive, types, params)
         before, context.trace = context.trace, EVALUATION
         try:

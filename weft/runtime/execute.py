@@ -22,20 +22,20 @@ from weft.ir.types import ArrayType, Type
 from weft.ir.unplaced import unplaced
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
-from weft.ops.cond import cond
-from weft.ops.repeat import repeat
-from weft.ops.scan import scan
-from weft.ops.while_loop import while_
 from weft.runtime.memory import SMALL
 
 if TYPE_CHECKING:
     from weft.runtime.executable import Executable
 
-# What is compiled when it is called outside of any program: calls of `jit`, and loops, which would crawl otherwise.
-COMPILED: frozenset[Any] = frozenset({jit, scan, while_, repeat, cond})
 _lock = RenewedLock()
 logger = logging.getLogger("weft")
 _programs: Memo[Any, Jaxpr] = Memo(512)
+
+
+def is_compiled(primitive: Primitive) -> bool:
+    """Whether a primitive is compiled when it is called outside of any program: calls of `jit`, and loops, which would
+    crawl otherwise."""
+    return primitive.control or primitive is jit
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:

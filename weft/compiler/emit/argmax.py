@@ -28,12 +28,10 @@ from weft.compiler.emit.folding import (
     should_split,
     size_of_axes,
     split_block,
-    worst,
 )
 from weft.compiler.emit.values import expanded, space_of
 from weft.compiler.kernel.ir import Index, Kind, Value
-from weft.ops.reduce_extrema import Where
-from weft.ops.reduce_extrema import argmax as argmax_
+from weft.ops.reduce_extrema import Where, greatest, least
 
 Pair = tuple[Value, Value]
 Element = Callable[[dict[Axis, Index]], Pair]
@@ -48,7 +46,7 @@ class Search:
         if not isinstance(hero.primitive, Where):
             raise InternalError(f"`{hero.primitive.name}` looks for nothing.", stage="emit")
         self.fusion, self.hero = fusion, hero
-        self.largest = hero.primitive is argmax_
+        self.largest = hero.primitive.largest
         (self.operand,) = hero.invars
         self.exact = storage(self.operand)
         self.wide = dtypes.accumulation_dtype(self.exact)
@@ -65,7 +63,8 @@ class Search:
         writer.store(self.hero.outvars[0], kept, writer.k.constant(0, storage(self.hero.outvars[0])))
 
     def starts(self, writer: Writer) -> Pair:
-        return writer.k.constant(worst(self.wide, self.largest), self.wide), writer.k.constant(0, self.place_dtype)
+        k, worst = writer.k, (least if self.largest else greatest)(self.wide)
+        return k.constant(worst, self.wide), k.constant(0, self.place_dtype)
 
     def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
         """The pair of two that is better, the second if they are equal."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
@@ -28,20 +26,17 @@ from weft.compiler.emit.folding import (
     should_split,
     size_of_axes,
     split_block,
-    worst,
 )
 from weft.compiler.emit.loop import nest
 from weft.compiler.emit.row import Passes
 from weft.compiler.emit.values import Place, expanded, space_of
 from weft.compiler.kernel.ir import Index, Kind, Value
-from weft.ops.cumulative import Cumulative, cumlogsumexp, cummax, cummin, cumprod, cumsum
+from weft.ops.cumulative import Cumulative
 
 # The columns that are worked on together where accumulators are an array.
 TILE = 1024
 # Rows that a block of them has at least.
 LEAST_ROWS = 32
-# The binary operation of each running fold that has one.
-OPERATIONS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 
 
 class Running:
@@ -66,7 +61,7 @@ class Running:
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.kept)
         # Products and logarithms of complex numbers have nothing that they could start from without changing a number.
-        self.no_neutral = dtypes.kind(self.wide) == "c" and self.card in (cumprod, cumlogsumexp)
+        self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
     def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
@@ -77,19 +72,10 @@ class Running:
 
     def neutral(self, writer: Writer) -> Value:
         """What leaves every number as it is: for sums the negative zero, which keeps the sign of the other."""
-        dtype = self.wide
-        number: Any = {"cumsum": 0, "cumprod": 1, "cumlogsumexp": -np.inf}.get(self.card.name)
-        if self.card is cummax or self.card is cummin:
-            number = worst(dtype, largest=self.card is cummax)
-        elif self.card is cumsum and dtypes.kind(dtype) in "fc":
-            number = -np.zeros((), dtype)
-        return writer.k.constant(number, dtype)
+        return writer.k.constant(self.card.neutral(self.wide), self.wide)
 
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
-        s = writer.k.scalars
-        if self.card is cumlogsumexp:
-            return log_add_exp(s, left, right)
-        return getattr(s, OPERATIONS[self.card.name])(left, right)
+        return self.card.emit(writer.k.scalars, left, right)
 
     def index(self, writer: Writer, places: Places) -> Place:
         """The index of an element, of which the place along the axis is counted in the order of the fold."""
@@ -139,7 +125,7 @@ class Running:
             lanes = self.element(writer, index)
             step = 1
             while step < self.lanes:
-                if self.card is cumlogsumexp:
+                if self.card.operation is None:
                     # Logarithms of nothing take long, so the first lanes are combined with themselves, in vain.
                     lane = k.compute("and", k.position(i, dtypes.int32), k.constant(self.lanes - 1, dtypes.int32))
                     takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
@@ -162,27 +148,13 @@ class Running:
             (total,) = k.carry(self.combine(writer, before, value))
         if width == 1:
             return total
-        if self.card is not cumlogsumexp:
-            return k.fold(OPERATIONS[self.card.name], total, width)
+        if self.card.operation is not None:
+            return k.fold(self.card.operation, total, width)
         while width > 2:
             width //= 2
             halves = [k.shuffle([total], range(start, start + width)) for start in (0, width)]
             total = self.combine(writer, *halves)
         return k.fold("max", self.combine(writer, total, k.shuffle([total], (1, 0))), 2)  # both lanes are equal
-
-
-def log_add_exp(s: Any, x: Value, y: Value) -> Value:
-    """log(exp(x) + exp(y)), without overflow."""
-    if dtypes.kind(x.dtype) == "c":
-        largest = s.max(s.real(x), s.real(y))
-        zero = s.constant(0, largest.dtype)
-        largest = s.select_n(s.is_finite(largest), zero, largest)
-        shift = s.complex(largest, zero)
-        return s.add(shift, s.log(s.add(s.exp(s.sub(x, shift)), s.exp(s.sub(y, shift)))))
-    difference = s.sub(x, y)
-    sum_of_both = s.add(s.max(x, y), s.log1p(s.exp(s.neg(s.abs(difference)))))
-    # The difference of equal infinities is not a number; their sum is the result.
-    return s.select_n(s.ne(difference, difference), sum_of_both, s.add(x, y))
 
 
 # -------------------------------------------------------------------------------------------------------- the kernels

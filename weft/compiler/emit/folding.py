@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import Place
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Index, Kind, Loop, Statement
 from weft.compiler.kernel.merge import advance_together, indices_of
 from weft.compiler.kernel.operations import weight_of
-from weft.ops.reduce_extrema import highest, lowest
 
 # Elements that one turn of a loop over threads should work on at least.
 THREAD_WORK = 16384
@@ -126,14 +124,6 @@ def _weight(body: Sequence[Statement]) -> float:
     if inner is not None:
         return _weight(inner.body)
     return sum(weight_of(s.op) for s in body if isinstance(s, Compute))
-
-
-def worst(dtype: Any, largest: bool) -> np.ndarray:
-    """What no number is below (above): complex numbers are compared by their real parts and then by the others."""
-    if dtypes.kind(dtype) == "c":
-        infinity = -np.inf if largest else np.inf
-        return np.array(complex(infinity, infinity), dtype)
-    return (lowest if largest else highest)(dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------- widths

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.emit.values import space_of
+from weft.compiler.fuse.classify import structure
+from weft.ir.fusing import POINTWISE
 from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ops.elementwise import Elementwise
-from weft.ops.shape import broadcast_in_dim, reshape
 
 
 def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
@@ -43,7 +43,7 @@ def _reads_in_place(equation: Equation, space: tuple[int, ...]) -> bool:
     """Whether the equation reads its operands at the index of its result."""
     if space_of(equation.outvars[0]) != space:
         return False
-    if isinstance(equation.primitive, Elementwise):
+    properties = structure(equation)
+    if properties.role == POINTWISE:
         return True
-    same = all(space_of(a) == space for a in equation.invars)
-    return same and equation.primitive in (reshape, broadcast_in_dim)
+    return properties.trivial and all(space_of(a) == space for a in equation.invars)

@@ -36,7 +36,6 @@ from weft.compiler.emit.folding import (
     size_of_axes,
     split_block,
     width_for,
-    worst,
 )
 from weft.compiler.emit.row import Passes
 from weft.compiler.emit.values import expanded
@@ -76,9 +75,8 @@ class Hero:
 
     def neutral(self, empty: bool) -> np.ndarray:
         """What the fold starts from. Of nothing it is the result, so that it must be a number of the exact dtype."""
-        if self.card.combine_name in ("max", "min") and not empty:
-            return worst(self.wide, largest=self.card.combine_name == "max")
-        return np.asarray(self.card.initial(self.exact if empty else self.wide)).astype(self.wide)
+        found = self.card.initial(self.exact) if empty else self.card.neutral(self.wide)
+        return np.asarray(found).astype(self.wide)
 
 
 class Folds:

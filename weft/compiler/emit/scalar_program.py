@@ -10,7 +10,6 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Value
 from weft.ir.jaxpr import Jaxpr, Literal
 from weft.ops.elementwise import Elementwise
-from weft.ops.shape import broadcast_in_dim, reshape
 
 
 def run_on_scalars(k: KernelBuilder, program: Jaxpr, values: Sequence[Value]) -> list[Value]:
@@ -28,8 +27,8 @@ def run_on_scalars(k: KernelBuilder, program: Jaxpr, values: Sequence[Value]) ->
         operands = [value_of(atom) for atom in equation.invars]
         if isinstance(equation.primitive, Elementwise):
             made = equation.primitive.emit(k.scalars, *operands, **equation.params)
-        elif equation.primitive in (broadcast_in_dim, reshape):
-            made = operands[0]
+        elif equation.primitive.copies == "all" and len(operands) == 1:
+            made = operands[0]  # of a scalar there is only one element
         else:
             raise InternalError(
                 f"`{equation.primitive.name}` cannot stand in a program on scalars that a kernel runs.",

@@ -27,15 +27,7 @@ from weft.ops.gather import GatherScatterMode, window_place
 from weft.ops.scatter import window_dims, window_sizes
 from weft.ops.scatter_flagged import card_of
 
-# How an update meets what is there; None: it replaces it. Of bools, sums are `or` and products are `and`.
-MEETS: dict[str, str | None] = {
-    "scatter": None,
-    "scatter-add": "add",
-    "scatter-sub": "sub",
-    "scatter-mul": "mul",
-    "scatter-min": "min",
-    "scatter-max": "max",
-}
+# Of bools, sums are `or` and products are `and`.
 MEETS_OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
 # The widest part of a window that lanes take at a time, in registers.
 REGISTERS = 4
@@ -121,7 +113,7 @@ class Scattering:
         )
         self.width = copy_lanes(fusion)
         self.clip = hero.params["mode"] is GatherScatterMode.CLIP
-        self.op = MEETS[card_of(hero.primitive, hero.params).name]
+        self.op = card_of(hero.primitive, hero.params).operation
         self.flags = [v for v in hero.outvars[1:] if v in fusion.results]
         self.notes_outside = bool(self.flags) and hero.params["outside"]
         self.notes_nan = bool(self.flags) and hero.params["nan"]

@@ -29,16 +29,12 @@ from weft.ops.window import (
     WINDOW_PARAMETERS,
     WindowFold,
     geometry,
-    reduce_window_max,
-    reduce_window_min,
-    reduce_window_sum,
     select_and_gather_add,
     select_and_scatter,
     select_and_scatter_add,
 )
 
 BOOL, NUMBER = dtypes.bool_, dtypes.int32
-FOLDS = {reduce_window_sum: "add", reduce_window_max: "max", reduce_window_min: "min"}
 # Writing an element to scratch and reading it again costs as much as adding so many; folding the greater of two with
 # the order of zeros and with nan costs as much as these additions.
 SEPARATED, EXTREMUM = 4, 3
@@ -110,9 +106,10 @@ def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
     """One kernel, or one for each dimension that is folded, if that is much less work; sums between them stay wide."""
     hero = fusion.hero
     assert hero is not None
+    card: Any = hero.primitive
     (operand,) = hero.invars
     wide = dtypes.accumulation_dtype(storage(operand))
-    stages = _stages(windows, 1 if hero.primitive is reduce_window_sum else EXTREMUM)
+    stages = _stages(windows, 1 if card.operation == "add" else EXTREMUM)
     source: int | None = None
     for number, stage in enumerate(stages):
         last = number == len(stages) - 1
@@ -147,7 +144,7 @@ def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, targe
     wide, neutral = dtypes.accumulation_dtype(exact), np.asarray(card.initial(exact))
     start = k.constant(neutral.astype(wide), wide)
     # Nothing changes by adding -0; by adding 0, -0 does.
-    adds = FOLDS[card] == "add" and dtypes.kind(wide) in "fc"
+    adds = card.operation == "add" and dtypes.kind(wide) in "fc"
     empty = k.constant(-np.zeros((), wide), wide) if adds else start
     elements = prod(sizes_of(windows))
 
@@ -160,7 +157,7 @@ def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, targe
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
         value = value_at(at.place(tap), at.taken(k, tap))
         # A window that begins with an element is that element so far.
-        return [value if now[0] is empty else k.compute(FOLDS[card], now[0], value)]
+        return [value if now[0] is empty else k.compute(card.operation, now[0], value)]
 
     def body(at: At) -> None:
         # What lies between the elements of a spread operand adds 0.

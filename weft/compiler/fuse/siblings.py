@@ -6,7 +6,6 @@ from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Order, in_memory
 from weft.ir.fusing import Space
 from weft.ir.jaxpr import Var
-from weft.ops.slicing import slice as slice_
 
 RULE = "sibling"
 
@@ -44,7 +43,7 @@ def _join_readers(graph: Graph, order: Order, v: Var, groups: list[Group]) -> No
 
 def is_slice_of(group: Group, v: Var) -> bool:
     """Whether the group only cuts pieces out of `v`."""
-    return all(n.equation.primitive is slice_ and n.operands == (v,) for n in group.members.values())
+    return all(n.properties.piece and n.operands == (v,) for n in group.members.values())
 
 
 def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, slices: bool) -> bool:

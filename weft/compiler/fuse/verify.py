@@ -22,7 +22,6 @@ from weft.ir.fusing import BARE, BARRIER, CONTROL, EXPAND, HERO, LOOKUP, POINTWI
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
-from weft.ops.slicing import slice as slice_
 
 # Kinds with one hero, after which pointwise work at its own index may follow.
 WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
@@ -85,7 +84,7 @@ def verify_fusion(equation: Equation, target: Target) -> None:
     if kind in REDUCTIONS:
         _check_reduction(equation, kind, inner, properties, hero)
     elif kind == "slices":
-        if any(e.primitive is not slice_ for e in _makers(inner)):
+        if not all(classify(e, target).piece for e in _makers(inner)):
             fail("A result of a fusion of slices is no slice.", equation)
     else:
         _check_hero(equation, kind, inner, properties, position)

@@ -35,13 +35,8 @@ from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
 from weft.ops.callback import Callback
 from weft.ops.check import trap
-from weft.ops.cond import cond
 from weft.ops.contract import dot_general
-from weft.ops.remat import optimization_barrier
-from weft.ops.repeat import repeat
-from weft.ops.scan import scan
 from weft.ops.tape import TapePrimitive
-from weft.ops.while_loop import while_
 
 _emissions: Memo[Any, Emission] = Memo(4096)
 
@@ -190,17 +185,11 @@ class Builder:
         before = len(self.steps)
         if card is fusion:
             self.fusion(block, position, equation)
-        elif card is optimization_barrier:
+        elif card.fence:
             for v, atom in zip(equation.outvars, equation.invars, strict=True):
                 self.alias(block, v, atom)
-        elif card is scan:
-            control.build_scan(self, block, position, equation)
-        elif card is while_:
-            control.build_while(self, block, position, equation)
-        elif card is repeat:
-            control.build_repeat(self, block, position, equation)
-        elif card is cond:
-            control.build_cond(self, block, position, equation)
+        elif card.control:
+            control.BUILDERS[card](self, block, position, equation)
         elif isinstance(card, TapePrimitive):
             tapes.build_tape(self, block, position, equation)
         elif isinstance(card, Callback):

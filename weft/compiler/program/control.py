@@ -7,7 +7,7 @@ written in place, through registers that point at them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,10 @@ from weft.compiler.program.ir import Branch, Count, Fill, Loop, Point, Register,
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import TapeType
 from weft.ops.check import CHECK
-from weft.ops.scan import sections
+from weft.ops.cond import cond
+from weft.ops.repeat import repeat
+from weft.ops.scan import scan, sections
+from weft.ops.while_loop import while_
 
 if TYPE_CHECKING:
     from weft.compiler.program.build import Builder
@@ -189,3 +192,12 @@ def build_cond(builder: Builder, block: Block, position: int, equation: Equation
         branches.append(steps)
     dtype = np.dtype(dtypes.storage(index.aval.dtype))  # type: ignore[attr-defined]
     builder.steps.append(Branch(which, dtype, Register("choice"), branches))
+
+
+# How each primitive that runs sub-jaxprs becomes steps.
+BUILDERS: dict[Any, Callable[[Builder, Block, int, Equation], None]] = {
+    cond: build_cond,
+    repeat: build_repeat,
+    scan: build_scan,
+    while_: build_while,
+}
