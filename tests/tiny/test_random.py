@@ -365,6 +365,15 @@ REUSED = {
         random.split(key)
     ),
     "reshaped": lambda key: (random.normal(key), weft.vmap(random.normal)(key.reshape(1))),
+    "one of the transposed": lambda key: (lambda keys: (random.bits(keys[1, 2]), random.bits(keys.T[2, 1])))(
+        random.split(key, (2, 3))
+    ),
+    "one of the reversed": lambda key: (lambda keys: (random.bits(keys[0]), random.bits(keys[::-1][3])))(
+        random.split(key, 4)
+    ),
+    "one of the repeated": lambda key: (lambda keys: (random.bits(keys[0]), random.bits(keys[2])))(
+        wnp.broadcast_to(key, (3,))
+    ),
     "inner function": lambda key: both(key, weft.jit(random.normal), weft.jit(random.normal)),
     "loop over one key": lambda key: weft.lax.scan(lambda c, _: (c + random.normal(key), None), 0.0, None, length=3),
     "carry that stays": lambda key: weft.lax.fori_loop(
@@ -379,6 +388,10 @@ REUSED = {
 FINE = {
     "split": lambda key: (lambda a, b: (random.normal(a), random.normal(b)))(*random.split(key)),
     "slices": lambda key: (lambda keys: (random.normal(keys[0]), random.normal(keys[1])))(random.split(key)),
+    "others of the transposed": lambda key: (
+        lambda keys: [random.bits(keys.T[i, j]) for i in range(3) for j in (0, 1)]
+    )(random.split(key, (2, 3))),
+    "one of the repeated": lambda key: random.bits(wnp.broadcast_to(key, (3,))[1]),
     "fold in": lambda key: (
         random.normal(random.fold_in(key, 1)),
         random.normal(random.fold_in(key, 2)),

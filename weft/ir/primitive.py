@@ -20,6 +20,7 @@ from weft.ir.context import context, current_source
 from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, joined
 from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
+from weft.ir.keys import KeysThrough
 from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
 from weft.sharding.factors import AxisFactors
@@ -256,6 +257,15 @@ class Primitive:
         """Parameters for a shard whose results have the types `local_results`."""
         return params
 
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        """The random keys among the results that are keys of the operands, for the check that none is used twice; None
+        if all are new. Operands are `KeysOf` an array, or None for what is no key array."""
+        if self.identity:
+            return operands
+        if self.copies == "all" and len(operands) == 1:
+            return [operands[0].copied(self, params)]
+        return None
+
     def live_operands(
         self, live_results: Sequence[bool], params: Params
     ) -> tuple[list[bool], Params, list[bool]] | None:
@@ -365,6 +375,9 @@ class HigherOrder(Primitive):
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
         """The program that an operation runs on its operands, and the operands of that, if that is all it does."""
         raise missing(f"`{self.name}` is not the call of a program.")
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        return None if self.opens is None else through(params[self.opens], operands)
 
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any

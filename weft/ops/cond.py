@@ -11,6 +11,7 @@ from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
+from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialProgram, keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
@@ -149,6 +150,9 @@ class cond(HigherOrder):
         used = joined([drop_dead(b, live_results, False)[1] for b in branches])
         smaller = tuple(drop_dead(b, live_results, used)[0] for b in branches)
         return [True, *used], {"branches": smaller}, list(live_results)
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        return through.either(params["branches"], operands[1:])
 
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it

@@ -18,7 +18,8 @@ from weft.base.settings import config
 from weft.indexing.expression import Expression
 from weft.ir.element import Element
 from weft.ir.fusing import AT_OTHER_INDEX, AT_SAME_INDEX, Machine, Properties
-from weft.ir.primitive import Axis, Primitive, Sample, primitive
+from weft.ir.keys import KeysThrough
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.ir.zeros import Zero
 from weft.ops import random_definitions as definitions
@@ -160,6 +161,11 @@ class KeyOperation(Primitive):
         (x,), (dim,) = args, dims
         assert dim is not None
         return self(front(x, dim), **params), 0
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        if self.consumes_keys and operands[0] is not None:
+            operands[0].use(through.at, self.name)
+        return None
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
         """Key dimensions correspond; the words of a key and what one key yields stay whole."""

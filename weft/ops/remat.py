@@ -10,6 +10,7 @@ from weft.ir.flow import OperandRanges
 from weft.ir.fusing import FENCED, Machine, Properties
 from weft.ir.inline import inlined
 from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
 from weft.ir.types import Type
@@ -53,6 +54,10 @@ class checkpoint(Call):
             fenced = iter(optimization_barrier(*held)) if held else iter(())
             args = [a if type(a) is Linear else next(fenced) for a in args]
         return super().transpose_through(through, cotangents, args, jaxpr=jaxpr, **params)
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        # The backward pass computes once more what the forward pass computed, with the same keys on purpose.
+        return None if params.get("differentiated") else super().keys_through(through, operands, params)
 
 
 @primitive

@@ -10,6 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
+from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, type_of
@@ -286,6 +287,20 @@ class scan(HigherOrder):
 
     def iterations(self, params: Params) -> Any:
         return params["length"]
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        """Two rounds are as good as any: what one uses up is missed in the next, unless the carry has a new key."""
+        jaxpr, consts, count = params["jaxpr"], params["num_consts"], params["num_carry"]
+        carry, arrays = list(operands[consts : consts + count]), operands[consts + count :]
+        out: Sequence[Any] = ()
+        for first in (True,) if params["length"] == 1 else (True, False):
+            slices = [through.fresh(v.aval) for v in jaxpr.invars[consts + count :]]
+            out = through(jaxpr, (*operands[:consts], *carry, *slices))
+            carry = list(out[:count])
+            for array, part in zip(arrays, slices, strict=True):
+                if first and array is not None and part is not None and part.any_used:
+                    array.use(through.at, "scan")
+        return [*carry, *(None for _ in out[count:])]
 
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it

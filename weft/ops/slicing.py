@@ -14,6 +14,7 @@ from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
 from weft.ir.element import Element
 from weft.ir.fusing import AT_AFFINE_INDEX, CLOSED_FIRST, CUT_OUT, Machine, Properties, hero
+from weft.ir.keys import KeysThrough
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -111,6 +112,10 @@ class slice(Indexing):
 
     def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
         return (results[0], *operands[1:]), results[0]
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        operands[0].copied(self, params).use(through.at, "indexing")
+        return None
 
     def samples(self) -> Any:
         yield Sample(ramp(4, 5), start_indices=(1, 0), limit_indices=(3, 5), strides=None)

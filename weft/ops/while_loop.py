@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type
@@ -258,6 +259,15 @@ class while_(HigherOrder):
             second=(jit_primitive, {**name, "jaxpr": stage_closed(again, operands, name="while_stored")}),
             second_in=(*range(before), *(~k for k in range(len(tapes))), *range(before, len(types))),
         )
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        """As for `scan`; the condition runs before each round."""
+        conds, bodies = params["cond_nconsts"], params["body_nconsts"]
+        carry = list(operands[conds + bodies :])
+        for _ in range(2):
+            through(params["cond_jaxpr"], (*operands[:conds], *carry))
+            carry = list(through(params["body_jaxpr"], (*operands[conds : conds + bodies], *carry)))
+        return carry
 
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it

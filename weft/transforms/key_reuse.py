@@ -8,7 +8,7 @@ known, the check lets them pass.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,58 @@ from weft.base.source import Location, user_line, user_location
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import Params, Primitive
 
-SAME_KEYS = frozenset({"broadcast_in_dim", "copy", "name", "reshape", "squeeze", "transpose"})
 LIMIT = 1 << 16  # key arrays larger than this are tracked as a whole
 
 
-class Keys:
-    """A key array as the check sees it: which of its keys are used up, and by which lines."""
+class Store:
+    """Keys that were passed in or created together: which of them are used up, and by which lines."""
 
-    __slots__ = ("lines", "shape", "used")
+    __slots__ = ("lines", "used")
 
-    def __init__(self, shape: Sequence[Any]):
-        self.shape = tuple(shape)
-        known = all(isinstance(size, int) for size in self.shape) and np.prod(self.shape, dtype=float) <= LIMIT
-        self.used = np.zeros(self.shape if known else (), bool)
+    def __init__(self, size: int):
+        self.used = np.zeros(size, bool)
         self.lines: list[tuple[np.ndarray, Location | None]] = []
-
-    def use(self, part: Any, at: Location | None, by: str) -> None:
-        """Use up a part (an index; None for all), or raise when some of it has been used before."""
-        mask = np.zeros(self.used.shape, bool)
-        mask[part if part is not None and self.used.shape == self.shape else ...] = True
-        if (mask & self.used).any():
-            before = next((line for held, line in self.lines if (mask & held).any()), None)
-            raise reuse(by, at, before, self.shape)
-        self.used |= mask
-        self.lines.append((mask, at))
 
     def saved(self) -> tuple[np.ndarray, int]:
         return self.used.copy(), len(self.lines)
+
+
+class Keys:
+    """A key array as the check sees it: for each element the key in a store that it is, or None in the place of all
+    where the array is tracked as a whole."""
+
+    __slots__ = ("indices", "shape", "store")
+
+    def __init__(self, shape: Sequence[Any], store: Store | None = None, indices: np.ndarray | None = None):
+        self.shape = tuple(shape)
+        if store is None:
+            known = all(isinstance(size, int) for size in self.shape) and np.prod(self.shape, dtype=float) <= LIMIT
+            store = Store(int(np.prod(self.shape)) if known else 1)
+            indices = np.arange(store.used.size).reshape(self.shape) if known else None
+        self.store, self.indices = store, indices
+
+    @property
+    def any_used(self) -> bool:
+        """Whether some of the keys, or of those that they were created with, are used up."""
+        return bool(self.store.used.any())
+
+    def use(self, at: Location | None, by: str) -> None:
+        """Use up the keys, or raise when some of them have been used before."""
+        store = self.store
+        mask = np.zeros(store.used.shape, bool)
+        mask[... if self.indices is None else self.indices] = True
+        if (mask & store.used).any():
+            before = next((line for held, line in store.lines if (mask & held).any()), None)
+            raise reuse(by, at, before, self.shape)
+        store.used |= mask
+        store.lines.append((mask, at))
+
+    def copied(self, card: Primitive, params: Params) -> Keys:
+        """The same keys at the indices to which an operation copies them."""
+        if self.indices is None:
+            return self
+        indices = np.asarray(card.eval(self.indices, **params))
+        return Keys(indices.shape, self.store, indices)
 
 
 def reuse(by: str, at: Location | None, before: Location | None, shape: Sequence[Any]) -> KeyReuseError:
@@ -71,14 +96,14 @@ def is_key_type(aval: Any) -> bool:
 
 def check_key_reuse(jaxpr: Jaxpr) -> None:
     """Raise when the program uses a key twice that it was given or made, through all of its branches and loops."""
-    walk(jaxpr, [fresh(v.aval) for v in jaxpr.invars], None)
+    follow(jaxpr, [fresh(v.aval) for v in jaxpr.invars], None)
 
 
 def fresh(aval: Any) -> Keys | None:
     return Keys(aval.shape) if is_key_type(aval) else None
 
 
-def walk(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
+def follow(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
     """Follow keys through a program. `at` is the line that called it, to which all of its uses are charged."""
     known: dict[Var, Keys | None] = dict(zip(jaxpr.invars, arguments, strict=True))
 
@@ -109,90 +134,36 @@ def step(
     primitive: Primitive, params: Params, operands: Sequence[Keys | None], at: Location | None
 ) -> Sequence[Keys | None] | None:
     """What one operation does with its keys; the keys among its results, where they are not new."""
-    follow = FOLLOW.get(primitive.name)
-    if follow is not None:
-        return follow(params, operands, at)
-    first = operands[0] if operands else None
-    if first is None:
-        return None
-    if getattr(primitive, "consumes_keys", False):
-        first.use(None, at, primitive.name)
-    elif primitive.name in SAME_KEYS:
-        return [first]
-    elif primitive.name == "slice":
-        starts, limits, strides = (params[name] for name in ("start_indices", "limit_indices", "strides"))
-        part = tuple(slice(a, b, c) for a, b, c in zip(starts, limits, strides or (1,) * len(starts), strict=True))
-        first.use(part, at, "indexing")
-    return None
+    return primitive.keys_through(Following(at), operands, params)
 
 
-def follow_call(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    return walk(params["jaxpr"], operands, at)
+class Following:
+    """What a card is given that follows keys through it; see `KeysThrough`."""
 
+    def __init__(self, at: Location | None) -> None:
+        self.at = at
 
-def follow_custom(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    return walk(params["call_jaxpr"], operands, at)
+    def __call__(self, jaxpr: Jaxpr, operands: Sequence[Keys | None]) -> list[Keys | None]:
+        return follow(jaxpr, operands, self.at)
 
+    def fresh(self, aval: Any) -> Keys | None:
+        return fresh(aval)
 
-def follow_checkpoint(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None] | None:
-    """The backward pass computes once more what the forward pass computed, with the same keys on purpose."""
-    return None if params.get("differentiated") else walk(params["jaxpr"], operands, at)
-
-
-def follow_cond(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """One of the branches runs: each starts from what was used before, and all of their uses count afterwards."""
-    keys = list({id(k): k for k in operands if k is not None}.values())
-    before = [k.saved() for k in keys]
-    uses: list[list[Any]] = [[] for _ in keys]
-    results: list[list[Keys | None]] = []
-    for branch in params["branches"]:
-        results.append(walk(branch, operands[1:], at))
-        for held, k, (used, count) in zip(uses, keys, before, strict=True):
-            held.extend(k.lines[count:])
-            k.used, k.lines[count:] = used.copy(), []
-    for held, k in zip(uses, keys, strict=True):
-        for mask, line in held:
-            k.used |= mask
-            k.lines.append((mask, line))
-    return [made[0] if all(m is made[0] for m in made) else None for made in zip(*results, strict=True)]
-
-
-def follow_scan(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """Two rounds stand for any number: what one uses up is missed in the next, unless the carry brings a new key."""
-    jaxpr, consts, count = params["jaxpr"], params["num_consts"], params["num_carry"]
-    carry = list(operands[consts : consts + count])
-    rounds = 1 if params["length"] == 1 else 2
-    made: list[Keys | None] = []
-    for number in range(rounds):
-        slices = [fresh(v.aval) for v in jaxpr.invars[consts + count :]]
-        made = walk(jaxpr, (*operands[:consts], *carry, *slices), at)
-        carry = made[:count]
-        for whole, part in zip(operands[consts + count :], slices, strict=True):
-            if number == 0 and whole is not None and part is not None and part.used.any():
-                whole.use(None, at, "scan")
-    return [*carry, *(None for _ in made[count:])]
-
-
-def follow_while(params: Params, operands: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """As for `scan`; the condition runs before each round."""
-    conds, bodies = params["cond_nconsts"], params["body_nconsts"]
-    carry = list(operands[conds + bodies :])
-    for _ in range(2):
-        walk(params["cond_jaxpr"], (*operands[:conds], *carry), at)
-        carry = walk(params["body_jaxpr"], (*operands[conds : conds + bodies], *carry), at)
-    return carry
-
-
-FOLLOW: dict[str, Callable[[Params, Sequence[Keys | None], Location | None], Sequence[Keys | None] | None]] = {
-    "jit": follow_call,
-    "lanes": follow_call,
-    "checkpoint": follow_checkpoint,
-    "custom_jvp_call": follow_custom,
-    "custom_vjp_call": follow_custom,
-    "cond": follow_cond,
-    "scan": follow_scan,
-    "while": follow_while,
-}
+    def either(self, jaxprs: Sequence[Jaxpr], operands: Sequence[Keys | None]) -> list[Keys | None]:
+        stores = list({id(k.store): k.store for k in operands if k is not None}.values())
+        before = [store.saved() for store in stores]
+        uses: list[list[Any]] = [[] for _ in stores]
+        results: list[list[Keys | None]] = []
+        for jaxpr in jaxprs:
+            results.append(follow(jaxpr, operands, self.at))
+            for held, store, (used, count) in zip(uses, stores, before, strict=True):
+                held.extend(store.lines[count:])
+                store.used, store.lines[count:] = used.copy(), []
+        for held, store in zip(uses, stores, strict=True):
+            for mask, line in held:
+                store.used |= mask
+                store.lines.append((mask, line))
+        return [keys[0] if all(k is keys[0] for k in keys) else None for keys in zip(*results, strict=True)]
 
 
 # ----------------------------------------------------------------------------------------------------- concrete arrays
