@@ -22,8 +22,8 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 44
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
 name words                             | weft/compiler      | instructions, bytecode                      | 16
-name place, places, placed             | weft               | index, offset, address, position: say which | 159
-name number, numbers                   | weft               | index, i                                    | 240
+name place, places, placed             | weft               | index, offset, address, position: say which | 158
+name number, numbers                   | weft               | index, i                                    | 239
 name made                              | weft               | result, out                                 | 233
 name given                             | weft               | args, operands                              | 93
 name program, programs                 | jaxprs             | jaxpr                                       | 30
@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 32
-text stands                            | text               | is                                          | 99
+text stands                            | text               | is                                          | 98
 text gives                             | text               | returns                                     | 131
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10
 text settled                           | text               | final, fixed                                | 12
-text turn of, turns of                 | text               | iteration of                                | 21
+text turn of, turns of                 | text               | iteration of                                | 20
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
@@ -102,10 +102,8 @@ def rows() -> Iterator[Row]:
 
 def names_of(path: pathlib.Path) -> str:
     """The identifiers of a file of Python, and the name of the file."""
-    found = {
-        name for name in IDENTIFIER.findall(path.read_text(encoding="utf-8")) if name and not ALLOWED.fullmatch(name)
-    }
-    return " ".join({*found, path.stem})
+    names = {*IDENTIFIER.findall(path.read_text(encoding="utf-8")), path.stem}
+    return " ".join(name for name in names if not ALLOWED.fullmatch(name))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, drop_dead
 from weft.ir.types import Type
@@ -46,17 +47,40 @@ def partial_eval(
             _split(equation, mask, known_equations, unknown_equations, unknown)
 
     unknown_out = tuple(v in unknown or f for v, f in zip(jaxpr.outvars, force, strict=True))
-    unknown_outvars = [v for v, u in zip(jaxpr.outvars, unknown_out, strict=True) if u]
-    defined = {v for e in unknown_equations for v in e.outvars} | {
-        v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u
-    }
+    known_invars, unknown_invars = _parted(jaxpr.invars, unknown_in)
+    known_outvars, unknown_outvars = _parted(jaxpr.outvars, unknown_out)
+    defined = {v for e in unknown_equations for v in e.outvars}.union(unknown_invars)
     reads: list[Atom] = [v for e in unknown_equations for v in e.invars]
     needed: dict[Var, None] = {v: None for v in (*reads, *unknown_outvars) if type(v) is Var and v not in defined}
+    residuals, recomputed = _stored_and_recomputed(known_equations, needed, saveable, inside)
+    constants = set(jaxpr.constvars)
+    residuals = [v for v in needed if v not in constants] + residuals
 
+    known_results = [*known_outvars, *residuals]
+    known = Jaxpr(jaxpr.constvars, known_invars, known_results, known_equations, jaxpr.consts, jaxpr.name)
+    known, _ = drop_dead(known, [True] * len(known.outvars))
+    arguments, equations = [*residuals, *unknown_invars], [*recomputed, *unknown_equations]
+    rest = Jaxpr(jaxpr.constvars, arguments, unknown_outvars, equations, jaxpr.consts, jaxpr.name)
+    rest, _ = drop_dead(rest, [True] * len(rest.outvars))
+    return PartialProgram(known, rest, unknown_out, tuple(v.aval for v in residuals))
+
+
+def _parted(variables: Sequence[Any], unknown: Sequence[bool]) -> tuple[list[Any], list[Any]]:
+    """Those that are known, and those that are unknown."""
+    known = [v for v, u in zip(variables, unknown, strict=True) if not u]
+    return known, [v for v, u in zip(variables, unknown, strict=True) if u]
+
+
+def _stored_and_recomputed(
+    equations: list[Equation], needed: dict[Var, None], saveable: Callable[[Equation], bool] | None, inside: bool
+) -> tuple[list[Var], list[Equation]]:
+    """Of the known `equations`, the results to store for the unknown side and the equations to compute again there, in
+    order. `needed` has what that side reads; what is left in it afterwards are arguments and constants. Equations that
+    store what they compute inside are replaced."""
     recomputed: list[Equation] = []
     residuals: list[Var] = []
-    for number in reversed(range(len(known_equations))):
-        equation = known_equations[number]
+    for i in reversed(range(len(equations))):
+        equation = equations[i]
         hit = [v for v in equation.outvars if v in needed]
         if not hit:
             continue
@@ -67,7 +91,7 @@ def partial_eval(
             continue
         both = stored_inside(equation, hit, saveable) if inside and equation.primitive.higher_order else None
         if both is not None:
-            known_equations[number], again, stored = both
+            equations[i], again, stored = both
             residuals.extend(stored)
         elif saveable(equation):
             residuals.extend(hit)
@@ -77,26 +101,7 @@ def partial_eval(
         if again is not None:
             recomputed.append(again)
             needed.update((v, None) for v in again.invars if type(v) is Var and v not in residuals)
-    constants = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
-    residuals = [v for v in needed if v not in constants] + residuals[::-1]
-
-    known_outvars = [v for v, u in zip(jaxpr.outvars, unknown_out, strict=True) if not u]
-    known_invars = [v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if not u]
-    known = Jaxpr(
-        jaxpr.constvars, known_invars, [*known_outvars, *residuals], known_equations, jaxpr.consts, jaxpr.name
-    )
-    known, _ = drop_dead(known, [True] * len(known.outvars))
-    unknown_invars = [v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u]
-    rest = Jaxpr(
-        jaxpr.constvars,
-        [*residuals, *unknown_invars],
-        unknown_outvars,
-        [*recomputed[::-1], *unknown_equations],
-        jaxpr.consts,
-        jaxpr.name,
-    )
-    rest, _ = drop_dead(rest, [True] * len(rest.outvars))
-    return PartialProgram(known, rest, unknown_out, tuple(v.aval for v in residuals))
+    return residuals[::-1], recomputed[::-1]
 
 
 def stored_inside(

@@ -325,16 +325,8 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     return tree.unflatten(in_tree, results)
 
 
-@boundary
-def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
-) -> Any:
-    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced, and then `i` has their type;
-    known integers make it a scan, in which `i` is weakly typed as a Python number is."""
-    if not callable(body_fun):
-        raise wrong_type(
-            "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
-        )
+def _check_bounds(lower: Any, upper: Any) -> None:
+    """Raise the user's error unless both are integers, or both floats, without dimensions."""
     for bound in (lower, upper):
         aval = type_of(bound) if is_value(bound) else None
         if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iuf":
@@ -346,6 +338,19 @@ def fori_loop(
         received = f"{shown(lower)} and {shown(upper)}"
         fix = "fori_loop(0, 3, body, carry), with an int for each bound"
         raise wrong_type("The bounds of lax.fori_loop must be both integers or both floats.", received, fix)
+
+
+@boundary
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
+    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced, and then `i` has their type;
+    known integers make it a scan, in which `i` is weakly typed as a Python number is."""
+    if not callable(body_fun):
+        raise wrong_type(
+            "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
+        )
+    _check_bounds(lower, upper)
     dtype = dtypes.result_type(lower, upper)
     known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
     # Of floats nobody knows in how many steps one reaches the other.
@@ -357,24 +362,24 @@ def fori_loop(
     one = (1 if dtypes.kind(dtype) in "iu" else 1.0) if weak else np.ones((), dtype)
     loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
     in_fori_loop = (f"the body of lax.fori_loop, {loop.body},", "lambda i, carry: new_carry; more values make a tuple")
+
+    def counting(body: Callable[..., Any]) -> Any:
+        def step(carry: Any, _: Any) -> Any:
+            i, value = carry
+            return (add(i, one), called(body, (i, value), *in_fori_loop)), None
+
+        return step
+
     if first is not None and last is not None:
+        as_index = lambda i: i if weak else np.asarray(i, dtype)
         if config.disable_jit:
             value = arrays_of(init_val)
             for i in range(first, last):
-                value = arrays_of(body_fun(arrays_of(i if weak else np.asarray(i, dtype)), value))
+                value = arrays_of(body_fun(arrays_of(as_index(i)), value))
             return value
-
-        def counting(body: Callable[..., Any]) -> Any:
-            def step(carry: Any, _: Any) -> Any:
-                i, value = carry
-                return (add(i, one), called(body, (i, value), *in_fori_loop)), None
-
-            return step
-
         step = adapted(body_fun, (dtype, weak), counting)
-        count = max(last - first, 0)
-        start = first if weak else np.asarray(first, dtype)
-        (_, result), _ = run_scan(step, (start, init_val), None, count, False, unroll or 1, loop)
+        start = (as_index(first), init_val)
+        (_, result), _ = run_scan(step, start, None, max(last - first, 0), False, unroll or 1, loop)
         return result
     if unroll not in (None, False, 1):
         what = "lax.fori_loop can unroll only when both bounds are known integers."

@@ -163,20 +163,59 @@ class MultiHeadDotProductAttention(Module):
         sow_weights: bool = False,
     ) -> Any:
         """Attention of `inputs_q` to `inputs_k` and `inputs_v`; one that is not given is the one before."""
+        query, key, value = self._projected(inputs_q, *self._keys_and_values(inputs_q, inputs_k, inputs_v, inputs_kv))
+        if self.decode:
+            key, value, mask = self._remember(query, key, value, mask)
+
+        still = True
+        if self.dropout_rate > 0.0:
+            still = merge_param("deterministic", self.deterministic, deterministic)
+            if not still and dropout_rng is None:
+                dropout_rng = self.make_rng("dropout")
+        attended = self.attention_fn(
+            query,
+            key,
+            value,
+            mask=mask,
+            dropout_rng=dropout_rng,
+            dropout_rate=self.dropout_rate,
+            broadcast_dropout=self.broadcast_dropout,
+            deterministic=still,
+            dtype=self.dtype,
+            precision=self.precision,
+            **self._options(sow_weights),
+        )
+        return DenseGeneral(
+            features=self.out_features or inputs_q.shape[-1],
+            axis=(-2, -1),
+            kernel_init=self.out_kernel_init or self.kernel_init,
+            bias_init=self.out_bias_init or self.bias_init,
+            use_bias=self.use_bias,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            precision=self.precision,
+            dot_general=self.out_dot_general,
+            dot_general_cls=self.out_dot_general_cls,
+            name="out",
+        )(attended)
+
+    def _keys_and_values(self, inputs_q: Any, inputs_k: Any, inputs_v: Any, inputs_kv: Any) -> tuple[Any, Any]:
+        """What keys and values are made of."""
         if inputs_kv is not None:
             if inputs_k is not None or inputs_v is not None:
                 raise ArgumentError(f"{self._where()} got inputs_kv together with inputs_k or inputs_v.")
-            inputs_k = inputs_v = inputs_kv
+            return inputs_kv, inputs_kv
         if inputs_k is None:
             if inputs_v is not None:
                 raise ArgumentError(f"{self._where()} got inputs_v without inputs_k; values need their keys.")
             inputs_k = inputs_q
-        if inputs_v is None:
-            inputs_v = inputs_k
+        return inputs_k, inputs_k if inputs_v is None else inputs_v
+
+    def _projected(self, inputs_q: Any, inputs_k: Any, inputs_v: Any) -> tuple[Any, Any, Any]:
+        """Queries, keys and values of all heads."""
         width = self.qkv_features or inputs_q.shape[-1]
         if width % self.num_heads:
             raise ArgumentError(f"{self._where()} cannot divide {width} features among {self.num_heads} heads.")
-
         project = functools.partial(
             DenseGeneral,
             axis=-1,
@@ -196,14 +235,10 @@ class MultiHeadDotProductAttention(Module):
         if self.normalize_qk:
             norm = functools.partial(LayerNorm, use_bias=False, dtype=self.dtype, param_dtype=self.param_dtype)
             query, key = norm(name="query_ln")(query), norm(name="key_ln")(key)
-        if self.decode:
-            key, value, mask = self._remember(query, key, value, mask)
+        return query, key, value
 
-        still = True
-        if self.dropout_rate > 0.0:
-            still = merge_param("deterministic", self.deterministic, deterministic)
-            if not still and dropout_rng is None:
-                dropout_rng = self.make_rng("dropout")
+    def _options(self, sow_weights: bool) -> dict[str, Any]:
+        """Arguments that `attention_fn` gets only where they are asked for, since a user's may not have them."""
         options: dict[str, Any] = {}
         if self.qk_attn_weights_einsum_cls is not None:
             options["qk_attn_weights_einsum"] = self.qk_attn_weights_einsum_cls()
@@ -213,32 +248,7 @@ class MultiHeadDotProductAttention(Module):
             options["force_fp32_for_softmax"] = True
         if sow_weights:
             options["module"] = self
-        attended = self.attention_fn(
-            query,
-            key,
-            value,
-            mask=mask,
-            dropout_rng=dropout_rng,
-            dropout_rate=self.dropout_rate,
-            broadcast_dropout=self.broadcast_dropout,
-            deterministic=still,
-            dtype=self.dtype,
-            precision=self.precision,
-            **options,
-        )
-        return DenseGeneral(
-            features=self.out_features or inputs_q.shape[-1],
-            axis=(-2, -1),
-            kernel_init=self.out_kernel_init or self.kernel_init,
-            bias_init=self.out_bias_init or self.bias_init,
-            use_bias=self.use_bias,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            precision=self.precision,
-            dot_general=self.out_dot_general,
-            dot_general_cls=self.out_dot_general_cls,
-            name="out",
-        )(attended)
+        return options
 
     def _remember(self, query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any]:
         """Put one key and value into the cache; the query then sees all up to there. `init` makes the cache's size."""

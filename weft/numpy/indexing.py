@@ -410,40 +410,53 @@ class Places:
     known: bool
 
 
-def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
-    """Line up what the entries say. Arrays broadcast together; their dimensions stand where NumPy puts them."""
-    arrays = [e for e in entries if isinstance(e, ArrayEntry)]
-    many = broadcast_shape("indexing", *(e.value.shape for e in arrays)) if arrays else ()
+# Of an index of gather and scatter: the axis, where it starts, and which dimensions of the batch that depends on.
+Component = tuple[int, Any, tuple[int, ...]]
+
+
+def result_layout(entries: Sequence[Entry], many: tuple[Any, ...]) -> list[Any]:
+    """What each dimension of the result is: a slice, a new axis, or an int, which numbers one of the dimensions `many`
+    to which the arrays broadcast. Those stand where NumPy puts them: in place of the arrays if these are side by side,
+    else first."""
     members = [i for i, e in enumerate(entries) if isinstance(e, (ArrayEntry, IntegerEntry))]
-    together = bool(arrays) and members[-1] - members[0] + 1 == len(members)
-    layout: list[Any] = []  # the result's dimensions: an int numbers one of `many`
-    if arrays and not together:
-        layout.extend(range(len(many)))
+    arrays = any(isinstance(e, ArrayEntry) for e in entries)
+    together = arrays and members[-1] - members[0] + 1 == len(members)
+    layout: list[Any] = list(range(len(many))) if arrays and not together else []
     for i, entry in enumerate(entries):
         if isinstance(entry, (SliceEntry, NewAxis)):
             layout.append(entry)
         elif together and i == members[0]:
             layout.extend(range(len(many)))
+    return layout
+
+
+def chosen_components(entries: Sequence[Entry], last: int) -> list[Component]:
+    """The components of integers and arrays; the dimensions of the arrays end before dimension `last` of the batch."""
+    found: list[Component] = []
+    for entry in entries:
+        if isinstance(entry, IntegerEntry):
+            found.append((entry.axis, entry.value, ()))
+        elif isinstance(entry, ArrayEntry) and entry.axis is not None:
+            found.append((entry.axis, entry.value, tuple(range(last - entry.value.ndim, last))))
+    return found
+
+
+def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
+    """Line up what the entries say. Arrays broadcast together; their dimensions stand where NumPy puts them."""
+    arrays = [e for e in entries if isinstance(e, ArrayEntry)]
+    many = broadcast_shape("indexing", *(e.value.shape for e in arrays)) if arrays else ()
+    layout = result_layout(entries, many)
     new_axes = tuple(i for i, dim in enumerate(layout) if isinstance(dim, NewAxis))
     kept = [dim for dim in layout if not isinstance(dim, NewAxis)]
     shape = tuple(many[dim] if isinstance(dim, int) else dim.size for dim in kept)
+    # Slices with gaps are read element by element: they are part of the batch, as are the dimensions of arrays.
     windows = [isinstance(dim, SliceEntry) and (abs(dim.step) == 1 or dim.size <= 1) for dim in kept]
     batch = [i for i, window in enumerate(windows) if not window]
-    batch_shape = tuple(shape[i] for i in batch)
     first_many = next((n for n, i in enumerate(batch) if isinstance(kept[i], int)), 0)
 
     sizes: list[Any] = list(aval.shape)
-    collapsed: list[int] = []
-    components: list[tuple[int, Any, tuple[int, ...]]] = []  # axis, start, its dimensions among those of the batch
-    for entry in entries:
-        if isinstance(entry, IntegerEntry):
-            components.append((entry.axis, entry.value, ()))
-        elif isinstance(entry, ArrayEntry) and entry.axis is not None:
-            last = first_many + len(many)
-            components.append((entry.axis, entry.value, tuple(range(last - entry.value.ndim, last))))
-        else:
-            continue
-        collapsed.append(components[-1][0])
+    components = chosen_components(entries, first_many + len(many))
+    collapsed = [axis for axis, _, _ in components]
     for i, dim in enumerate(kept):
         if isinstance(dim, SliceEntry) and windows[i]:
             sizes[dim.axis] = dim.size
@@ -458,10 +471,11 @@ def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
     offsets = tuple(i for i, window in enumerate(windows) if window)
     numbers = GatherDimensionNumbers(offsets, tuple(sorted(collapsed)), tuple(axis for axis, _, _ in components))
     known = all(e.known for e in entries if isinstance(e, (IntegerEntry, ArrayEntry)))
-    return Places(index_vectors(components, batch_shape), numbers, tuple(sizes), shape, backwards, new_axes, known)
+    indices = index_vectors(components, tuple(shape[i] for i in batch))
+    return Places(indices, numbers, tuple(sizes), shape, backwards, new_axes, known)
 
 
-def index_vectors(components: Sequence[tuple[int, Any, tuple[int, ...]]], batch_shape: tuple[Any, ...]) -> Any:
+def index_vectors(components: Sequence[Component], batch_shape: tuple[Any, ...]) -> Any:
     """The index vectors of a gather: one column for each component, a constant where all of them are known."""
     if not components:
         return (

@@ -264,6 +264,28 @@ def cov(
     if not variables or not count:
         return filled(() if variables == 1 else (variables, variables), math.nan, table.dtype)
     correction = (0 if bias else 1) if ddof is None else ddof
+    weights = _sample_weights(table, fweights, aweights)
+    divisor: Any = count - correction
+    if weights is None:
+        center = average(table, 1)
+        centered = table - center[:, None]
+        weighted = centered
+    else:
+        center, total = average(table, 1, weights, returned=True)
+        divisor = total = total[0]
+        if correction and aweights is None:
+            divisor = total - correction
+        elif correction:
+            reliability = converted(ensure_array(aweights), dtypes.to_real_dtype(table.dtype))
+            divisor = total - correction * reduce_sum(multiply(weights, reliability)) / total
+        centered = table - center[:, None]
+        weighted = multiply(centered, expand_to(weights, centered.shape))
+    result = true_divide(dot(centered, conjugate(weighted).T), cast(ensure_array(divisor), table.dtype))
+    return lax.reshape(result, ()) if result.shape == (1, 1) else result
+
+
+def _sample_weights(table: Array, fweights: Any, aweights: Any) -> Array | None:
+    """The weight of each column of a table of samples: how often it counts times how much; None if all are the same."""
     weights, real = None, dtypes.to_real_dtype(table.dtype)
     for kind, values in (("fweights", fweights), ("aweights", aweights)):
         if values is None:
@@ -276,25 +298,7 @@ def cov(
             raise ArgumentTypeError(f"cov takes integer fweights, got {values.aval.short()}.")
         values = converted(values, real)
         weights = values if weights is None else multiply(weights, values)
-    if weights is None:
-        center = average(table, 1)
-        factor: Any = table.shape[1] - correction
-        scaled = table - center[:, None]
-        other = scaled
-    else:
-        weights = converted(weights, table.dtype)
-        center, total = average(table, 1, weights, returned=True)
-        total = total[0]
-        if correction == 0:
-            factor = total
-        elif aweights is None:
-            factor = total - correction
-        else:
-            factor = total - correction * reduce_sum(multiply(weights, converted(ensure_array(aweights), real))) / total
-        scaled = table - center[:, None]
-        other = multiply(scaled, expand_to(weights, scaled.shape))
-    made = true_divide(dot(scaled, conjugate(other).T), cast(ensure_array(factor), table.dtype))
-    return lax.reshape(made, ()) if made.shape == (1, 1) else made
+    return None if weights is None else converted(weights, table.dtype)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 from weft.base.errors import InternalError
 from weft.ir.context import context, joined_names, lifted
 from weft.ir.interpreter import literal
-from weft.ir.jaxpr import Atom, Jaxpr, Literal
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, accumulate, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
@@ -67,17 +67,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
             ]
             context.source = equation.source or source
             context.stack = joined_names(stack, equation.stack)
-            operands = [read(v) for v in equation.invars]
-            card = equation.primitive
-            if isinstance(card, HigherOrder):
-                outgoing = card.transpose_through(transpose_jaxpr, incoming, operands, **equation.params)
-            else:
-                given = incoming if card.multiple_results else incoming[0]
-                outgoing = card.transpose(given, *operands, **equation.params)
-            if len(outgoing) != len(operands):
-                raise InternalError(
-                    f"The transpose rule of {card.name} gave {len(outgoing)} cotangents for {len(operands)} operands."
-                )
+            outgoing = _transposed(equation, incoming, [read(v) for v in equation.invars])
             for operand, ct in zip(equation.invars, outgoing, strict=True):
                 give(operand, ct)
     finally:
@@ -86,6 +76,20 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
         (waiting.get(v) if v in waiting else Zero(v.aval.cotangent())) if type(a) is Linear else None
         for v, a in zip(jaxpr.invars, args, strict=True)
     ]
+
+
+def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
+    """What the card of an equation makes of the cotangents of its results: one for each operand."""
+    card = equation.primitive
+    if isinstance(card, HigherOrder):
+        found = card.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
+    else:
+        found = card.transpose(cotangents if card.multiple_results else cotangents[0], *operands, **equation.params)
+    if len(found) != len(operands):
+        raise InternalError(
+            f"The transpose rule of {card.name} gave {len(found)} cotangents for {len(operands)} operands."
+        )
+    return found
 
 
 def transpose_jaxpr(

@@ -95,82 +95,109 @@ class _Verifier:
         match statement:
             case Constant(result, _):
                 self.define(result)
-            case Position(result, index):
-                self.check_index(index)
-                if result.dtype not in (dtypes.int32, dtypes.int64):
-                    self.fail(f"A position is made as {result.dtype}")
-                self.define(result)
-            case Load(result, buffer, index, condition, otherwise):
-                self.check_access(buffer, index, condition, result.dtype)
-                if (condition is None) != (otherwise is None):
-                    self.fail("A condition and what else the value is come together")
-                if otherwise is not None:
-                    self.use(otherwise, buffer.dtype)
-                self.define(result)
-            case Store(buffer, index, value, condition):
-                self.use(value)
-                self.check_access(buffer, index, condition, value.dtype)
-                if not buffer.written:
-                    self.fail(f"The buffer {buffer.name} is only read, and stored to")
-                if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in index.terms):
-                    self.fail("All lanes store to one place")
+            case Position():
+                self.check_position(statement)
+            case Load():
+                self.check_load(statement)
+            case Store():
+                self.check_store(statement)
             case TileMatmul():
                 self.check_tiles(statement)
-            case Expect(buffer, index):
-                if buffer not in self.buffers or not buffer.written:
-                    self.fail(f"The buffer {buffer.name} is not written by the kernel")
-                if self.lanes is not None:
-                    self.fail("A place is expected inside of a loop over lanes")
-                self.check_index(index)
-            case Compute(result, op, operands, params):
-                for operand in operands:
-                    self.use(operand)
-                if result_dtype(op, operands, dict(params)) != result.dtype:
-                    self.fail(f"{op} does not give {result.dtype}")
-                self.check_equal_widths(operands)
-                self.define(result)
-            case Fold(result, op, vector, width):
-                self.use(vector, result.dtype)
-                if self.lanes is not None:
-                    self.fail("A fold stands inside of a loop over lanes")
-                if self.widths[vector] != width or width & (width - 1):
-                    self.fail(f"A fold of {width} lanes (a power of two) got {self.widths[vector]}")
-                if result_dtype(op, (vector, vector), {}) != result.dtype:
-                    self.fail(f"{op} does not give {result.dtype}")
-                self.define(result)
-            case Shuffle(result, vectors, chosen):
-                for vector in vectors:
-                    self.use(vector, result.dtype)
-                found = {self.widths[vector] for vector in vectors}
-                if self.lanes is not None:
-                    self.fail("A shuffle stands inside of a loop over lanes")
-                if len(vectors) not in (1, 2) or len(found) != 1 or 1 in found or len(chosen) < 2:
-                    self.fail("A shuffle is of one vector or two of one width")
-                if any(not 0 <= lane < len(vectors) * max(found) for lane in chosen):
-                    self.fail("A shuffle takes lanes that its vectors do not have")
-                self.define(result)
-            case Shift(result, vector, by, fill):
-                self.use(vector, result.dtype)
-                self.use(fill, result.dtype)
-                self.check_lanes(vector)
-                if not 0 < by < self.widths[result]:
-                    self.fail(f"A shift by {by} of {self.widths[result]} lanes")
-                self.define(result)
+            case Expect():
+                self.check_expect(statement)
+            case Compute():
+                self.check_compute(statement)
+            case Fold():
+                self.check_lane_reduction(statement)
+            case Shuffle():
+                self.check_shuffle(statement)
+            case Shift():
+                self.check_shift(statement)
             case Last(result, vector):
                 self.use(vector, result.dtype)
                 self.check_lanes(vector)
                 self.define(result)
-            case If(condition, body):
-                self.use(condition, dtypes.bool_)
-                if self.lanes is not None or self.widths[condition] != 1:
-                    self.fail("A branch needs one condition for all lanes")
-                guarded, self.guarded = self.guarded, True
-                self.block(body)
-                self.guarded = guarded
+            case If():
+                self.check_branch(statement)
             case Loop():
                 self.check_loop(statement)
             case _:
                 assert_never(statement)
+
+    def check_position(self, s: Position) -> None:
+        self.check_index(s.index)
+        if s.result.dtype not in (dtypes.int32, dtypes.int64):
+            self.fail(f"A position is made as {s.result.dtype}")
+        self.define(s.result)
+
+    def check_load(self, s: Load) -> None:
+        self.check_access(s.buffer, s.index, s.condition, s.result.dtype)
+        if (s.condition is None) != (s.otherwise is None):
+            self.fail("A condition and what else the value is come together")
+        if s.otherwise is not None:
+            self.use(s.otherwise, s.buffer.dtype)
+        self.define(s.result)
+
+    def check_store(self, s: Store) -> None:
+        self.use(s.value)
+        self.check_access(s.buffer, s.index, s.condition, s.value.dtype)
+        if not s.buffer.written:
+            self.fail(f"The buffer {s.buffer.name} is only read, and stored to")
+        if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in s.index.terms):
+            self.fail("All lanes store to one place")
+
+    def check_expect(self, s: Expect) -> None:
+        if s.buffer not in self.buffers or not s.buffer.written:
+            self.fail(f"The buffer {s.buffer.name} is not written by the kernel")
+        if self.lanes is not None:
+            self.fail("A place is expected inside of a loop over lanes")
+        self.check_index(s.index)
+
+    def check_compute(self, s: Compute) -> None:
+        for operand in s.operands:
+            self.use(operand)
+        if result_dtype(s.op, s.operands, dict(s.params)) != s.result.dtype:
+            self.fail(f"{s.op} does not give {s.result.dtype}")
+        self.check_equal_widths(s.operands)
+        self.define(s.result)
+
+    def check_lane_reduction(self, s: Fold) -> None:
+        self.use(s.vector, s.result.dtype)
+        if self.lanes is not None:
+            self.fail("A fold stands inside of a loop over lanes")
+        if self.widths[s.vector] != s.width or s.width & (s.width - 1):
+            self.fail(f"A fold of {s.width} lanes (a power of two) got {self.widths[s.vector]}")
+        if result_dtype(s.op, (s.vector, s.vector), {}) != s.result.dtype:
+            self.fail(f"{s.op} does not give {s.result.dtype}")
+        self.define(s.result)
+
+    def check_shuffle(self, s: Shuffle) -> None:
+        for vector in s.vectors:
+            self.use(vector, s.result.dtype)
+        found = {self.widths[vector] for vector in s.vectors}
+        if self.lanes is not None:
+            self.fail("A shuffle stands inside of a loop over lanes")
+        if len(s.vectors) not in (1, 2) or len(found) != 1 or 1 in found or len(s.lanes) < 2:
+            self.fail("A shuffle is of one vector or two of one width")
+        if any(not 0 <= lane < len(s.vectors) * max(found) for lane in s.lanes):
+            self.fail("A shuffle takes lanes that its vectors do not have")
+        self.define(s.result)
+
+    def check_shift(self, s: Shift) -> None:
+        self.use(s.vector, s.result.dtype)
+        self.use(s.fill, s.result.dtype)
+        self.check_lanes(s.vector)
+        if not 0 < s.by < self.widths[s.result]:
+            self.fail(f"A shift by {s.by} of {self.widths[s.result]} lanes")
+        self.define(s.result)
+
+    def check_branch(self, s: If) -> None:
+        self.use(s.condition, dtypes.bool_)
+        if self.lanes is not None or self.widths[s.condition] != 1:
+            self.fail("A branch needs one condition for all lanes")
+        guarded, self.guarded = self.guarded, True
+        self.block(s.body)
+        self.guarded = guarded
 
     def check_tiles(self, s: TileMatmul) -> None:
         if self.lanes is not None:

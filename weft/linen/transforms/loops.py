@@ -73,6 +73,30 @@ def _axis_tree(axes: Any, tree: Any) -> list[Any]:
     return weft.tree.leaves(weft.tree.broadcast(axes, tree))
 
 
+def _sliced(xs: tuple[Any, ...], in_axes: Any) -> tuple[Callable[[Sequence[Any]], Any], list[Any]]:
+    """The leaves of `xs` that a loop takes slices of, with the axis of the loop first; and a function from one slice of
+    each to the arguments of a round, in which the other leaves are whole."""
+    axis_of = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(xs)
+    leaves, tree = weft.tree.flatten(xs)
+    axes = _axis_tree(axis_of, xs) if xs else []
+    fixed = [leaf if isinstance(axis, _Broadcast) else None for leaf, axis in zip(leaves, axes, strict=True)]
+    moving = [wnp.moveaxis(x, axis, 0) for x, axis in zip(leaves, axes, strict=True) if isinstance(axis, int)]
+
+    def arguments_of(slices: Sequence[Any]) -> Any:
+        supply = iter(slices)
+        parts = [next(supply) if isinstance(axis, int) else x for x, axis in zip(fixed, axes, strict=True)]
+        return weft.tree.unflatten(tree, parts)
+
+    return arguments_of, moving
+
+
+def _along_axes(ys: Any, out_axes: Any) -> Any:
+    """Results of a loop, stacked along their first axis, with that axis where `out_axes` says."""
+    leaves, tree = weft.tree.flatten(ys)
+    axes = _axis_tree(out_axes, ys)
+    return weft.tree.unflatten(tree, [wnp.moveaxis(y, 0, a) if a else y for y, a in zip(leaves, axes, strict=True)])
+
+
 def _run_scan(
     target: Target,
     variable_axes: dict[Any, Any],
@@ -99,11 +123,7 @@ def _run_scan(
     carried = {name: v for name, v in carried.items() if matches(lift.call.mutable, name)}
 
     carry, *xs = target.args
-    axis_of = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(xs)
-    leaves, tree = weft.tree.flatten(tuple(xs))
-    places = _axis_tree(axis_of, tuple(xs)) if xs else []
-    fixed = [leaf if isinstance(axis, _Broadcast) else None for leaf, axis in zip(leaves, places, strict=True)]
-    moving = [wnp.moveaxis(x, axis, 0) for x, axis in zip(leaves, places, strict=True) if isinstance(axis, int)]
+    arguments_of, moving = _sliced(tuple(xs), in_axes)
     count = size_along([moving, *stacked], [0, *axes], length, "scan")
     rows = [
         weft.tree.map(lambda x, axis=axis: wnp.moveaxis(x, axis, 0), g) for g, axis in zip(stacked, axes, strict=True)
@@ -113,15 +133,12 @@ def _run_scan(
 
     def one_round(carry: Any, carried: Any, constant: Any, moving: Any, rows: Any, keys: Any, mutable: Any) -> Any:
         """One call of the module: its results and what it wrote, in groups."""
-        supply = iter(moving)
-        parts = [next(supply) if isinstance(a, int) else x for x, a in zip(fixed, places, strict=True)]
-        arguments = weft.tree.unflatten(tree, parts)
         shorter = [metadata.remove_axis(g, axis, metadata_params) for g, axis in zip(rows, axes, strict=True)]
         groups, streams = (carried, constant, *shorter), (*keys, *lift.rngs[len(split) :])
         if data_transform is not None:
             groups, streams = data_transform(groups, streams)
         call = lift.inside(groups, streams, mutable)
-        result = target.call(call, (carry, *arguments), target.kwargs)
+        result = target.call(call, (carry, *arguments_of(moving)), target.kwargs)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ArgumentTypeError(f"The function under nn.scan must return (carry, ys), got {type(result).__name__}.")
         return result, lift.collect(call, [variable_carry, shared, *filters])
@@ -158,9 +175,7 @@ def _run_scan(
     ]
     lift.put_back([carried, *first_written, *stacked_out])
     target.finish()
-    found, tree = weft.tree.flatten(ys)
-    moved = [wnp.moveaxis(y, 0, axis) if axis else y for y, axis in zip(found, _axis_tree(out_axes, ys), strict=True)]
-    return carry, weft.tree.unflatten(tree, moved)
+    return carry, _along_axes(ys, out_axes)
 
 
 def remat_scan(

@@ -59,6 +59,24 @@ def _is_tall(matrix: Any) -> bool:
     return matrix.shape[0] >= matrix.shape[1]
 
 
+def _numbers_for(tree: Any, given: Any) -> list[GaLoreDimensionNumbers | None]:
+    """Dimension numbers for each leaf of a tree of weights, None for those to leave alone; `given` is one for all, a
+    tree of them or a function of the tree."""
+    if callable(given):
+        given = given(tree)
+    leaves = weft.tree.leaves(tree)
+    if given is None:
+        return [GaLoreDimensionNumbers() if leaf.ndim == 2 else None for leaf in leaves]
+    if isinstance(given, GaLoreDimensionNumbers):
+        return [given if leaf.ndim >= 2 else None for leaf in leaves]
+    found = weft.tree.leaves(given, is_leaf=_is_numbers)
+    if len(found) != len(leaves) or not all(map(_is_numbers, found)):
+        raise ArgumentError(
+            f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, and got {found}"
+        )
+    return found
+
+
 def scale_by_galore(
     rank: int = 128,
     update_proj_gap: int = 200,
@@ -77,27 +95,10 @@ def scale_by_galore(
         raise ArgumentError(f"galore needs a rank of 1 or more, and got {rank!r}")
     inner = scale_by_adam() if base_optimizer is None else base_optimizer
 
-    def numbers_for(tree: Any) -> list[Any]:
-        """Dimension numbers or None for each leaf."""
-        given = weight_dimension_numbers
-        if callable(given):
-            given = given(tree)
-        leaves = weft.tree.leaves(tree)
-        if given is None:
-            return [GaLoreDimensionNumbers() if leaf.ndim == 2 else None for leaf in leaves]
-        if isinstance(given, GaLoreDimensionNumbers):
-            return [given if leaf.ndim >= 2 else None for leaf in leaves]
-        found = weft.tree.leaves(given, is_leaf=_is_numbers)
-        if len(found) != len(leaves) or not all(map(_is_numbers, found)):
-            raise ArgumentError(
-                f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, and got {found}"
-            )
-        return found
-
     def init(params: Params) -> GaLoreState:
         leaves, structure = weft.tree.flatten(params)
         projectors, small = [], []
-        for leaf, numbers in zip(leaves, numbers_for(params), strict=True):
+        for leaf, numbers in zip(leaves, _numbers_for(params, weight_dimension_numbers), strict=True):
             if numbers is None:
                 projectors.append(wnp.zeros((0, 0), leaf.dtype))
                 small.append(wnp.zeros_like(leaf))
@@ -112,7 +113,7 @@ def scale_by_galore(
 
     def update(updates: Updates, state: GaLoreState, params: Params | None = None) -> Any:
         leaves, structure = weft.tree.flatten(updates)
-        numbers = numbers_for(updates)
+        numbers = _numbers_for(updates, weight_dimension_numbers)
         due = state.count % update_proj_gap == 0
         projectors, small = list(weft.tree.leaves(state.projector)), list(leaves)
         for place, (leaf, number) in enumerate(zip(leaves, numbers, strict=True)):

@@ -8,6 +8,7 @@ condition of Hager and Zhang for where rounding hides the exact one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import weft
@@ -92,6 +93,101 @@ def _inside(low: Point, high: Point, third: tuple[Any, Any]) -> Any:
     return wnp.where(use_cubic, cubic, wnp.where(use_parabola, parabola, (left + right) / 2.0))
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """What a step size must fulfil, along a direction in which the objective starts at `value` with `slope`, and how
+    one is looked for."""
+
+    value: Any
+    slope: Any
+    tol: float
+    increase_factor: float
+    max_learning_rate: float | None
+    slope_rtol: float
+    curv_rtol: float
+    approx_dec_rtol: float | None
+    stepsize_precision: float
+
+    def decrease_error(self, point: Point) -> Any:
+        """By how much the objective decreases too little."""
+        exact = point.value - self.value - self.slope_rtol * point.rate * self.slope
+        if self.approx_dec_rtol is not None:
+            flat = point.slope - (2 * self.slope_rtol - 1.0) * self.slope
+            near = point.value - self.value - self.approx_dec_rtol * wnp.abs(self.value)
+            exact = wnp.minimum(exact, wnp.maximum(flat, near))
+        return wnp.where(wnp.isnan(exact), wnp.inf, wnp.maximum(exact, 0.0))
+
+    def curvature_error(self, point: Point) -> Any:
+        """By how much the objective is too steep."""
+        excess = wnp.abs(point.slope) - self.curv_rtol * wnp.abs(self.slope)
+        return wnp.where(wnp.isnan(excess), wnp.inf, wnp.maximum(excess, 0.0))
+
+    def growing(self, search: Search, point: Point) -> Search:
+        """Look for an interval: the step grows until it overshoots."""
+        enough = self.decrease_error(point) <= self.tol
+        flat = self.curvature_error(point) <= self.tol
+        higher = (point.value >= search.low.value) & (search.count > 0)
+        overshot = ~enough | higher | ~wnp.isfinite(point.value)
+        done = enough & flat & ~higher
+        uphill = point.slope >= 0
+        low = _choose(overshot, search.low, point)
+        high = _choose(overshot, point, search.low)
+        longer = point.rate * self.increase_factor
+        at_most = False
+        if self.max_learning_rate is not None:
+            # Enough decrease at the longest step allowed: nothing better can be asked for.
+            at_most = enough & (point.rate >= self.max_learning_rate) & ~uphill
+            longer = wnp.minimum(longer, self.max_learning_rate)
+        zooming = overshot | uphill
+        third = (high.rate, high.value)
+        guess = wnp.where(zooming, _inside(low, high, third), longer)
+        safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
+        current = point._replace(rate=guess)
+        # Outside of an interval `high` means nothing; keeping it finite keeps the interpolation quiet.
+        return Search(
+            search.count + 1, zooming & ~done, done | at_most, wnp.array(False),
+            _choose(done | at_most, point, current), low, high, third, safe,
+        )  # fmt: skip
+
+    def narrowing(self, search: Search, point: Point) -> Search:
+        """Keep the half of the interval that has a good step."""
+        enough = self.decrease_error(point) <= self.tol
+        flat = self.curvature_error(point) <= self.tol
+        worse = ~enough | (point.value >= search.low.value) | ~wnp.isfinite(point.value)
+        done = enough & flat
+        turn = point.slope * (search.high.rate - search.low.rate) >= 0.0
+        high = _choose(worse, point, _choose(turn, search.low, search.high))
+        low = _choose(worse, search.low, point)
+        replaced = _choose(worse | turn, search.high, search.low)
+        third = (replaced.rate, replaced.value)
+        guess = _inside(low, high, third)
+        width = wnp.abs(high.rate - low.rate)
+        failed = ~done & (width <= self.stepsize_precision * wnp.maximum(low.rate, high.rate))
+        safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
+        current = point._replace(rate=guess)
+        return Search(
+            search.count + 1, wnp.array(True), done, failed, _choose(done, point, current), low, high, third, safe
+        )
+
+
+def _searched(rules: _Rules, at: Callable[[Any], Point], origin: Point, start_rate: Any, most_steps: int) -> Search:
+    """The search from the step size `start_rate` to its end; `at` is the point for a step size."""
+
+    def step(search: Search) -> Search:
+        point = at(search.current.rate)
+        return _choose(search.zooming, rules.narrowing(search, point), rules.growing(search, point))
+
+    def undecided(search: Search) -> Any:
+        return ~search.done & ~search.failed & (search.count < most_steps)
+
+    false = wnp.array(False)
+    begin = Search(
+        wnp.zeros((), wnp.int32), false, false, false, origin._replace(rate=start_rate), origin, origin,
+        (origin.rate, origin.value), origin,
+    )  # fmt: skip
+    return lax.while_loop(undecided, step, begin)
+
+
 def scale_by_zoom_linesearch(
     max_linesearch_steps: int,
     max_learning_rate: float | None = None,
@@ -138,86 +234,18 @@ def scale_by_zoom_linesearch(
             new_value, new_grad = both(tree_add_scale(params, rate, updates))
             return Point(rate, new_value, tree_vdot(new_grad, updates), new_grad)
 
-        def decrease_error(point: Point) -> Any:
-            exact = point.value - value - slope_rtol * point.rate * slope
-            if approx_dec_rtol is not None:
-                flat = point.slope - (2 * slope_rtol - 1.0) * slope
-                near = point.value - value - approx_dec_rtol * wnp.abs(value)
-                exact = wnp.minimum(exact, wnp.maximum(flat, near))
-            return wnp.where(wnp.isnan(exact), wnp.inf, wnp.maximum(exact, 0.0))
-
-        def curvature_error(point: Point) -> Any:
-            excess = wnp.abs(point.slope) - curv_rtol * wnp.abs(slope)
-            return wnp.where(wnp.isnan(excess), wnp.inf, wnp.maximum(excess, 0.0))
-
         start_rate = wnp.ones_like(state.learning_rate) if initial_guess_strategy == "one" else state.learning_rate
         if max_learning_rate is not None:
             start_rate = wnp.minimum(start_rate, max_learning_rate)
         origin = Point(wnp.zeros_like(start_rate), value, slope, grad)
-
-        def growing(search: Search, point: Point) -> Search:
-            """Look for an interval: the step grows until it overshoots."""
-            enough = decrease_error(point) <= tol
-            flat = curvature_error(point) <= tol
-            higher = (point.value >= search.low.value) & (search.count > 0)
-            overshot = ~enough | higher | ~wnp.isfinite(point.value)
-            done = enough & flat & ~higher
-            uphill = point.slope >= 0
-            low = _choose(overshot, search.low, point)
-            high = _choose(overshot, point, search.low)
-            longer = point.rate * increase_factor
-            at_most = False
-            if max_learning_rate is not None:
-                # Enough decrease at the longest step allowed: nothing better can be asked for.
-                at_most = enough & (point.rate >= max_learning_rate) & ~uphill
-                longer = wnp.minimum(longer, max_learning_rate)
-            zooming = overshot | uphill
-            third = (high.rate, high.value)
-            guess = wnp.where(zooming, _inside(low, high, third), longer)
-            safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
-            current = point._replace(rate=guess)
-            # Outside of an interval `high` means nothing; keeping it finite keeps the interpolation quiet.
-            return Search(
-                search.count + 1, zooming & ~done, done | at_most, wnp.array(False),
-                _choose(done | at_most, point, current), low, high, third, safe,
-            )  # fmt: skip
-
-        def narrowing(search: Search, point: Point) -> Search:
-            """Keep the half of the interval that has a good step."""
-            enough = decrease_error(point) <= tol
-            flat = curvature_error(point) <= tol
-            worse = ~enough | (point.value >= search.low.value) | ~wnp.isfinite(point.value)
-            done = enough & flat
-            turn = point.slope * (search.high.rate - search.low.rate) >= 0.0
-            high = _choose(worse, point, _choose(turn, search.low, search.high))
-            low = _choose(worse, search.low, point)
-            replaced = _choose(worse | turn, search.high, search.low)
-            third = (replaced.rate, replaced.value)
-            guess = _inside(low, high, third)
-            width = wnp.abs(high.rate - low.rate)
-            failed = ~done & (width <= stepsize_precision * wnp.maximum(low.rate, high.rate))
-            safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
-            current = point._replace(rate=guess)
-            return Search(
-                search.count + 1, wnp.array(True), done, failed, _choose(done, point, current), low, high, third, safe
-            )
-
-        def step(search: Search) -> Search:
-            point = at(search.current.rate)
-            return _choose(search.zooming, narrowing(search, point), growing(search, point))
-
-        def undecided(search: Search) -> Any:
-            return ~search.done & ~search.failed & (search.count < max_linesearch_steps)
-
-        false = wnp.array(False)
-        begin = Search(
-            wnp.zeros((), wnp.int32), false, false, false, origin._replace(rate=start_rate), origin, origin,
-            (origin.rate, origin.value), origin,
+        rules = _Rules(
+            value, slope, tol, increase_factor, max_learning_rate, slope_rtol, curv_rtol, approx_dec_rtol,
+            stepsize_precision,
         )  # fmt: skip
-        search = lax.while_loop(undecided, step, begin)
+        search = _searched(rules, at, origin, start_rate, max_linesearch_steps)
         # Without success the best step that decreased the objective, which may be none at all.
         found = _choose(search.done, search.current, search.safe)
-        info = ZoomLinesearchInfo(search.count, decrease_error(found), curvature_error(found))
+        info = ZoomLinesearchInfo(search.count, rules.decrease_error(found), rules.curvature_error(found))
         if verbose:
             weft.debug.print(
                 "zoom: {} steps, step size {}, value {}, errors {} and {}",
