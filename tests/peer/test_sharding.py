@@ -21,6 +21,9 @@ E = s.AxisType.Explicit
 e = s.Mesh(np.array(d).reshape(4, 2), ("x", "y"), axis_types=(E, E))
 a = s.AbstractMesh((4, 2), ("x", "y"))
 M = s.ManualAxisType
+numbers = np.arange(32, dtype=np.float32).reshape(8, 4)
+put = lambda spec, mesh=m: lib.device_put(numbers, N(mesh, spec))
+parts = lambda x: [(t.device, t.index, t.replica_id, np.asarray(t.data).tolist()) for t in x.addressable_shards]
 """
 ROWS = [
     "m",
@@ -109,6 +112,21 @@ ROWS = [
     "s.SingleDeviceSharding(d[0], memory_kind='pinned_host')",
     "s.make_single_device_sharding(d[1], memory_kind='pinned_host')",
     "s.AbstractDevice('cpu', None, 'cpu')",
+    *[f"parts(put({spec}))" for spec in ("P('x')", "P('x', 'y')", "P()", "P(('y', 'x'))", "P(None, 'y')")],
+    "put(P('x'))",
+    "put(P('x')).sharding, put(P('x')).committed, put(P('x')).is_fully_addressable, put(P('x')).is_fully_replicated",
+    "put(P()).is_fully_replicated, sorted(map(str, put(P('x')).devices())), put(P('x')).device",
+    "put(P('x', 'y')).addressable_data(5), len(put(P('x')).global_shards), put(P('x')).nbytes",
+    "put(P('x')).aval, put(P('x'), e).aval",
+    "np.asarray(put(P('x', 'y'))).sum(), put(P('x')).tolist() == numbers.tolist(), put(P('x')).is_deleted()",
+    "put(P('x', 'y', None))",
+    "lib.device_put(np.ones(7), N(m, P('x')))",
+    "lib.device_put(put(P('x')), d[0]).sharding",
+    "lib.device_put(put(P('x')), N(m, P('y'))).sharding",
+    "parts(lib.make_array_from_callback((8, 4), N(m, P('x')), lambda i: numbers[i]))",
+    "lib.make_array_from_single_device_arrays((8, 4), N(m, P('x')), [t.data for t in put(P('x')).addressable_shards])",
+    "lib.make_array_from_single_device_arrays((8, 4), N(m, P('x')), [])",
+    "lib.numpy.zeros((8, 4), device=N(m, P('x'))).sharding",
     "M(), M(varying={'x'}, unreduced={'y'})",
     "M(varying={'x'}, unreduced={'x'})",
     "M(varying={'x'}, unreduced={'y'}, reduced={'z'}).to_ct_mat()",
@@ -165,9 +183,9 @@ def typed(lib: object, numpy: object, make_jaxpr: object, mesh: object) -> list[
     return found
 
 
-def answers(sharding: object, devices: list[object]) -> list[str]:
+def answers(lib: object, devices: list[object]) -> list[str]:
     """The text of each row's result, or that it raises."""
-    names = {"s": sharding, "d": devices, "np": np}
+    names = {"lib": lib, "s": lib.sharding, "d": devices, "np": np}
     exec(SETUP, names)
     found = []
     for row in ROWS:
@@ -195,7 +213,7 @@ def expected() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
     devices = [weft.Device(i, "cpu") for i in range(8)]
-    values = dict(zip(ROWS, answers(weft.sharding, devices), strict=True))  # type: ignore[arg-type]
+    values = dict(zip(ROWS, answers(weft, devices), strict=True))  # type: ignore[arg-type]
     types = typed(weft, weft.numpy, weft.make_jaxpr, explicit_mesh(weft.sharding, devices))
     return {**values, **{str(k): v for k, v in zip(TYPED, types, strict=True)}}
 
@@ -209,4 +227,4 @@ if __name__ == "__main__":
     mesh = explicit_mesh(jax.sharding, jax.devices())
     with jax.set_mesh(mesh):
         types = typed(jax, jax.numpy, jax.make_jaxpr, mesh)
-    print(json.dumps([answers(jax.sharding, jax.devices()), types]))
+    print(json.dumps([answers(jax, jax.devices()), types]))

@@ -195,6 +195,45 @@ def test_mistakes(make: Any, text: str) -> None:
         make()
 
 
+@pytest.mark.parametrize("word", ["device", "out_sharding"])
+def test_arrays_are_made_in_parts(word: str) -> None:
+    sharding = NamedSharding(MESH, P("x"))
+    where: Any = {word: sharding}
+    like = wnp.ones((8, 4))
+    made = [
+        wnp.zeros((8, 4), **where),
+        wnp.ones((8, 4), **where),
+        wnp.empty((8, 4), **where),
+        wnp.full((8, 4), 2, **where),
+        wnp.arange(8, **where),
+        wnp.array(NUMBERS, **where),
+        wnp.asarray(NUMBERS.tolist(), **where),
+        wnp.zeros_like(like, **where),
+        wnp.ones_like(like, **where),
+        wnp.full_like(like, 3, **where),
+    ]
+    if word == "device":
+        made += [wnp.linspace(0, 1, 8, **where), wnp.eye(8, **where), wnp.astype(like, int, **where)]
+        made += [wnp.empty_like(like, **where), like.to_device(sharding), wnp.from_dlpack(NUMBERS, **where)]
+    for array in made:
+        assert array.sharding is sharding and array.addressable_data(0).shape[0] == 2
+    np.testing.assert_array_equal(made[4], np.arange(8))
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ({"device": "cpu"}, "a Device, or as a Sharding"),
+        ({"out_sharding": P("x")}, "which mesh is not said"),
+        ({"device": weft.devices()[0], "out_sharding": NamedSharding(MESH, P("x"))}, "by device or by out_sharding"),
+        ({"device": weft.Device(0, "cuda")}, "cannot move an array"),
+    ],
+)
+def test_where_arrays_cannot_be_made(where: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        wnp.zeros(8, **where)
+
+
 def test_an_array_of_one_device_has_one_part() -> None:
     array = wnp.ones((2, 3))
     (shard,) = array.addressable_shards

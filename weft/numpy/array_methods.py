@@ -352,8 +352,7 @@ def _array_namespace(self: Array, *, api_version: str | None = None) -> Any:
 
 def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
     """The array on a device."""
-    creation.check_device(device)
-    return self
+    return creation.placed(self, device)
 
 
 def _platform(self: Array) -> str:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.devices import device_put
 from weft.base import dtypes
+from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.indexing.expression import Expression
 from weft.ir.types import array_type
@@ -40,7 +42,7 @@ from weft.ops.convert import convert_element_type
 from weft.ops.iota import iota
 from weft.ops.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, from_numpy, full_of
-from weft.sharding import SingleDeviceSharding
+from weft.sharding import PartitionSpec, Sharding
 from weft.sharding.device import Device
 from weft.trace.array import Array
 
@@ -62,13 +64,12 @@ def array(
     A Python number gives a weakly typed array, which takes the dtype of what it is combined with.
     """
     _check_order(order)
-    check_device(device)
     made = _array(object, dtype, "array")
     if copy and made is object and type(made) is ConcreteArray and is_eager():
         made = ConcreteArray(made._value.copy(), made.aval)
     if ndmin > made.ndim:
         made = lax.broadcast(made, (1,) * (ndmin - made.ndim))
-    return made
+    return placed(made, device, out_sharding)
 
 
 def asarray(
@@ -85,10 +86,7 @@ def asarray(
     Arrays do not change, so what can change is always copied, whatever `copy` says.
     """
     _check_order(order)
-    check_device(device)
-    if copy:
-        return array(a, dtype, True)
-    return _array(a, dtype, "asarray")
+    return placed(array(a, dtype, True) if copy else _array(a, dtype, "asarray"), device, out_sharding)
 
 
 def copy(a: Any, order: str | None = None) -> Array:
@@ -99,14 +97,13 @@ def copy(a: Any, order: str | None = None) -> Array:
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """`x` converted to another dtype. Complex numbers lose their imaginary part."""
-    check_device(device)
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
         dtype = dtypes.default_float_dtype()
     wanted = requested(dtype, "astype")
     if dtypes.kind(wanted) == "b" and kind_of(x) in "iufc":
-        return lax.ne(x, np.zeros((), x.dtype))
-    return converted(x, wanted)
+        return placed(lax.ne(x, np.zeros((), x.dtype)), device)
+    return placed(converted(x, wanted), device)
 
 
 def converted(x: Array, dtype: Any) -> Array:
@@ -125,14 +122,24 @@ def _check_order(order: str | None) -> None:
         raise NotSupportedError(f"Arrays are in row-major order; order={order!r} is not supported, only 'C' and 'K'.")
 
 
-def check_device(device: Any) -> None:
-    """A device argument names the device that arrays are on anyway, or one that does not exist."""
-    if (
-        device is not None
-        and not isinstance(device, (Device, SingleDeviceSharding))
-        and not hasattr(device, "device_set")
-    ):
-        raise ArgumentError(f"device must be a Device or a Sharding, got {device!r}.")
+def placed(made: Array, device: Any, out_sharding: Any = None) -> Array:
+    """An array where `device` or `out_sharding` says: on a device, or split as a sharding says."""
+    if device is None and out_sharding is None:
+        return made
+    if device is not None and out_sharding is not None:
+        raise ArgumentError(
+            "An array is put by device or by out_sharding.", received=f"{device!r} and {out_sharding!r}"
+        )
+    where = out_sharding if device is None else device
+    if isinstance(where, PartitionSpec):
+        raise ArgumentError(
+            "A PartitionSpec names axes of a mesh, and which mesh is not said.",
+            received=repr(where),
+            fix="weft.NamedSharding(mesh, spec)",
+        )
+    if not isinstance(where, (Device, Sharding)):
+        raise ArgumentError("An array is put on a Device, or as a Sharding says.", received=described(where))
+    return device_put(made, where)
 
 
 def _array(value: Any, dtype: Any, name: str) -> Array:
@@ -243,12 +250,11 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array from another library's, by DLPack. The numbers are copied, since the other library may change them."""
-    check_device(device)
     if copy is False and not isinstance(x, Array):
         raise ArgumentError(
             "from_dlpack always copies: the other library could change a shared buffer; leave copy out."
         )
-    return asarray(np.from_dlpack(x))
+    return asarray(np.from_dlpack(x), device=device)
 
 
 # --------------------------------------------------------------------------------------------------- filled
@@ -266,27 +272,26 @@ def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros."""
-    check_device(device)
-    return filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"))
+    made = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"))
+    return placed(made, device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones."""
-    check_device(device)
-    return filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"))
+    made = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"))
+    return placed(made, device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values do not matter; they are zeros."""
-    check_device(device)
-    return filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"))
+    made = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"))
+    return placed(made, device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array with `fill_value` everywhere; an array is broadcast to the shape."""
-    check_device(device)
     check_arraylike("full", fill_value)
-    return _full(as_shape(shape, "full"), fill_value, dtype, "full")
+    return placed(_full(as_shape(shape, "full"), fill_value, dtype, "full"), device, out_sharding)
 
 
 def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str) -> Array:
@@ -299,17 +304,17 @@ def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str) -> Array:
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros with the shape and dtype of `a`."""
-    return _like("zeros_like", a, 0, dtype, shape, device)
+    return placed(_like("zeros_like", a, 0, dtype, shape), device, out_sharding)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones with the shape and dtype of `a`."""
-    return _like("ones_like", a, 1, dtype, shape, device)
+    return placed(_like("ones_like", a, 1, dtype, shape), device, out_sharding)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """An array with the shape and dtype of `prototype` whose values do not matter; they are zeros."""
-    return _like("empty_like", prototype, 0, dtype, shape, device)
+    return placed(_like("empty_like", prototype, 0, dtype, shape), device)
 
 
 def full_like(
@@ -317,11 +322,10 @@ def full_like(
 ) -> Array:
     """An array with the shape and dtype of `a` and `fill_value` everywhere."""
     check_arraylike("full_like", fill_value)
-    return _like("full_like", a, fill_value, dtype, shape, device)
+    return placed(_like("full_like", a, fill_value, dtype, shape), device, out_sharding)
 
 
-def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:
-    check_device(device)
+def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         check_arraylike(name, a)
     sizes = (a.shape if hasattr(a, "shape") else np.shape(a)) if shape is None else as_shape(shape, name)
@@ -344,7 +348,10 @@ def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
     """Numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it."""
-    check_device(device)
+    return placed(_range(start, stop, step, dtype), device, out_sharding)
+
+
+def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     if any(isinstance(x, Expression) for x in (start, stop, step)):
         return _symbolic_range(start, stop, step, dtype)
     given = [x for x in (start, stop, step) if x is not None]
@@ -394,7 +401,6 @@ def linspace(
     device: Any = None,
 ) -> Any:
     """`num` evenly spaced numbers from `start` to `stop`, which is the last one unless `endpoint` is False."""
-    check_device(device)
     num = int(concrete_or_error(num, "linspace needs a known `num`, the size of the result.", "static_argnames='num'"))
     if num < 0:
         raise ArgumentError(f"linspace takes a number of samples of at least 0, got {num}.")
@@ -425,6 +431,7 @@ def linspace(
     axis = canonicalize_axis(axis, made.ndim, "linspace")
     if axis:
         made = lax.transpose(made, (*range(1, axis + 1), 0, *range(axis + 1, made.ndim)))
+    made = placed(made, device)
     return (made, delta) if retstep else made
 
 

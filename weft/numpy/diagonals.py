@@ -12,7 +12,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.numpy.creation import asarray, check_device, converted, filled
+from weft.numpy.creation import asarray, converted, filled, placed
 from weft.numpy.elementwise import clip, remainder
 from weft.numpy.manipulation import broadcast_arrays, ravel
 from weft.numpy.reductions import sum as reduce_sum
@@ -50,13 +50,12 @@ def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones on the diagonal number `k`, zeros elsewhere."""
-    check_device(device)
     wanted = requested(float if dtype is None else dtype, "eye")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
         n, m = as_shape((N, N if M is None else M), "eye")
-        return from_numpy(np.eye(n, m, offset, dtype=bool).astype(wanted), copy=False)
-    return converted(_compared("eye", N, M, k, lax.eq), wanted)
+        return placed(from_numpy(np.eye(n, m, offset, dtype=bool).astype(wanted), copy=False), device)
+    return placed(converted(_compared("eye", N, M, k, lax.eq), wanted), device)
 
 
 def identity(n: int, dtype: Any = None) -> Array:
