@@ -75,25 +75,10 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ArgumentError(f"einsum got {text!r} with {len(terms)} terms for {len(ranks)} operands.")
-    used = set(text)
-    spare = [c for c in _LETTERS if c not in used]
-    widest = max(
-        (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
-        default=0,
-    )
-    if widest > len(spare):
-        raise ArgumentError(f"einsum has no letters left for the dimensions of ... in {text!r}.")
-    dots = "".join(spare[: max(widest, 0)])
-    labels = []
-    for number, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
-        named = len(term.replace("...", ""))
-        if rank < named or (rank > named and "..." not in term):
-            raise ArgumentError(
-                f"Einstein sum subscript {term!r} does not contain the correct number of indices for operand {number}.",
-                received=f"{text!r}, and an operand of {rank} dimension{'s' * (rank != 1)}",
-                fix=f"subscripts of {rank} letter{'s' * (rank != 1)} for it, or ... for dimensions without a letter",
-            )
-        labels.append(term.replace("...", dots[len(dots) - (rank - named) :] if rank > named else ""))
+    dots = _labels_of_dots(text, terms, ranks)
+    labels = [
+        _operand_labels(text, i, term, rank, dots) for i, (term, rank) in enumerate(zip(terms, ranks, strict=True))
+    ]
     if arrow:
         result = right.replace("...", dots)
     else:
@@ -111,6 +96,31 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
             fix="letters of the operands after ->, each at most once in the output",
         )
     return tuple(labels), result
+
+
+def _labels_of_dots(text: str, terms: Sequence[str], ranks: Sequence[int]) -> str:
+    """Letters that the text does not use, as many as `...` stands for in the operand where it stands for most."""
+    used = set(text)
+    spare = [c for c in _LETTERS if c not in used]
+    widest = max(
+        (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
+        default=0,
+    )
+    if widest > len(spare):
+        raise ArgumentError(f"einsum has no letters left for the dimensions of ... in {text!r}.")
+    return "".join(spare[: max(widest, 0)])
+
+
+def _operand_labels(text: str, operand: int, term: str, rank: int, dots: str) -> str:
+    """One label for each dimension of an operand: its `...` are the last of `dots`."""
+    named = len(term.replace("...", ""))
+    if rank < named or (rank > named and "..." not in term):
+        raise ArgumentError(
+            f"Einstein sum subscript {term!r} does not contain the correct number of indices for operand {operand}.",
+            received=f"{text!r}, and an operand of {rank} dimension{'s' * (rank != 1)}",
+            fix=f"subscripts of {rank} letter{'s' * (rank != 1)} for it, or ... for dimensions without a letter",
+        )
+    return term.replace("...", dots[len(dots) - (rank - named) :] if rank > named else "")
 
 
 # ----------------------------------------------------------------------------------------------------------- planning

@@ -120,12 +120,10 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
     return (index,)
 
 
-def read_index(
-    index: Any, aval: ArrayType, mode: GatherScatterMode | None = None, wrap: bool = True
-) -> tuple[list[Entry], bool]:
-    """The entries of an index into an array of type `aval`, and whether it is known to name no place twice."""
+def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
+    """The parts of an index as the user wrote them, array-likes as arrays, with an Ellipsis where there is none for the
+    dimensions that are left; and how many dimensions of an array of type `aval` the other parts take."""
     given = as_tuple(index)
-    unique = True
     ellipses = sum(1 for entry in given if entry is Ellipsis)
     if ellipses > 1:
         raise InvalidIndexError(f"An index has at most one Ellipsis ('...'), got {ellipses}.")
@@ -140,6 +138,15 @@ def read_index(
         )
     if not ellipses and used < rank:
         parts.append(Ellipsis)
+    return parts, used
+
+
+def read_index(
+    index: Any, aval: ArrayType, mode: GatherScatterMode | None = None, wrap: bool = True
+) -> tuple[list[Entry], bool]:
+    """The entries of an index into an array of type `aval`, and whether it is known to name no place twice."""
+    parts, used = read_parts(index, aval)
+    rank, unique = aval.ndim, True
     entries: list[Entry] = []
     axis = 0
     for part in parts:

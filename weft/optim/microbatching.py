@@ -108,6 +108,24 @@ def _is_accumulator(node: Any) -> bool:
     return isinstance(node, Accumulator | AccumulationType)
 
 
+def _batch_size(batched: Sequence[Any], axes: Sequence[int]) -> int:
+    """The size that the leaves of batched arguments have along their axes."""
+    leaves = [(leaf, axis) for value, axis in zip(batched, axes, strict=True) for leaf in weft.tree.leaves(value)]
+    sizes = {leaf.shape[axis] for leaf, axis in leaves}
+    if len(sizes) != 1:
+        raise ArgumentError(f"the batched arguments need one batch size, and have {sorted(sizes)}")
+    (size,) = sizes
+    return size
+
+
+def _for_each_leaf(accumulator: Any, results: Any) -> list[Any]:
+    """The accumulator of each leaf of the results; `accumulator` is one for all, or a tree that is a prefix of them."""
+    each = weft.tree.map(
+        lambda kind, below: weft.tree.map(lambda _: kind, below), accumulator, results, is_leaf=_is_accumulator
+    )
+    return weft.tree.leaves(each, is_leaf=_is_accumulator)
+
+
 def microbatch(
     fun: Callable[..., Any],
     argnums: int | Sequence[int],
@@ -132,11 +150,7 @@ def microbatch(
 
     def computed(*args: Any, **kwargs: Any) -> Any:
         batched = [args[i] for i in positions] + [kwargs[name] for name in names]
-        leaves = [(leaf, axis) for value, axis in zip(batched, axes, strict=True) for leaf in weft.tree.leaves(value)]
-        sizes = {leaf.shape[axis] for leaf, axis in leaves}
-        if len(sizes) != 1:
-            raise ArgumentError(f"the batched arguments need one batch size, and have {sorted(sizes)}")
-        (size,) = sizes
+        size = _batch_size(batched, axes)
         part_size = size if microbatch_size is None else microbatch_size
         split = [reshape_batch_axis(value, part_size, axis) for value, axis in zip(batched, axes, strict=True)]
         parts = size // part_size
@@ -151,11 +165,8 @@ def microbatch(
             return fun(*given, **{**kwargs, **named})
 
         kinds = weft.eval_shape(part, wnp.zeros((), wnp.int32))
-        each = weft.tree.map(
-            lambda kind, below: weft.tree.map(lambda _: kind, below), accumulator, kinds, is_leaf=_is_accumulator
-        )
         kind_leaves, structure = weft.tree.flatten(kinds)
-        members = [_accumulator(kind, parts, done) for kind in weft.tree.leaves(each, is_leaf=_is_accumulator)]
+        members = [_accumulator(kind, parts, done) for kind in _for_each_leaf(accumulator, kinds)]
 
         def step(index: Any, carry: Any) -> Any:
             values = weft.tree.leaves(part(index))

@@ -93,6 +93,28 @@ def _in_dtypes_of(new: Any, old: Any) -> Any:
     return structure.unflatten([cast(leaf, was) for leaf, was in zip(leaves, before, strict=True)])
 
 
+def _by_kind(bound: inspect.BoundArguments, static: set[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The arguments of a factory: schedules, numbers, and those that are passed as they are."""
+    bound.apply_defaults()
+    schedules: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            others.update(value)
+        elif name in static or isinstance(value, bool):
+            others[name] = value
+        elif _is_stateful_schedule(value):
+            schedules[name] = value
+        elif callable(value):
+            schedules[name] = WrappedSchedule(value)
+        elif isinstance(value, int | float | Array | np.ndarray | np.number):
+            numbers[name] = value
+        else:
+            others[name] = value
+    return schedules, numbers, others
+
+
 def inject_hyperparams(
     inner_factory: Callable[..., GradientTransformation],
     static_args: str | Iterable[str] = (),
@@ -115,24 +137,7 @@ def inject_hyperparams(
 
     @functools.wraps(inner_factory)
     def factory(*args: Any, **kwargs: Any) -> GradientTransformationExtraArgs:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        schedules: dict[str, Any] = {}
-        numbers: dict[str, Any] = {}
-        others: dict[str, Any] = {}
-        for name, value in bound.arguments.items():
-            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                others.update(value)
-            elif name in static or isinstance(value, bool):
-                others[name] = value
-            elif _is_stateful_schedule(value):
-                schedules[name] = value
-            elif callable(value):
-                schedules[name] = WrappedSchedule(value)
-            elif isinstance(value, int | float | Array | np.ndarray | np.number):
-                numbers[name] = value
-            else:
-                others[name] = value
+        schedules, numbers, others = _by_kind(signature.bind(*args, **kwargs), static)
 
         def inner(hyperparams: dict[str, Any]) -> GradientTransformationExtraArgs:
             return with_extra_args_support(inner_factory(**others, **hyperparams))
