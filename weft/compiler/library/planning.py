@@ -52,6 +52,10 @@ PLANS: dict[Any, Callable[[Equation], Call]] = {
 }
 
 
+# What is zeros where an operand has no elements; others are evaluated then.
+SUMS = frozenset({dot_general})
+
+
 def _is_ours(card: Primitive) -> bool:
     """Whether a primitive is one of Weft's; a user's may be known by its meaning alone."""
     return type(card).__module__.startswith("weft.")
@@ -64,12 +68,13 @@ def plan(equation: Equation) -> Call:
     operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
     if not any(r.size for r in results):
         return Call(ZEROS, numbers=(len(operands), 0))
-    if equation.primitive is dot_general and not all(x.size for x in operands):
-        return Call(ZEROS, numbers=(len(operands), results[0].bytes))  # a sum of nothing
+    filled = all(x.size for x in operands)
+    if equation.primitive in SUMS and not filled:
+        return Call(ZEROS, numbers=(len(operands), results[0].bytes))
     found = PLANS.get(equation.primitive)
     if found is None and _is_ours(equation.primitive):
         raise InternalError(f"no kernel and no library computes `{equation.primitive.name}`.", stage="library")
-    if found is None or not all(x.size for x in operands):
+    if found is None or not filled:
         return plan_evaluation(equation)
     try:
         return found(equation)

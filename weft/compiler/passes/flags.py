@@ -9,7 +9,7 @@ a number that is looked at anyway is found there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,14 @@ from weft.ir.nans import is_unwatched, watches_numbers
 from weft.ir.primitive import Params, lookup, positions
 from weft.ir.types import array_type
 from weft.ops.check import CHECK, check, unchecked, without_checks
+from weft.ops.cond import cond
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
 from weft.ops.gather import GatherScatterMode
+from weft.ops.repeat import repeat
+from weft.ops.scan import scan
 from weft.ops.scatter import Scatter, window_sizes
+from weft.ops.while_loop import while_
 
 _FLAG = array_type((), np.dtype(np.bool_))
 _COUNT = np.dtype(np.uint8)
@@ -67,7 +71,7 @@ def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
     results = {v for v in jaxpr.outvars if type(v) is Var} if outermost and config.debug_nans else set()
     for equation in reversed(jaxpr.eqns):
         silent = is_unwatched(equation.stack)
-        lasting = lasting_carries(equation) if equation.primitive.name == "scan" else frozenset()
+        lasting = lasting_carries(equation) if equation.primitive is scan else frozenset()
         for number, v in enumerate(equation.outvars):
             looked_at = (not silent and "nan" in kinds_of(equation, v.aval)) or v in results or number in lasting
             if looked_at and v not in shows and can_be("nan", v.aval):
@@ -82,10 +86,10 @@ def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
     return wanted.union(given)
 
 
-def lasting_carries(scan: Equation) -> frozenset[int]:
+def lasting_carries(loop: Equation) -> frozenset[int]:
     """The carries of a loop of at least one turn that are looked at and in which a nan stays: it is enough to look for
     it after the last turn."""
-    params = scan.params
+    params = loop.params
     if type(params["length"]) is not int or params["length"] < 1:
         return frozenset()
     return params["jaxpr"].cached(
@@ -162,19 +166,12 @@ class _Flagged:
             return
         if isinstance(equation.primitive, Scatter) and self.scatter(equation):
             return
-        match equation.primitive.name:
-            case "scan":
-                self.scan(equation)
-            case "repeat":
-                self.repeat(equation)
-            case "cond":
-                self.cond(equation)
-            case "while":
-                self.while_(equation)
-            case _:
-                # What folds two elements and the like is part of a kernel.
-                inside = any(CHECK in program.effects for program in subjaxprs(equation.params))
-                self.writer.keep(without_checks(equation) if inside else equation)
+        if equation.primitive.control:
+            _INSIDE[equation.primitive](self, equation)
+        else:
+            # What folds two elements and the like is part of a kernel.
+            inside = any(CHECK in program.effects for program in subjaxprs(equation.params))
+            self.writer.keep(without_checks(equation) if inside else equation)
         for v in equation.outvars:
             self.test(v)
 
@@ -369,6 +366,15 @@ class _Flagged:
             given = (*operands[:first], *equation.outvars)
             *_, flag = copy_equations(condition, equation, given, self.writer.equations, self.constants)
             self.flags.append(flag)
+
+
+# How the flag comes out of each operation that runs sub-jaxprs.
+_INSIDE: dict[Any, Callable[[_Flagged, Equation], None]] = {
+    cond: _Flagged.cond,
+    repeat: _Flagged.repeat,
+    scan: _Flagged.scan,
+    while_: _Flagged.while_,
+}
 
 
 def bounds_of(equation: Equation) -> Range:
