@@ -22,7 +22,7 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 44
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
 name words                             | weft/compiler      | instructions, bytecode                      | 16
-name place, places, placed             | weft               | index, offset, address, position: say which | 158
+name place, places                     | weft               | index, offset, address, position: say which | 148
 name number, numbers                   | weft               | index, i                                    | 239
 name made                              | weft               | result, out                                 | 233
 name given                             | weft               | args, operands                              | 93
@@ -49,7 +49,7 @@ name dear                              | weft               | expensive         
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
-name walk, walks                       | weft               | map, traverse, visit                        | 32
+name walk, walks                       | weft               | map, traverse, visit                        | 31
 text stands                            | text               | is                                          | 98
 text gives                             | text               | returns                                     | 131
 text step machine                      | text               | bytecode interpreter                        | 6

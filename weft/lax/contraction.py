@@ -164,18 +164,9 @@ def ragged_dot_general(
     ragged_axes, group_axes = map(_axes, ragged_dot_dimension_numbers[1:])
     x, y, sizes = (type_of(v) for v in (lhs, rhs, group_sizes))
     assert isinstance(x, ArrayType) and isinstance(y, ArrayType) and isinstance(sizes, ArrayType)
-    if len(ragged_axes) != 1 or not 0 <= ragged_axes[0] < x.ndim:
-        raise fail(f"A ragged contraction has one ragged dimension of lhs {x.short()}, got {ragged_axes}.")
+    free = not set(ragged_axes) & {*lhs_contract, *lhs_batch}
+    check_ragged(x, y, sizes, ragged_axes, group_axes, free)
     (ragged,) = ragged_axes
-    free = ragged not in lhs_contract and ragged not in lhs_batch
-    if len(group_axes) != int(free):
-        raise fail(
-            f"A ragged contraction got group dimensions {group_axes} of rhs for the ragged dimension {ragged} of lhs.",
-            received=f"lhs {x.short()} and rhs {y.short()}",
-            fix="one group dimension where the ragged dimension is free, none where it is contracting or batch",
-        )
-    if dtypes.kind(sizes.dtype) not in "iu" or not sizes.ndim:
-        raise fail(f"A ragged contraction needs integer group_sizes with one size a group, got {sizes.short()}.")
 
     def product(left: Any, numbers: DotDimensionNumbers) -> Any:
         return dot_general(left, rhs, numbers, precision, preferred_element_type, out_sharding=out_sharding)
@@ -202,6 +193,29 @@ def ragged_dot_general(
     if free:
         return product(masked, (((0, *contract), (group_axes[0], *rhs_contract)), (batch, rhs_batch)))
     return move_axis(product(masked, ((contract, rhs_contract), (batch, rhs_batch))), len(batch), 0)
+
+
+def check_ragged(
+    x: ArrayType,
+    y: ArrayType,
+    sizes: ArrayType,
+    ragged_axes: Sequence[int],
+    group_axes: Sequence[int],
+    free: bool,
+) -> None:
+    """Raise the user's error unless there is one ragged dimension, one group dimension if that is free, and a size for
+    each group."""
+    if len(ragged_axes) != 1 or not 0 <= ragged_axes[0] < x.ndim:
+        raise fail(f"A ragged contraction has one ragged dimension of lhs {x.short()}, got {ragged_axes}.")
+    if len(group_axes) != int(free):
+        raise fail(
+            f"A ragged contraction got group dimensions {group_axes} of rhs for the ragged dimension {ragged_axes[0]} "
+            "of lhs.",
+            received=f"lhs {x.short()} and rhs {y.short()}",
+            fix="one group dimension where the ragged dimension is free, none where it is contracting or batch",
+        )
+    if dtypes.kind(sizes.dtype) not in "iu" or not sizes.ndim:
+        raise fail(f"A ragged contraction needs integer group_sizes with one size a group, got {sizes.short()}.")
 
 
 def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, groups: Any, offset: Any) -> Any:

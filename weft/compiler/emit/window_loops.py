@@ -58,53 +58,77 @@ class At:
 def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callable[[At], None]) -> None:
     """Visit every window: lanes along the last dimension that has several, threads over the first."""
     counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
-    if 0 in counts:
-        return
-    lanes = max((axis for axis, count in enumerate(counts) if count > 1), default=-1)
-    written = prod(map(period_of, windows)) <= PHASES
+    if 0 not in counts:
+        _Visit(k, windows, counts, width, body).dimension((), (), True)
 
-    def next_axis(axis: int, taps: tuple[Taps, ...], numbers: tuple[Index, ...], outermost: bool) -> None:
-        if axis == len(windows):
-            body(At([phase.narrowed(k, q) for phase, q in zip(taps, numbers, strict=True)], numbers))
+
+class _Visit:
+    """Loops over windows, one dimension inside of another. Where windows differ in phase along a dimension, the phases
+    are written out one after the other if there are few in all, else they are a loop of their own."""
+
+    def __init__(
+        self,
+        k: KernelBuilder,
+        windows: Sequence[Window],
+        counts: Sequence[int],
+        width: int,
+        body: Callable[[At], None],
+    ) -> None:
+        self.k, self.windows, self.counts, self.width, self.body = k, windows, counts, width, body
+        self.lanes = max((axis for axis, count in enumerate(counts) if count > 1), default=-1)
+        self.written = prod(map(period_of, windows)) <= PHASES
+
+    def dimension(self, taps: tuple[Taps, ...], indices: tuple[Index, ...], outermost: bool) -> None:
+        """The loops over the next dimension; `taps` and `indices` are those of the dimensions around."""
+        axis = len(taps)
+        if axis == len(self.windows):
+            self.body(At([phase.narrowed(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))
             return
-        window, period = windows[axis], period_of(windows[axis])
+
+        def inner(phase: Taps, q: Index, outermost: bool = False) -> None:
+            self.dimension((*taps, phase), (*indices, q), outermost)
+
+        if period_of(self.windows[axis]) > 1 and not self.written:
+            self.loops_of_phases(axis, outermost, inner)
+        else:
+            self.phases_one_by_one(axis, outermost, inner)
+
+    def loops_of_phases(self, axis: int, outermost: bool, inner: Callable[[Taps, Index], None]) -> None:
+        """Phases as a loop: around the one over lanes, since all lanes have one phase; else inside."""
+        k, window, count, period = self.k, self.windows[axis], self.counts[axis], period_of(self.windows[axis])
         first = Kind.THREADS if outermost else Kind.SERIAL
-
-        def inner(phase: Taps, q: Index, outermost: bool) -> None:
-            next_axis(axis + 1, (*taps, phase), (*numbers, q), outermost)
-
-        if period > 1 and not written:
-            if axis == lanes:
-                with k.loop(min(period, counts[axis]), kind=first) as number:
-                    phase = running_phase(k, window, Index.of(k.position(number)))
-                    room = k.position(Index(counts[axis] + period - 1) - number)
-                    limit = Index.of(k.compute("div", room, k.constant(period, room.dtype)))
-                    with k.loop(phase.windows, kind=Kind.LANES, width=width, limit=limit) as q:
-                        inner(phase, Index.of(q), False)
-                return
-            with k.loop(-(-counts[axis] // period), kind=first) as q:
-                with k.loop(period, limit=Index(counts[axis]) - q * period) as number:
-                    inner(running_phase(k, window, Index.of(number)), Index.of(q), False)
+        if axis == self.lanes:
+            with k.loop(min(period, count), kind=first) as variable:
+                phase = running_phase(k, window, Index.of(k.position(variable)))
+                room = k.position(Index(count + period - 1) - variable)
+                limit = Index.of(k.compute("div", room, k.constant(period, room.dtype)))
+                with k.loop(phase.windows, kind=Kind.LANES, width=self.width, limit=limit) as q:
+                    inner(phase, Index.of(q))
             return
-        all_phases = phases(window)
-        if axis == lanes:
+        with k.loop(-(-count // period), kind=first) as q:
+            with k.loop(period, limit=Index(count) - q * period) as variable:
+                inner(running_phase(k, window, Index.of(variable)), Index.of(q))
+
+    def phases_one_by_one(self, axis: int, outermost: bool, inner: Callable[..., None]) -> None:
+        """Phases written out: each with a loop over lanes of its own, or all in the body of one loop."""
+        k, all_phases = self.k, phases(self.windows[axis])
+        if axis == self.lanes:
             for phase in all_phases:
-                with k.loop(phase.windows, kind=Kind.LANES, width=width) as q:
-                    inner(phase, Index.of(q), False)
-        elif all_phases[0].windows == 1:
+                with k.loop(phase.windows, kind=Kind.LANES, width=self.width) as q:
+                    inner(phase, Index.of(q))
+            return
+        if all_phases[0].windows == 1:
             for phase in all_phases:
                 inner(phase, Index(), outermost and len(all_phases) == 1)
-        else:
-            with k.loop(all_phases[0].windows, kind=first) as q:
-                for phase in all_phases:
-                    if phase.windows == all_phases[0].windows:
-                        inner(phase, Index.of(q), False)
-                        continue
-                    number = k.position(Index.of(q))
-                    with k.when(k.compute("lt", number, k.constant(phase.windows, number.dtype))):
-                        inner(phase, Index.of(q), False)
-
-    next_axis(0, (), (), True)
+            return
+        with k.loop(all_phases[0].windows, kind=Kind.THREADS if outermost else Kind.SERIAL) as q:
+            for phase in all_phases:
+                if phase.windows == all_phases[0].windows:
+                    inner(phase, Index.of(q))
+                    continue
+                position = k.position(Index.of(q))
+                with k.when(k.compute("lt", position, k.constant(phase.windows, position.dtype))):
+                    inner(phase, Index.of(q))
 
 
 def fold_taps(
