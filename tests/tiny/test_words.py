@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 98
+text stands                            | text               | is                                          | 97
 text gives                             | text               | returns                                     | 131
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10
 text settled                           | text               | final, fixed                                | 12
-text turn of, turns of                 | text               | iteration of                                | 20
+text turn of, turns of                 | text               | iteration of                                | 19
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
