@@ -145,14 +145,14 @@ def _along(values: np.ndarray, position: int, rank: int) -> np.ndarray:
     return values.reshape([-1 if i == position else 1 for i in range(rank)])
 
 
-def window_place(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
+def window_index(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
     """The index in an operand of an element of a window: for each dimension the sum of what the parts have there, which
-    are the start of the window, the place inside of it, and that in the batch."""
-    place: list[Any] = []
+    are the start of the window, that inside of it, and that in the batch."""
+    index: list[Any] = []
     for d in range(rank):
         there = [part[d] for part in parts if d in part]
-        place.append(functools.reduce(operator.add, there) if there else 0)
-    return place
+        index.append(functools.reduce(operator.add, there) if there else 0)
+    return index
 
 
 def default_fill(dtype: Any) -> Any:
@@ -382,7 +382,7 @@ class gather(Primitive):
             dict(zip(kept_axes(x.ndim, (*collapsed, *batching)), window, strict=True)),
             {d: outer[e] for d, e in zip(batching, index_batching, strict=True)},
         )
-        value = element.operand(0, window_place(x.ndim, parts), inside)
+        value = element.operand(0, window_index(x.ndim, parts), inside)
         if inside is None or not filled:
             return value
         dtype = dtypes.storage(x.dtype)

@@ -23,7 +23,7 @@ from weft.compiler.emit.values import Place, expanded, row_major, space_of
 from weft.compiler.emit.windows import first_of_window
 from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
 from weft.ops.families import kept_axes
-from weft.ops.gather import GatherScatterMode, window_place
+from weft.ops.gather import GatherScatterMode, window_index
 from weft.ops.scatter import window_dims, window_sizes
 from weft.ops.scatter_flagged import card_of
 
@@ -242,7 +242,7 @@ class Scattering:
 
     def place(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
         """Where an element of a window lies in the buffer."""
-        place = window_place(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
+        place = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
         return row_major(self.shape, [Index.of(i) for i in place])
 
     def update(self, many: Place, inner: dict[int, Index]) -> Value:

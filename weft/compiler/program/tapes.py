@@ -6,11 +6,13 @@ by `decompose`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import InternalError
 from weft.compiler.program.ir import Call, Count, Fill, Register, Slot
 from weft.ir.types import TapeType
+from weft.ops.tape import tape_length, tape_new, tape_read, tape_write
 
 if TYPE_CHECKING:
     from weft.compiler.program.block import Block
@@ -20,26 +22,44 @@ if TYPE_CHECKING:
 
 def build_tape(builder: Builder, block: Block, position: int, equation: Equation) -> None:
     """The step of an operation on tapes."""
-    name = equation.primitive.name
-    operands = [builder.atom(block, a) for a in equation.invars]
+    build = _BUILDERS.get(equation.primitive)
+    if build is None:
+        raise InternalError(f"`{equation.primitive.name}` must be gone before steps are made.", stage="program")
+    build(builder, block, position, equation)
+
+
+def _build_new(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    builder.steps.append(Fill(builder.place(block, equation.outvars[0], position)))
+
+
+def _build_read(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    tape, index = (builder.atom(block, a) for a in equation.invars)
     (v,) = equation.outvars
-    if name == "tape_new":
-        builder.steps.append(Fill(builder.place(block, v, position)))
-    elif name == "tape_read":
-        size = builder.size(v.aval)
-        read(builder, operands[0], operands[1], builder.place(block, v, position), size)
-    elif name == "tape_write":
-        tape, place, value = operands
-        dies = block.dead(tape, position, from_now=False) and v not in block.targets
-        if dies:
-            block.put(v, tape)
-        made = tape if dies else builder.place(block, v, position)
-        write(builder, tape, place, value, made, builder.size(equation.invars[2].aval))
-    elif name == "tape_length":
-        made = builder.place(block, v, position)
-        builder.steps.append(Call("weft_tape_length", (operands[0], made), (made,), label=name))
-    else:
-        raise InternalError(f"`{name}` must be gone before steps are made.", stage="program")
+    read(builder, tape, index, builder.place(block, v, position), builder.size(v.aval))
+
+
+def _build_write(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    tape, index, value = (builder.atom(block, a) for a in equation.invars)
+    (v,) = equation.outvars
+    dies = block.dead(tape, position, from_now=False) and v not in block.targets
+    if dies:
+        block.put(v, tape)
+    out = tape if dies else builder.place(block, v, position)
+    write(builder, tape, index, value, out, builder.size(equation.invars[2].aval))
+
+
+def _build_length(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+    tape = builder.atom(block, equation.invars[0])
+    out = builder.place(block, equation.outvars[0], position)
+    builder.steps.append(Call("weft_tape_length", (tape, out), (out,), label=equation.primitive.name))
+
+
+_BUILDERS: dict[Any, Callable[[Builder, Block, int, Equation], None]] = {
+    tape_length: _build_length,
+    tape_new: _build_new,
+    tape_read: _build_read,
+    tape_write: _build_write,
+}
 
 
 def read(builder: Builder, tape: Slot, place: Slot, made: Slot, size: int) -> None:

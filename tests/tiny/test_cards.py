@@ -1,0 +1,87 @@
+"""What is known of one primitive is on its card: few files beside `weft/ops` ask which primitive an equation has."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDERS = ("ir", "transforms", "compiler", "runtime", "explain", "profiler")
+
+# The files that compare an equation's primitive with one of their own choice, how often, and why. The numbers may only
+# go down: a new rule goes on the card (docs/design/primitive.md says which there are).
+ALLOWED = {
+    # Rewriting rules over several operations, which are not about one of them.
+    "weft/compiler/passes/accumulate.py": 6,
+    "weft/compiler/passes/canonicalize.py": 1,
+    "weft/compiler/passes/defer.py": 3,
+    "weft/compiler/passes/flags.py": 11,
+    "weft/compiler/passes/fold_constants.py": 2,
+    "weft/compiler/passes/hoist.py": 3,
+    "weft/compiler/passes/orient.py": 7,
+    "weft/compiler/passes/split_transforms.py": 1,
+    "weft/compiler/pipeline.py": 1,
+    "weft/compiler/rewrite.py": 1,
+    # `check` and `fusion` are made by passes, for passes.
+    "weft/compiler/passes/checks.py": 2,
+    "weft/compiler/fuse/driver.py": 1,
+    "weft/compiler/fuse/fusion.py": 2,
+    "weft/compiler/fuse/report.py": 3,
+    "weft/compiler/fuse/verify.py": 3,
+    "weft/compiler/fuse/cost.py": 1,
+    "weft/compiler/analysis.py": 1,
+    "weft/compiler/provenance.py": 1,
+    "weft/explain/collect.py": 2,
+    # Emitters of heroes.
+    "weft/compiler/emit/gather.py": 1,
+    "weft/compiler/emit/sort_rows.py": 1,
+    "weft/compiler/emit/tile.py": 2,
+    "weft/compiler/emit/window.py": 4,
+    # Steps of programs, and who computes contractions.
+    "weft/compiler/program/build.py": 3,
+    "weft/compiler/library/planning.py": 1,
+    "weft/compiler/schedules.py": 1,
+    "weft/runtime/tuning.py": 2,
+    # Calls of `jit`.
+    "weft/ir/inline.py": 1,
+    "weft/runtime/execute.py": 2,
+    "weft/profiler/__init__.py": 1,
+}
+FILES = sorted(path for folder in FOLDERS for path in (ROOT / "weft" / folder).rglob("*.py"))
+
+
+def is_primitive(node: ast.expr) -> bool:
+    """Whether an expression is the primitive of an equation, or its name."""
+    if isinstance(node, ast.Attribute) and node.attr == "name":
+        node = node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr == "primitive"
+    return isinstance(node, ast.Name) and node.id in ("card", "primitive")
+
+
+def comparisons(source: str) -> list[int]:
+    """The lines that compare a primitive, or its name, with others: neither with None nor with another equation's."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Match) and is_primitive(node.subject):
+            found.append(node.lineno)
+        if not isinstance(node, ast.Compare) or not is_primitive(node.left):
+            continue
+        (other,) = node.comparators
+        if not is_primitive(other) and not (isinstance(other, ast.Constant) and other.value is None):
+            found.append(node.lineno)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_cards_are_asked(path: pathlib.Path) -> None:
+    name = path.relative_to(ROOT).as_posix()
+    lines = comparisons(path.read_text(encoding="utf-8"))
+    assert len(lines) <= ALLOWED.get(name, 0), f"{name} compares primitives in lines {lines}: a rule on the card?"
+
+
+def test_a_comparison_is_found() -> None:
+    assert comparisons("if e.primitive is add or card.name == 'mul': pass\nif card in TABLE: pass") == [1, 1, 2]
+    assert comparisons("if e.primitive is other.primitive or card is None: pass") == []
