@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.compiler import compilation, compile, pipeline
 from weft.compiler.fuse import driver, verify
+from weft.compiler.passes import hoist as passes_hoist
 from weft.compiler.target.cpu.targets import host, of_flags
 from weft.compiler.target.target import FusionLimits, Target
 from weft.ir.jaxpr import Jaxpr
@@ -41,3 +42,7 @@ def refusals(jaxpr: Jaxpr) -> tuple[Any, ...]:
 
 def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
     return verify.verify_fused(before, after, host())
+
+
+def hoist(jaxpr: Jaxpr) -> Jaxpr:
+    return passes_hoist.hoist(jaxpr, host())

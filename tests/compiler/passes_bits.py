@@ -8,13 +8,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tests.compiler.here import hoist
 from weft.base import dtypes
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.fold_constants import fold_constants
-from weft.compiler.passes.hoist import hoist
 from weft.compiler.passes.inline import inline
 from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.simplify import simplify

@@ -10,14 +10,13 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, run_passes
+from tests.compiler.here import compile_program, hoist, run_passes
 from tests.compiler.passes_bits import assert_same_bits, results_of
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base.settings import enable_x64
 from weft.compiler import pipeline
 from weft.compiler.passes.accumulate import accumulate
-from weft.compiler.passes.hoist import hoist
 from weft.compiler.program.ir import Copy, Launch, Loop, Point, Step, While, walk
 from weft.compiler.target.cpu.targets import host
 from weft.ir.jaxpr import Jaxpr, subjaxprs

@@ -21,6 +21,7 @@ from weft.base.errors import InternalError
 from weft.base.settings import enable_checks
 from weft.compiler.pipeline import CANONICAL, OPEN, PRIMITIVE, STEPS, TRACED, Stage, Step
 from weft.compiler.rewrite import Match, Rules, everywhere, operands, operation, rewrite, rule
+from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.parser import equal, parse
@@ -225,9 +226,9 @@ IN_A_LOOP = (
     ],
 )
 def test_a_form_refuses(spec: Any, text: str, problem: str) -> None:
-    TRACED.check(program(text))
+    TRACED.check(program(text), host())
     with pytest.raises(InternalError, match=problem):
-        spec.check(program(text))
+        spec.check(program(text), host())
 
 
 def test_steps_fit_together() -> None:
@@ -317,7 +318,7 @@ def test_time_an_equation() -> None:
         jaxpr = gradient_of_mlp()
         for number, step in enumerate(STEPS):
             start = time.perf_counter()
-            after = step.function(jaxpr)
+            after = step.run(jaxpr, host())
             spent = (time.perf_counter() - start) / max(len(jaxpr.eqns), len(after.eqns)) * 1e6
             best[number] = min(best.get(number, spent), spent)
             jaxpr = after

@@ -21,7 +21,7 @@ from typing import Any
 import weft
 from tests.fuzz.checks import Outcome, case_of, check_case, check_checked, check_jit
 from tests.fuzz.generator import NO_RULE, DrawError, Program, generate
-from tests.fuzz.reference import expected_of
+from tests.fuzz.reference import TooLong, expected_of
 from tests.fuzz.shrink import report
 
 STATE = pathlib.Path("build/fuzz.json")
@@ -65,6 +65,8 @@ def check_seed(seed: int, most_shrinking: float = 60.0) -> Result:
         expected = expected_of(case)
     except NO_RULE:
         return Result(seed, "no rule", seconds=time.process_time() - started)
+    except TooLong:
+        return Result(seed, "too long", seconds=time.process_time() - started)
     except Exception:
         return failure(program, "while it was traced or evaluated", most_shrinking)
     thorough = seed % THOROUGH == 0

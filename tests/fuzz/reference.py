@@ -63,6 +63,14 @@ class Freedom:
 OWN = Freedom()
 
 
+# Equations that a program may evaluate: one whose loop counts to int32(inf) would take days.
+MOST_EQUATIONS = 200_000
+
+
+class TooLong(Exception):
+    """A program has more equations to evaluate than a judge waits for."""
+
+
 @dataclass
 class Case:
     """A traced program, whose constants are arguments, with arrays for it."""
@@ -105,13 +113,16 @@ def evaluated(
     way; in some of them what passed an integer in those before (`between`) is one. Also whether there are equations
     with a budget."""
     rng = np.random.default_rng(variation)
-    moved = False
+    moved, count = False, 0
     flushes = freedom.flushes and variation is not None and variation % 4 >= 2
     between = between or Between()
     between.start()
 
     def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        nonlocal moved
+        nonlocal moved, count
+        count += 1
+        if count > MOST_EQUATIONS:
+            raise TooLong
         if flushes:
             operands = [flushed(a) for a in operands]
         results = plain(equation, operands)

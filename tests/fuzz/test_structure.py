@@ -256,3 +256,7 @@ def test_programs_run_on_their_own() -> None:
     finally:
         weft.config.update("enable_x64", before[0])
         weft.config.update("checks", before[1])
+
+
+def test_a_program_whose_loop_does_not_end_is_left_out() -> None:
+    assert check_seed(14030).outcome == "too long"  # a while loop that counts to int32(inf)
