@@ -211,19 +211,10 @@ class _Chooser:
         for tile in others or [None]:
             yield from self.tiled(axis, tile)
 
-    def tiled(self, axis: Axis, tile: Axis | None) -> Iterator[Plan]:
-        """Tiles for two axes."""
+    def tile_sizes(self, axis: Axis, tile: Axis | None) -> Iterator[tuple[int, int]]:
+        """How many rows along `tile` and vectors along `axis` a tile may have."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
-        rest = self.sums // (axis.size * (tile.size if tile else 1))
-        wide = [f.stride(axis) != 0 for f in self.factors]
-        per_row = [tile is not None and f.stride(tile) != 0 for f in self.factors]
-        apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
-        spread = 1.1 if apart > costs.far else 1.02 if apart > costs.near else 1.0
-        store = 1.0
-        if self.result[axis] != 1:
-            store = self.lanes * (costs.far_scatter_lane if self.result[axis] > costs.near // 4 else costs.scatter_lane)
-        around = 10.0 if self.terms > costs.short_sum else 4.0
         for height in costs.heights if tile else (1,):
             if tile and height > tile.size:
                 break
@@ -241,29 +232,45 @@ class _Chooser:
                     and axis.size % (vectors * self.lanes)
                 ):
                     continue
-                step = self.step(height, vectors, wide, per_row)
-                streams = self.terms * vectors * self.target.vector_bytes > costs.first_cache
-                step += costs.second_cache_load * vectors if streams else 0.0
-                whole, left_over = divmod(tile.size if tile else 1, height)
-                ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
-                one = whole * step + ends
-                panels = panels_of(needed, vectors)
-                cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
-                cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
-                # What is at the edge costs a second body, which matters less the more tiles there are.
-                cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * spread
-                cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
-                packed = []
-                for n in (0, 1):
-                    together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
-                    beside = vectors if wide[n] else height if per_row[n] else 1
-                    copy, extra = self.copying(n, axis, self.uses[n] / together, beside)
-                    packed.append(copy)
-                    cycles += extra
-                tiles = ((tile, height),) if tile is not None else ()
-                width = vectors * self.lanes
-                width = width if self.target.masks else min(width, axis.size)
-                yield Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
+                yield height, vectors
+
+    def tiled(self, axis: Axis, tile: Axis | None) -> Iterator[Plan]:
+        """Tiles for two axes."""
+        costs = self.costs
+        needed = -(-axis.size // self.lanes)
+        rest = self.sums // (axis.size * (tile.size if tile else 1))
+        wide = [f.stride(axis) != 0 for f in self.factors]
+        per_row = [tile is not None and f.stride(tile) != 0 for f in self.factors]
+        apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
+        spread = 1.1 if apart > costs.far else 1.02 if apart > costs.near else 1.0
+        store = 1.0
+        if self.result[axis] != 1:
+            store = self.lanes * (costs.far_scatter_lane if self.result[axis] > costs.near // 4 else costs.scatter_lane)
+        around = 10.0 if self.terms > costs.short_sum else 4.0
+        for height, vectors in self.tile_sizes(axis, tile):
+            step = self.step(height, vectors, wide, per_row)
+            streams = self.terms * vectors * self.target.vector_bytes > costs.first_cache
+            step += costs.second_cache_load * vectors if streams else 0.0
+            whole, left_over = divmod(tile.size if tile else 1, height)
+            ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
+            one = whole * step + ends
+            panels = panels_of(needed, vectors)
+            cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
+            cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
+            # What is at the edge costs a second body, which matters less the more tiles there are.
+            cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * spread
+            cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
+            packed = []
+            for n in (0, 1):
+                together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
+                beside = vectors if wide[n] else height if per_row[n] else 1
+                copy, extra = self.copying(n, axis, self.uses[n] / together, beside)
+                packed.append(copy)
+                cycles += extra
+            tiles = ((tile, height),) if tile is not None else ()
+            width = vectors * self.lanes
+            width = width if self.target.masks else min(width, axis.size)
+            yield Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
         """Cycles of one turn of the innermost loop: fused sums, loads, or all instructions together."""
@@ -423,16 +430,26 @@ class _Chooser:
             return Cut(1, first.size, 0, costs.conflict_chunk)
         if not few and not far:
             return None
-        parts = 1
-        if few or (far and self.sums * size <= costs.second_cache):
+        parts, length = self.parts_of(best, few or (far and self.sums * size <= costs.second_cache))
+        if not far:
+            return Cut(parts, length, 0, length) if parts > 1 else None
+        return self.chunks_of(best, parts, length)
+
+    def parts_of(self, best: Plan, several: bool) -> tuple[int, int]:
+        """Into how many parts the first axis of K is cut for threads, one unless there are to be `several`, and how
+        long each is."""
+        first, parts = best.depth[0], 1
+        if several:
             least = best.width * 4 if best.folded and best.lanes is first else 1
-            parts = max(1, min(costs.tasks, first.size // least))
+            parts = max(1, min(self.costs.tasks, first.size // least))
         length = -(-first.size // parts)
         if best.folded and best.lanes is first:
             length = -(-length // best.width) * best.width
-        parts = -(-first.size // length)
-        if not far:
-            return Cut(parts, length, 0, length) if parts > 1 else None
+        return -(-first.size // length), length
+
+    def chunks_of(self, best: Plan, parts: int, length: int) -> Cut:
+        """Parts in chunks, of which a panel stays in the cache."""
+        costs, size = self.costs, self.dtype.itemsize
         inside, position = 1, len(best.depth) - 1
         # Parts are summed by one thread each, all of it through one panel; else a panel meets a block at a time.
         room = costs.first_cache if parts > 1 else costs.panel_bytes
