@@ -68,10 +68,25 @@ def window_dims(rank: int, numbers: ScatterDimensionNumbers) -> tuple[int, ...]:
     return kept_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
 
 
-SCATTERED = hero("scatter", CLOSED_FIRST)
+_SCATTERED = hero("scatter", CLOSED_FIRST)
 
 
-class Scatter(Primitive):
+class Scattering(Primitive):
+    """Brings updates into an array by index; the compiler has it write to the array itself."""
+
+    index_operand = 1
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _SCATTERED
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.invars[2].aval.shape)
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (operands[2], *operands[1:]), operands[2]  # it is done in place
+
+
+class Scatter(Scattering):
     """What all scatters have in common; they differ in how an update meets what is there."""
 
     ufunc: ClassVar[Any] = None  # how they meet; None: the update replaces
@@ -79,7 +94,6 @@ class Scatter(Primitive):
     unique_derivative: ClassVar[bool] = False  # updates have a derivative only where no place is written twice
     widens: ClassVar[bool] = False  # sums and products of reduced-precision floats are kept wider until the end
     dimension_numbers = ScatterDimensionNumbers
-    index_operand = 1
     # The operation by which an update and what is there are combined, by name; None: the update replaces it.
     operation: ClassVar[str | None] = None
 
@@ -216,15 +230,6 @@ class Scatter(Primitive):
             fill_value=fill,
             **{**params, "mode": mode},
         )
-
-    def fusion(self, equation: Any, target: Machine) -> Properties:
-        return SCATTERED
-
-    def flops(self, equation: Any) -> float:
-        return size_of(equation.invars[2].aval.shape)
-
-    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
-        return (operands[2], *operands[1:]), operands[2]  # it is done in place
 
     def samples(self) -> Any:
         for number, (x, indices, sizes, gathered) in enumerate(sample_cases()):

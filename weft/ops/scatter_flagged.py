@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.ir.fusing import Machine, Properties, size_of
 from weft.ir.primitive import Primitive, lookup, primitive
 from weft.ir.types import ArrayType, Type, array_type
-from weft.ops.scatter import SCATTERED, Scatter, window_sizes
+from weft.ops.scatter import Scatter, Scattering, window_sizes
 
 _FLAG = array_type((), np.dtype(np.bool_))
 
 
 @primitive
-class scatter_flagged(Primitive):
+class scatter_flagged(Scattering):
     """What the scatter named `card` gives, and a flag: of `outside`, whether a window does not lie in the operand; of
     `nan`, which only sums and products are asked for, whether there is a nan where updates went."""
 
     multiple_results = True
-    index_operand = 1
 
     def type(
         self,
@@ -51,15 +48,6 @@ class scatter_flagged(Primitive):
             touched = lookup("scatter").eval(np.zeros(np.shape(x), np.bool_), indices, ones, **params)
             flag = flag or bool(np.isnan(np.asarray(made)[touched]).any())
         return [made, np.asarray(flag)]
-
-    def fusion(self, equation: Any, target: Machine) -> Properties:
-        return SCATTERED
-
-    def flops(self, equation: Any) -> float:
-        return size_of(equation.invars[2].aval.shape)
-
-    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
-        return (operands[2], *operands[1:]), operands[2]  # it is done in place
 
     def samples(self) -> Any:
         return iter(())  # the tests of checks cover it
