@@ -104,6 +104,31 @@ def test_putting_again() -> None:
     assert both["a"].sharding is both["b"].sharding and both["a"].addressable_data(0).shape == (4, 4)
 
 
+def test_trees_are_put_by_trees() -> None:
+    values = {"w": NUMBERS, "b": [np.ones(4), np.zeros(8)]}
+    first, second = NamedSharding(MESH, P("x")), NamedSharding(MESH, P("y"))
+    made = weft.device_put(values, {"w": first, "b": second})  # a prefix: both of b
+    assert made["w"].sharding is first and [b.sharding for b in made["b"]] == [second] * 2
+    made = weft.device_put(values, {"w": first, "b": [None, second]})
+    assert made["b"][0].sharding == SingleDeviceSharding(weft.devices()[0]) and made["b"][1].sharding is second
+    with pytest.raises(ValueError):
+        weft.device_put(values, {"w": first})
+    with pytest.raises(ArgumentError, match="cannot move an array"):
+        weft.device_put(put(P("x")), DEVICES[3])
+    with pytest.raises(ArgumentTypeError, match="a device or a sharding"):
+        weft.device_put(NUMBERS, "cpu")
+
+
+def test_the_host_s_memory() -> None:
+    sharding = NamedSharding(MESH, P("x"), memory_kind="pinned_host")
+    array = weft.device_put(NUMBERS, sharding)
+    assert array.sharding.memory_kind == "pinned_host" and array.aval.short() == "f32<host>[8,4]"
+    assert weft.device_put(array, sharding.with_memory_kind("device")).aval.short() == "f32[8,4]"
+    np.testing.assert_array_equal(weft.jit(lambda x: x * 2)(array), NUMBERS * 2)
+    with pytest.raises(ShardingTypeError, match="different memories"):
+        weft.jit(lambda a, b: a + b)(array, put(P("x")))
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.bool_, np.complex64, wnp.bfloat16, np.uint32])
 def test_all_dtypes(dtype: Any) -> None:
     value = (NUMBERS % 2).astype(dtype)

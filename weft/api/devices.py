@@ -13,7 +13,7 @@ from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy
 from weft.runtime.held import HeldArray
 from weft.runtime.sharded import ShardedArray, split
-from weft.sharding import NamedSharding, SingleDeviceSharding
+from weft.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import is_key_type
@@ -62,25 +62,37 @@ def default_backend() -> str:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None
 ) -> Any:
-    """Each leaf of `x` as an array on `device` (a device or a sharding; default: where it is, or the default
-    device)."""
+    """Each leaf of `x` as an array on `device` (a device or a sharding, or a tree of them that is a prefix of `x`;
+    default: where it is, or the default device)."""
+    if is_place(device):
+        return tree.map(lambda leaf: _put(leaf, device), x)
+    leaves, structure = tree.flatten(x)
+    places = tree.broadcast_prefix(device, x, is_leaf=is_place)
+    return tree.unflatten(structure, [_put(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
 
-    def one(leaf: Any) -> Any:
-        if isinstance(leaf, Tracer):
-            return leaf
-        if isinstance(device, NamedSharding):
-            return split(held(leaf), device)
-        target = _device_of(device)
-        if isinstance(leaf, ShardedArray):
-            return leaf if target is None else leaf.gathered()
-        if isinstance(leaf, ConcreteArray):
-            if target not in (None, leaf.device):
-                what = f"device_put cannot move an array to {target!r}."
-                raise ArgumentError(what, received=leaf.aval.short(), fix=f"there is {leaf.device!r}")
-            return leaf
-        return held(leaf)
 
-    return tree.map(one, x)
+def is_place(value: Any) -> bool:
+    """Whether a value says where to put an array, rather than being a tree of such values."""
+    return value is None or isinstance(value, (Device, Sharding)) or tree.all_leaves([value])
+
+
+def _put(leaf: Any, place: Any) -> Any:
+    """One array on a device, or as a sharding says."""
+    if isinstance(leaf, Tracer):
+        return leaf
+    array = held(leaf)
+    if isinstance(place, NamedSharding):
+        return split(array, place)
+    target = _device_of(place)
+    if target is None:
+        return array
+    if isinstance(array, ShardedArray):
+        array = array.gathered()
+    assert isinstance(array, ConcreteArray)
+    if target != array.device:
+        what = f"device_put cannot move an array to {target!r}."
+        raise ArgumentError(what, received=array.aval.short(), fix=f"there is {array.device!r}")
+    return array
 
 
 def held(leaf: Any) -> HeldArray:

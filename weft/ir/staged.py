@@ -69,8 +69,8 @@ def common_mesh(operation: Operation, types: Sequence[ArrayType]) -> AbstractMes
 
 
 def common_memory(operation: Operation, types: Sequence[ArrayType]) -> Any:
-    """The memory that operands are in; a Python number is in any."""
-    spaces = list(dict.fromkeys(t.memory_space for t in types if t.shape or not t.weak_type))
+    """The memory that operands are in; a single number is in any."""
+    spaces = list(dict.fromkeys(t.memory_space for t in [t for t in types if t.shape] or types))
     if len(spaces) > 1:
         operation.fail(
             f"`{operation.name}` has operands in different memories.",

@@ -18,7 +18,7 @@ from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, wrap
 from weft.runtime.held import HeldArray
-from weft.sharding.device import Device, is_addressable
+from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
 from weft.sharding.shardings import NamedSharding, Sharding
 
@@ -184,8 +184,9 @@ def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArr
 
 
 def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
-    """The type of an array with a sharding."""
-    return array_type(aval.shape, aval.dtype, aval.weak_type, sharding)
+    """The type of an array with a sharding, in the memory that it names."""
+    space = MemorySpace.Device if sharding.memory_kind in (None, "device") else MemorySpace.Host
+    return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, memory_space=space)
 
 
 def check_devices(sharding: Sharding) -> None:
@@ -228,7 +229,7 @@ def make_array_from_single_device_arrays(
                 fix="parts of shape sharding.shard_shape(shape), all of one dtype",
             )
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
-    return ShardedArray(array_type(shape, kind, False, sharding), sharding, arrays)
+    return ShardedArray(placed_type(array_type(shape, kind), sharding), sharding, arrays)
 
 
 def make_array_from_callback(
