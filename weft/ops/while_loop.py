@@ -111,21 +111,10 @@ class while_(HigherOrder):
         cond_consts, body_consts, carry = parts(operands, cond_nconsts, body_nconsts)
         cond_batched, const_batched, carry_batched = parts([d is not None for d in dims], cond_nconsts, body_nconsts)
 
-        # What the body passes along is the same for all elements, however often each goes through it.
-        own = [r is not v for r, v in zip(body_jaxpr.outvars, body_jaxpr.invars[body_nconsts:], strict=True)]
-
-        def step(mask: Any) -> Any:
-            _, (differs,) = through(cond_jaxpr, axis, [*cond_batched, *mask])
-            if differs:  # elements stop at different times: every part of the carry that changes becomes their own
-                mask = tuple(m or o for m, o in zip(mask, own, strict=True))
-            return None, through(body_jaxpr, axis, [*const_batched, *mask], mask)[1]
-
-        _, batched = fixpoint(step, carry_batched)
-        condition, (differs,) = through(cond_jaxpr, axis, [*cond_batched, *batched])
-        if differs:
-            refuse_ordered(cond_jaxpr.effects | body_jaxpr.effects)
-            batched = tuple(b or o for b, o in zip(batched, own, strict=True))
-            condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], True)
+        batched, differs = batched_carry(
+            through, axis, cond_jaxpr, body_jaxpr, cond_batched, const_batched, carry_batched
+        )
+        condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], differs)
         body, _ = through(body_jaxpr, axis, [*const_batched, *batched], batched)
         carry = [
             batched_value(x, None, axis) if b and not d else x
@@ -138,6 +127,7 @@ class while_(HigherOrder):
                 cond_jaxpr=condition, cond_nconsts=cond_nconsts, body_jaxpr=body, body_nconsts=body_nconsts,
             )  # fmt: skip
             return results, carry_dims
+        refuse_ordered(cond_jaxpr.effects | body_jaxpr.effects)
 
         def any_left(*values: Any) -> list[Any]:
             return [reduce_or(replay(condition, *values)[0], axes=(0,))]
@@ -361,3 +351,30 @@ def placeholder(aval: Type) -> Any:
 
 ZERO = np.zeros((), np.int32)
 ONE = np.ones((), np.int32)
+
+
+def batched_carry(
+    through: Any,
+    axis: Axis,
+    cond_jaxpr: Jaxpr,
+    body_jaxpr: Jaxpr,
+    cond_batched: Sequence[bool],
+    const_batched: Sequence[bool],
+    carry_batched: Sequence[bool],
+) -> tuple[tuple[bool, ...], bool]:
+    """Which parts of the carry of a batched loop differ between elements, and whether its condition does: then elements
+    stop at different times, and every part that changes becomes their own."""
+    # What the body passes along is the same for all elements, however often each goes through it.
+    passed = zip(body_jaxpr.outvars, body_jaxpr.invars[len(const_batched) :], strict=True)
+    own = [result is not argument for result, argument in passed]
+
+    def with_own(mask: Sequence[bool]) -> tuple[tuple[bool, ...], bool]:
+        _, (differs,) = through(cond_jaxpr, axis, [*cond_batched, *mask])
+        return tuple(m or (differs and o) for m, o in zip(mask, own, strict=True)), differs
+
+    def step(mask: Any) -> Any:
+        mask, _ = with_own(mask)
+        return None, through(body_jaxpr, axis, [*const_batched, *mask], mask)[1]
+
+    _, found = fixpoint(step, carry_batched)
+    return with_own(found)

@@ -10,6 +10,7 @@ already. The sum is rounded otherwise, so this is no part of the passes that kee
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
@@ -75,20 +76,26 @@ def after_loop(equation: Equation) -> list[Equation]:
         later.append(sum_.replace(invars=both, outvars=[equation.outvars[place]]))
         gone.append(place)
         dead.update((id(sum_), id(turned), id(product)))
-    if not gone:
-        return [equation]
+    return [without_carries(equation, gone, dead, stacks), *later] if gone else [equation]
+
+
+def without_carries(equation: Equation, gone: Sequence[int], dead: set[int], stacks: dict[Any, Var]) -> Equation:
+    """A scan without some of its carries and the equations of its body that summed them (by their ids); instead it
+    stacks further values of its body."""
+    params = equation.params
+    body: Jaxpr = params["jaxpr"]
+    held, carries = params["num_consts"], params["num_carry"]
     kept = [n for n in range(carries) if n not in gone]
     smaller = body.replace(
         invars=[v for n, v in enumerate(body.invars) if n - held not in gone],
         outvars=[*(body.outvars[n] for n in kept), *body.outvars[carries:], *stacks],
         eqns=[e for e in body.eqns if id(e) not in dead],
     )
-    loop = equation.replace(
+    return equation.replace(
         invars=[a for n, a in enumerate(equation.invars) if n - held not in gone],
         outvars=[*(equation.outvars[n] for n in kept), *equation.outvars[carries:], *stacks.values()],
         params={**params, "jaxpr": smaller, "num_carry": len(kept)},
     )
-    return [loop, *later]
 
 
 def is_thin(
