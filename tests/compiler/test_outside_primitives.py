@@ -18,7 +18,8 @@ from weft.compiler.target.lanes import Lanes
 from weft.indexing.index_map import Constraint, IndexMap, indices
 from weft.ir.primitive import Axis, primitive
 from weft.ir.types import ArrayType
-from weft.ops.elementwise import Elementwise
+from weft.ops.cumulative import Cumulative
+from weft.ops.elementwise import Comparison, Elementwise
 from weft.ops.families import Composite, Indexing, Reduction, kept_axes
 from weft.ops.shape import broadcast_in_dim, move_axis
 
@@ -114,6 +115,33 @@ class outside_sum(Reduction):
     def transpose(self, cotangent: Any, x: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:
         shape = x.aval.shape
         return [broadcast_in_dim(cotangent, shape=shape, broadcast_dimensions=kept_axes(len(shape), axes))]
+
+
+@primitive
+class outside_near(Comparison):
+    """Known by its meaning alone, with a boolean result."""
+
+    kinds = "f"
+
+    @staticmethod
+    def eval(x: Any, y: Any) -> Any:
+        return abs(x.astype(np.float32) - y.astype(np.float32)) < 0.5
+
+
+@primitive
+class outside_running(Cumulative):
+    """The root of a running sum of squares."""
+
+    kinds = "f"
+
+    def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
+        return np.sqrt(np.cumsum(x * x, axis=axis))
+
+    def neutral(self, dtype: Any) -> Any:
+        return 0
+
+    def emit(self, builder: Any, x: Any, y: Any) -> Any:
+        return builder.sqrt(builder.add(builder.mul(x, x), builder.mul(y, y)))
 
 
 class Rotation(Indexing):
@@ -234,6 +262,23 @@ def test_what_is_known_by_its_meaning_alone() -> None:
     assert "host outside_step" in weft.jit(outside_step).lower(X).compile().program
     with pytest.raises(errors.MissingRuleError, match="`outside_step` is not differentiable in operand 0"):
         weft.grad(lambda x: outside_step(x).sum())(X)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_booleans_by_their_meaning(dtype: str) -> None:
+    x = wnp.asarray(X, dtype)
+    expected = outside_near.eval(np.asarray(x), np.asarray(x * 1.5))
+    np.testing.assert_array_equal(outside_near(x, x * 1.5), expected)
+    chosen = weft.jit(lambda x: wnp.where(outside_near(x, x * 1.5), x, 0).astype(np.float32))(x)
+    np.testing.assert_array_equal(chosen, np.where(expected, np.asarray(x), 0).astype(np.float32))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running(axis: int) -> None:
+    x = np.random.default_rng(5).uniform(0.5, 1, (5, 70)).astype(np.float32)
+    expected = np.sqrt(np.cumsum(x * x, axis=axis))
+    close(weft.jit(lambda x: outside_running(x * 1, axis=axis, reverse=False))(x), expected)
+    close(weft.jit(weft.vmap(lambda x: outside_running(x, axis=axis, reverse=False)))(x[None]), expected[None])
 
 
 def test_a_nan_is_found_where_it_is_made() -> None:

@@ -372,6 +372,10 @@ class HigherOrder(Primitive):
         """How often the programs run, as far as that is known: a number, or a dimension."""
         return 1
 
+    def chosen(self, index: int, params: Params) -> Any:
+        """Of an exclusive operation, the program that runs where its first operand is this number."""
+        raise missing(f"`{self.name}` does not choose between programs.")
+
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
         """The program that an operation runs on its operands, and the operands of that, if that is all it does."""
         raise missing(f"`{self.name}` is not the call of a program.")

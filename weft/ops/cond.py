@@ -154,6 +154,10 @@ class cond(HigherOrder):
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
         return through.either(params["branches"], operands[1:])
 
+    def chosen(self, index: int, params: Params) -> Jaxpr:
+        branches = params["branches"]
+        return branches[min(max(index, 0), len(branches) - 1)]
+
     def samples(self) -> Any:
         return iter(())  # carries programs; the composition tests cover it
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.scalar_program import run_on_scalars
 from weft.compiler.emit.values import row_major
@@ -23,7 +22,7 @@ from weft.compiler.emit.window_loops import At, fold_taps, visit
 from weft.compiler.emit.window_taps import transposed
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
-from weft.ir.jaxpr import Literal
+from weft.ir.jaxpr import Equation, Literal
 from weft.ops.convolution_shapes import Window
 from weft.ops.window import (
     WINDOW_PARAMETERS,
@@ -46,20 +45,12 @@ def emit_window(fusion: Fusion) -> Emission:
     """The kernels of a program with one fold over windows, or one choice in windows, and pointwise work after it."""
     hero = fusion.hero
     assert hero is not None
-    card = hero.primitive
     if any(0 in v.aval.shape for v in fusion.program.outvars):  # type: ignore[attr-defined]
         return fusion.finish()
-    if isinstance(card, WindowFold):
+    if isinstance(hero.primitive, WindowFold):
         _emit_fold(fusion, windows_of(hero, hero.invars[0]))
-    elif card is select_and_gather_add:
-        _emit_chosen(fusion, windows_of(hero, hero.invars[1]))
-    elif card is select_and_scatter_add:
-        _emit_scattered(fusion, windows_of(hero, hero.invars[1]), *hero.invars)
-    elif card is select_and_scatter:
-        operand, source, initial = hero.invars
-        _emit_scattered(fusion, windows_of(hero, operand), source, operand, initial)
     else:
-        raise InternalError(f"`{card.name}` is no window.")
+        CHOICES[hero.primitive](fusion, hero)
     return fusion.finish()
 
 
@@ -291,3 +282,25 @@ def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch:
         k.store(writer.scratch(scratch), row_major(counts, at.index), number)
 
     visit(k, windows, writer.lanes, body)
+
+
+def _gather_add(fusion: Fusion, hero: Equation) -> None:
+    _emit_chosen(fusion, windows_of(hero, hero.invars[1]))
+
+
+def _scatter_add(fusion: Fusion, hero: Equation) -> None:
+    source, operand = hero.invars
+    _emit_scattered(fusion, windows_of(hero, operand), source, operand)
+
+
+def _scatter(fusion: Fusion, hero: Equation) -> None:
+    operand, source, initial = hero.invars
+    _emit_scattered(fusion, windows_of(hero, operand), source, operand, initial)
+
+
+# Choices of one element in each window.
+CHOICES: dict[Any, Callable[[Fusion, Equation], None]] = {
+    select_and_gather_add: _gather_add,
+    select_and_scatter: _scatter,
+    select_and_scatter_add: _scatter_add,
+}

@@ -16,7 +16,6 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.nans import unwatched
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
-from weft.ops.cond import cond
 from weft.ops.shape import broadcast_in_dim
 
 # Results of more elements are computed when the program runs: constants take room, and time to make.
@@ -53,7 +52,7 @@ class Folding:
             equation = todo.pop()
             if self.renamed:
                 equation = with_renamed(equation, self.renamed)
-            if equation.primitive is cond and type(equation.invars[0]) is Literal:
+            if equation.primitive.higher_order and is_decided(equation):
                 todo.extend(reversed(self.open_branch(equation)))
             elif not self.fold(equation):
                 self.equations.append(equation)
@@ -71,8 +70,8 @@ class Folding:
     def open_branch(self, equation: Equation) -> list[Equation]:
         """The equations of the branch that a literal chooses."""
         index, *operands = equation.invars
-        branches = equation.params["branches"]
-        branch = branches[min(max(int(index.val), 0), len(branches) - 1)]  # type: ignore[union-attr]
+        card: Any = equation.primitive
+        branch = card.chosen(int(index.val), equation.params)  # type: ignore[union-attr]
         opened: list[Equation] = []
         results = copy_equations(branch, equation, operands, opened, self.constants)
         self.renamed.update(zip(equation.outvars, results, strict=True))
@@ -123,6 +122,12 @@ class Folding:
         self.constants[id(value)] = (constant, value)
         self.known[constant] = value
         self.renamed[var] = constant
+
+
+def is_decided(equation: Equation) -> bool:
+    """Whether a literal chooses the one sub-jaxpr that an equation runs."""
+    card: Any = equation.primitive
+    return card.exclusive and type(equation.invars[0]) is Literal
 
 
 def is_number(atom: Atom) -> bool:
