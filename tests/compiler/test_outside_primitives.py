@@ -13,7 +13,7 @@ import weft
 import weft.numpy as wnp
 from tests.laws.samples import registered
 from weft import errors, lax
-from weft.compiler.kernel.operations import ELEMENTWISE
+from weft.compiler.kernel.names import ELEMENTWISE
 from weft.compiler.target.lanes import Lanes
 from weft.indexing.index_map import Constraint, IndexMap, indices
 from weft.ir.primitive import Axis, primitive

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import overrides
-from weft.compiler.kernel.operations import ELEMENTWISE
+from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type, array_type
 from weft.ops.elementwise import Elementwise

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.kernel.operations import ELEMENTWISE
+from weft.compiler.kernel.names import ELEMENTWISE
 
 
 @dataclass(frozen=True)
