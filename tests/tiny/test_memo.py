@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -91,3 +94,38 @@ def test_clear_caches_forgets_bodies_of_loops() -> None:
     weft.clear_caches()
     assert float(lax.fori_loop(0, 3, body, np.float32(1))) == 4
     assert len(traced) == 2 * once
+
+
+def test_clear_caches_forgets_functions_with_derivatives_of_their_own() -> None:
+    traced: list[None] = []
+
+    @weft.custom_jvp
+    def double(x: Any) -> Any:
+        traced.append(None)
+        return x * 2
+
+    double.defjvps(lambda t, out, x: t * 2)
+    for _ in range(2):
+        weft.jit(lambda x: double(x))(np.float32(1))
+    once = len(traced)
+    weft.clear_caches()
+    weft.jit(lambda x: double(x))(np.float32(1))
+    assert len(traced) == 2 * once
+
+
+def test_a_memo_goes_with_whoever_has_it() -> None:
+    memo: Memo[int, int] = Memo(10)
+    gone = weakref.ref(memo)
+    del memo
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_begin_empty(duplicate: Any) -> None:
+    memo: Memo[int, int] = Memo(2)
+    memo.keep(1, 2)
+    other = duplicate(memo)
+    assert len(other) == 0 and other.get(1) is None
+    other.keep(1, 3)
+    assert (memo.get(1), other.get(1)) == (2, 3)

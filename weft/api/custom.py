@@ -7,7 +7,6 @@ the function is staged, once per signature, to a program that equations carry.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +35,7 @@ from weft.api.flat import (
 from weft.api.scopes import KnownTrace
 from weft.base import tree
 from weft.base.errors import ArgumentTypeError, CustomRuleError, NotSupportedError, UnexpectedTracerError
+from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
@@ -81,7 +81,7 @@ class CustomFunction:
         signature = signature_of(fun)
         names = list(signature.parameters) if signature is not None else []
         self.nondiff_argnums = tuple(sorted({*numbers, *(names.index(n) for n in nondiff_argnames)}))
-        self._cache: OrderedDict[Any, Any] = OrderedDict()
+        self._cache: Memo[Any, Any] = Memo(LIMIT)
 
     def positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments by position, defaults filled in, as the rules take them."""
@@ -143,9 +143,7 @@ class CustomFunction:
         if found is None:
             found = self.prepare(in_tree, types, held, count)
             if key is not None and not any(isinstance(c, Tracer) for c in found[1]):
-                self._cache[key] = found
-                if len(self._cache) > LIMIT:
-                    self._cache.popitem(last=False)
+                found = self._cache.keep(key, found)
         return found
 
     def cache_key(self, in_tree: Any, types: Any, held: tuple[Any, ...]) -> Any:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from weft.base.forks import held
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-_all: list[Callable[[], None]] = []
+# Those that `clear_all` empties; they go with whoever has them.
+_all: weakref.WeakSet[Any] = weakref.WeakSet()
+_lock = held(threading.Lock())
+
+
+def _register(memo: Any) -> None:
+    with _lock:
+        _all.add(memo)
 
 
 class Memo(Generic[Key, Value]):
@@ -20,16 +31,16 @@ class Memo(Generic[Key, Value]):
     that cannot be hashed. Threads may use a memo at the same time: of two that compute a value both get the first.
     """
 
-    __slots__ = ("_most", "_table", "get")
+    __slots__ = ("__weakref__", "_lasting", "_most", "_table", "get")
 
     def __init__(self, most: int, *, lasting: bool = False) -> None:
         """A table of this size. `clear_caches` empties it unless it is `lasting`: a table of interned objects, whose
         identity others rely on, or one that somebody else empties."""
-        self._most = most
+        self._most, self._lasting = most, lasting
         self._table: dict[Key, Value] = {}
         self.get: Callable[[Key], Value | None] = self._table.get
         if not lasting:
-            _all.append(self.clear)
+            _register(self)
 
     def keep(self, key: Key, value: Value) -> Value:
         """Remember a value; returns the one that is remembered, which another thread may have made."""
@@ -47,6 +58,10 @@ class Memo(Generic[Key, Value]):
     def __contains__(self, key: object) -> bool:
         return key in self._table
 
+    def __reduce__(self) -> Any:
+        """Copies, and what comes out of a pickle, begin empty."""
+        return functools.partial(Memo, lasting=self._lasting), (self._most,)
+
 
 class FunctionMemo(Generic[Key, Value]):
     """A memo for each of the user's functions, which is forgotten with the function."""
@@ -54,7 +69,7 @@ class FunctionMemo(Generic[Key, Value]):
     def __init__(self, most_functions: int, most: int) -> None:
         self._most_functions, self._most = most_functions, most
         self._memos: weakref.WeakKeyDictionary[Any, Memo[Key, Value]] = weakref.WeakKeyDictionary()
-        _all.append(self._memos.clear)
+        _register(self)
 
     def of(self, function: Any) -> Memo[Key, Value] | None:
         """The memo of a function; None if it may be another one next time: only plain functions are what they were."""
@@ -67,8 +82,14 @@ class FunctionMemo(Generic[Key, Value]):
             found = self._memos[function] = Memo(self._most, lasting=True)
         return found
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._memos.clear()
+
 
 def clear_all() -> None:
     """Empty every memo that is not lasting."""
-    for clear in _all:
-        clear()
+    with _lock:
+        memos = list(_all)
+    for memo in memos:
+        memo.clear()
