@@ -18,7 +18,7 @@ from tests.compiler.here import compile_program
 from tests.compiler.index_programs import program as index_program
 from tests.compiler.running import MACHINES, assert_same
 from tests.laws.laws import assert_close
-from tests.laws.samples import CASES, Case
+from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import joined, turned
 from weft.runtime import guarded
 from weft.runtime.execute import executable_of
@@ -27,7 +27,7 @@ from weft.runtime.guarded import Edge, GuardedExecutable
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
 # Samples that are compiled together, and how many such groups there are.
 TOGETHER = 12
-GROUPS = -(-len(CASES) // TOGETHER)
+GROUPS = -(-len(ALONE) // TOGETHER)
 
 
 def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
@@ -47,7 +47,7 @@ def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
 @pytest.mark.parametrize("edge", Edge)
 def test_some_samples(edge: Edge) -> None:
     """One sample of most primitives; which one differs between the edges."""
-    chosen = {case.primitive.name: case for case in (CASES if edge is Edge.END else reversed(CASES))}
+    chosen = {case.primitive.name: case for case in (ALONE if edge is Edge.END else reversed(ALONE))}
     names = sorted(chosen)[edge is Edge.END :: 2]
     for first in range(0, len(names), TOGETHER):
         check_samples([chosen[name] for name in names[first : first + TOGETHER]], "host", edge)
@@ -58,7 +58,7 @@ def test_some_samples(edge: Edge) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_samples(group: int, machine: str, edge: Edge) -> None:
-    check_samples(CASES[group::GROUPS], machine, edge)
+    check_samples(ALONE[group::GROUPS], machine, edge)
 
 
 def check_program(function: Callable[..., Any], arrays: Sequence[np.ndarray], edge: Edge) -> None:
@@ -112,7 +112,7 @@ def test_donated_arguments() -> None:
 
 # Each case is a process that compiles a function of 1000 numbers, moves what its kernels read or write by some
 # elements, and runs it; how it ended is printed.
-CASES_OF_WRONG_CODE = {
+ALONE_OF_WRONG_CODE = {
     "read 1 end": -signal.SIGSEGV,
     "read -1 begin": -signal.SIGSEGV,
     "write 1 end": -signal.SIGSEGV,
@@ -156,7 +156,7 @@ for case in sys.argv[1:]:
 def test_wrong_code_is_stopped() -> None:
     root = str(pathlib.Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "WEFT_COMPILATION_CACHE": "0"}
-    command = [sys.executable, "-c", WRONG, *CASES_OF_WRONG_CODE]
+    command = [sys.executable, "-c", WRONG, *ALONE_OF_WRONG_CODE]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    wanted = [f"{case}: {int(code)}" for case, code in CASES_OF_WRONG_CODE.items()]
+    wanted = [f"{case}: {int(code)}" for case, code in ALONE_OF_WRONG_CODE.items()]
     assert ended.stdout.splitlines() == wanted, ended.stderr

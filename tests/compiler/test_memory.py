@@ -20,7 +20,7 @@ from tests.compiler.memory import checked
 from tests.compiler.running import MACHINES
 from tests.fuzz.checks import case_of
 from tests.fuzz.generator import NO_RULE, generate
-from tests.laws.samples import CASES, Case
+from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import joined
 from weft.base.errors import InternalError
 from weft.compiler.program import interpreter
@@ -41,14 +41,14 @@ def check_samples(cases: Sequence[Case], machine: str) -> None:
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_samples(group: int) -> None:
-    check_samples(CASES[group::GROUPS], "host")
+    check_samples(ALONE[group::GROUPS], "host")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", ["avx2", "scalar"])
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_samples_on_other_machines(group: int, machine: str) -> None:
-    check_samples(CASES[group::GROUPS], machine)
+    check_samples(ALONE[group::GROUPS], machine)
 
 
 def check_function(function: Callable[..., Any], arrays: Sequence[Any]) -> None:

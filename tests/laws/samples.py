@@ -184,6 +184,7 @@ def collect() -> tuple[list[Case], dict[str, BaseException | None]]:
 
 
 CASES, WITHOUT_SAMPLES = collect()
+ALONE = [case for case in CASES if not case.environment]  # those that mean something outside of named axes
 
 
 def may_have_no_samples(primitive: Primitive) -> bool:
