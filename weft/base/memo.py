@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 # Those that `clear_all` empties; they go with whoever has them.
 _all: weakref.WeakSet[Any] = weakref.WeakSet()
-_lock = held(threading.Lock())
+_lock = held(threading.RLock())  # collecting garbage may make a memo
 
 
 def _register(memo: Any) -> None:

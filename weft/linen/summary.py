@@ -109,47 +109,55 @@ def table_of(
 ) -> Callable[..., Table]:
     """A function of the module's arguments that returns the rows."""
 
-    def made(*args: Any, **kwargs: Any) -> Table:
-        calls: list[_Call | None] = []
-
-        def note(proceed: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
-            place = len(calls)
-            calls.append(None)  # the row of a module stands before those of its submodules
-            result = proceed(*call_args, **call_kwargs)
-            types = weft.tree.map(_struct, ((call_args, call_kwargs), result))
-            copy = context.module.clone(_deep_clone=True)
-            calls[place] = _Call(context.module.path, copy, context.method_name, *types)
-            return result
-
-        def run(rngs: Any) -> Any:
-            return module.init(rngs, *args, mutable=mutable, **kwargs)
-
-        with intercept_methods(note):
-            variables = weft.eval_shape(run, rngs)
-        keep = [call for call in calls if call is not None and (depth is None or len(call.path) <= depth)]
-        paths = [call.path for call in keep]
-        rows, seen = [], set()
-        for call in keep:
-            path = call.path
-            if path in seen and not show_repeated:
+    def table(*args: Any, **kwargs: Any) -> Table:
+        calls, variables = _recorded(lambda rngs: module.init(rngs, *args, mutable=mutable, **kwargs), rngs)
+        shown = [call for call in calls if depth is None or len(call.path) <= depth]
+        paths = [call.path for call in shown]
+        rows: list[Row] = []
+        seen: set[tuple[str, ...]] = set()
+        for call in shown:
+            if call.path in seen and not show_repeated:
                 continue
-            own = {name: _own(variables[name], path, paths) for name in variables}
-            own = {name: tree for name, tree in own.items() if tree}
-            call_args, call_kwargs = weft.tree.map(_type, call.arguments)
-            shown = (*call_args, call_kwargs) if call_kwargs else call_args
-            inputs = shown[0] if len(shown) == 1 else shown
-            outputs = weft.tree.map(_type, call.result)
-            row = Row(path, call.module, call.method, inputs, outputs, own, {} if path in seen else own)
+            row = _row_of(call, variables, paths, repeated=call.path in seen)
             if compute_flops:
                 row.flops = _flops(call, rngs, mutable, gradient=False)
             if compute_vjp_flops:
                 row.vjp_flops = _flops(call, rngs, mutable, gradient=True)
             rows.append(row)
-            seen.add(path)
+            seen.add(call.path)
         counts = [name for name, asked in (("flops", compute_flops), ("vjp_flops", compute_vjp_flops)) if asked]
         return Table(module, sorted(variables), rows, counts)
 
-    return made
+    return table
+
+
+def _recorded(init: Callable[[Any], Any], rngs: Any) -> tuple[list[_Call], Any]:
+    """The calls of modules that `init` makes, each before those of its submodules, and the types of the variables."""
+    calls: list[_Call | None] = []
+
+    def note(proceed: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
+        index = len(calls)
+        calls.append(None)
+        result = proceed(*call_args, **call_kwargs)
+        types = weft.tree.map(_struct, ((call_args, call_kwargs), result))
+        copy = context.module.clone(_deep_clone=True)
+        calls[index] = _Call(context.module.path, copy, context.method_name, *types)
+        return result
+
+    with intercept_methods(note):
+        variables = weft.eval_shape(init, rngs)
+    return [call for call in calls if call is not None], variables
+
+
+def _row_of(call: _Call, variables: Any, paths: list[tuple[str, ...]], repeated: bool) -> Row:
+    """The row of a call; the variables of a module are counted where it is called first."""
+    own = {name: _own(variables[name], call.path, paths) for name in variables}
+    own = {name: tree for name, tree in own.items() if tree}
+    call_args, call_kwargs = weft.tree.map(_type, call.arguments)
+    shown = (*call_args, call_kwargs) if call_kwargs else call_args
+    inputs = shown[0] if len(shown) == 1 else shown
+    outputs = weft.tree.map(_type, call.result)
+    return Row(call.path, call.module, call.method, inputs, outputs, own, {} if repeated else own)
 
 
 def _struct(leaf: Any) -> Any:
