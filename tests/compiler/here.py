@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from weft.compiler import compilation, compile, pipeline
 from weft.compiler.fuse import driver, verify
 from weft.compiler.passes import hoist as passes_hoist
+from weft.compiler.program import interpreter
+from weft.compiler.program.ir import Program
+from weft.compiler.target.cpu.calls import NativeRoutines
 from weft.compiler.target.cpu.targets import host, of_flags
 from weft.compiler.target.target import FusionLimits, Target
 from weft.ir.jaxpr import Jaxpr
@@ -46,3 +51,7 @@ def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
 
 def hoist(jaxpr: Jaxpr) -> Jaxpr:
     return passes_hoist.hoist(jaxpr, host())
+
+
+def interpret(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return interpreter.run(program, arrays, NativeRoutines())

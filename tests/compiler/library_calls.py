@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.library.calls import Call
-from weft.compiler.library.planning import plan
-from weft.compiler.library.routines import address
+from weft.compiler.program.library_call import LibraryCall
+from weft.compiler.target.cpu.library.planning import plan
+from weft.compiler.target.cpu.library.routines import address
 from weft.ir.jaxpr import Equation, Var
 from weft.ir.types import array_type
 
@@ -48,7 +48,7 @@ def assert_guards_hold(array: np.ndarray) -> None:
 
 
 def execute(
-    call: Call,
+    call: LibraryCall,
     operands: Sequence[np.ndarray],
     results: Sequence[np.ndarray],
     order: Sequence[int] | None = None,

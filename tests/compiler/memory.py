@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.compiler.here import compile_program
-from weft.compiler.program import interpreter
+from tests.compiler.here import compile_program, interpret
 from weft.compiler.program.ir import Launch, Program
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.target import Target
@@ -22,7 +21,7 @@ def checked(jaxpr: Jaxpr, arrays: Sequence[Any], target: Target | None = None, m
     program = verify(compile_program(jaxpr, target=target).program)
     if elements(program) > most:
         return None
-    return interpreter.run(program, [np.array(storage_of(a)) for a in arrays])
+    return interpret(program, [np.array(storage_of(a)) for a in arrays])
 
 
 def elements(program: Program) -> int:

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from weft.base import settings
-from weft.compiler.target.cpu import cache
+from weft.compiler import cache
+from weft.compiler.target.cpu import objects
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.targets import host, host_scalar
 
@@ -31,33 +32,33 @@ def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def test_what_was_stored_is_found(folder: pathlib.Path) -> None:
-    key = cache.key_of("text", host(), Tier.LIGHT)
-    assert cache.load(key) is None
-    cache.store(key, OBJECT)
-    assert cache.load(key) == OBJECT
+    key = cache.key_of("text", host(), Tier.LIGHT.name)
+    assert objects.load(key) is None
+    objects.store(key, OBJECT)
+    assert objects.load(key) == OBJECT
     assert [p.name for p in folder.iterdir()] == [f"{key}.o"]
 
 
 def test_kernels_are_found_by_name(folder: pathlib.Path) -> None:
-    cache.store_kernels(OBJECT, host(), Tier.QUICK)
-    ((made, names),) = cache.load_kernels(["kernel_b", "kernel_c"], host(), Tier.QUICK)
+    objects.store_kernels(OBJECT, host(), Tier.QUICK)
+    ((made, names),) = objects.load_kernels(["kernel_b", "kernel_c"], host(), Tier.QUICK)
     assert made == OBJECT and names == ["kernel_b"]
-    assert not list(cache.load_kernels(["kernel_b"], host(), Tier.LIGHT))
-    assert not list(cache.load_kernels(["kernel_b"], host_scalar(), Tier.QUICK))
+    assert not list(objects.load_kernels(["kernel_b"], host(), Tier.LIGHT))
+    assert not list(objects.load_kernels(["kernel_b"], host_scalar(), Tier.QUICK))
 
 
 def test_names_depend_on_machine_tier_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {cache.key_of("text", m, t) for m in (host(), host_scalar()) for t in (Tier.QUICK, Tier.FULL)}
+    names = {cache.key_of("text", m, t.name) for m in (host(), host_scalar()) for t in (Tier.QUICK, Tier.FULL)}
     monkeypatch.setattr(cache, "state_of_compiler", lambda: "another")
-    names.add(cache.key_of("text", host(), Tier.QUICK))
+    names.add(cache.key_of("text", host(), Tier.QUICK.name))
     assert len(names) == 5
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_file_is_passed_over(folder: pathlib.Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    key = cache.key_of("text", host(), Tier.LIGHT)
-    cache.store(key, OBJECT)
+    key = cache.key_of("text", host(), Tier.LIGHT.name)
+    objects.store(key, OBJECT)
     path = folder / f"{key}.o"
     content = bytearray(path.read_bytes())
     if seed % 2:
@@ -65,7 +66,7 @@ def test_a_damaged_file_is_passed_over(folder: pathlib.Path, seed: int) -> None:
     else:
         del content[int(rng.integers(len(content))) :]
     path.write_bytes(bytes(content))
-    assert cache.load(key) is None
+    assert objects.load(key) is None
     assert not path.exists()
 
 
@@ -103,32 +104,32 @@ def put_huge(path: pathlib.Path) -> None:
 )
 def test_what_is_no_file_is_passed_over(folder: pathlib.Path, put: Callable[[pathlib.Path], None]) -> None:
     assert cache.folder() == folder
-    key = cache.key_of("text", host(), Tier.LIGHT)
+    key = cache.key_of("text", host(), Tier.LIGHT.name)
     put(folder / f"{key}.o")
     put(folder / f"{key}.s")
     found: list[object] = []
 
     def read() -> None:
         with settings.compilation_cache_dir(str(folder)):  # settings are a thread's own
-            found.extend([cache.load(key), cache.load_schedule(key)])
+            found.extend([objects.load(key), cache.load_schedule(key)])
 
     work = threading.Thread(target=read, daemon=True)
     work.start()
     work.join(60)
     assert found == [None, None]
-    cache.store(key, OBJECT)
+    objects.store(key, OBJECT)
     cache.store_schedule(key, "plan")
     cache.prune(folder, cache.MOST_BYTES)
     if put is not put_folder:
-        assert cache.load(key) == OBJECT
+        assert objects.load(key) == OBJECT
         assert cache.load_schedule(key) == "plan" or put is put_link_to_itself
 
 
 def test_a_file_under_another_name_is_foreign(folder: pathlib.Path) -> None:
-    one, other = (cache.key_of(text, host(), Tier.LIGHT) for text in ("one", "other"))
-    cache.store(one, OBJECT)
+    one, other = (cache.key_of(text, host(), Tier.LIGHT.name) for text in ("one", "other"))
+    objects.store(one, OBJECT)
     os.rename(folder / f"{one}.o", folder / f"{other}.o")
-    assert cache.load(other) is None
+    assert objects.load(other) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
@@ -138,18 +139,18 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: pathlib.Path) -
     place.chmod(0o777)
     with settings.compilation_cache_dir(str(place)):
         assert cache.folder() is None
-        cache.store("key", OBJECT)
+        objects.store("key", OBJECT)
     assert not list(place.iterdir())
 
 
 def test_the_least_recently_used_go_first(folder: pathlib.Path) -> None:
     for number in range(4):
-        cache.store(f"key{number}", OBJECT)
+        objects.store(f"key{number}", OBJECT)
         os.utime(folder / f"key{number}.o", (1000 + number, 1000 + number))
     left = folder / "new-left-by-a-killed-process"
     left.write_bytes(b"half")
     os.utime(left, (1, 1))
-    assert cache.load("key0") is not None  # used now, so it stays
+    assert objects.load("key0") is not None  # used now, so it stays
     size = (folder / "key0.o").stat().st_size
     cache.prune(folder, 2 * size)
     assert sorted(p.name for p in folder.iterdir()) == ["key0.o", "key3.o"]
@@ -211,7 +212,8 @@ def test_a_process_may_be_killed_at_any_time(tmp_path: pathlib.Path) -> None:
 
 DYING = """
 import os, signal, sys
-from weft.compiler.target.cpu import cache
+from weft.compiler import cache
+from weft.compiler.target.cpu import objects
 moment, count = sys.argv[1], int(sys.argv[2])
 seen = 0
 def due():

@@ -10,9 +10,8 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program
+from tests.compiler.here import compile_program, interpret
 from weft import errors, lax
-from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify
 from weft.ops.check import CHECK, unchecked
@@ -493,10 +492,10 @@ def test_programs_verify_and_their_interpreter_traps() -> None:
     assert any(step.counters for step in hosts)
     with weft.checks("off"):
         expected = weft.jit(lambda i: in_while(read)(i) + in_scan(quotient)(i))(wnp.int32(3))
-    (made,) = interpreter.run(program, [*constants, np.int32(3)])
+    (made,) = interpret(program, [*constants, np.int32(3)])
     assert made.view(np.float32)[0] == expected
     with pytest.raises(INDEX, match="in iteration 1 of while"):
-        interpreter.run(program, [*constants, np.int32(12)])
+        interpret(program, [*constants, np.int32(12)])
 
 
 def test_a_fold_over_the_index_is_part_of_the_kernel_that_reads() -> None:

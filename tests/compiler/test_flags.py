@@ -11,11 +11,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program
+from tests.compiler.here import compile_program, interpret
 from weft import errors, lax
 from weft.compiler.passes.bounds import Bounds
 from weft.compiler.passes.flags import lasting_carries
-from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Branch, Launch, Loop
 from weft.compiler.program.verifier import verify
 from weft.indexing.ranges import Range
@@ -202,9 +201,9 @@ def test_who_is_flagged() -> None:
 def test_the_interpreter_finds_the_flag() -> None:
     program = flagged(lambda x, i: x[i], wnp.arange(4.0), wnp.arange(3))
     fine, bad = np.array([0, 1, 3], np.int32), np.array([0, 1, 4], np.int32)
-    interpreter.run(program, [np.arange(4, dtype=np.float32), fine])
+    interpret(program, [np.arange(4, dtype=np.float32), fine])
     with pytest.raises(Found):
-        interpreter.run(program, [np.arange(4, dtype=np.float32), bad])
+        interpret(program, [np.arange(4, dtype=np.float32), bad])
 
 
 def test_loops_of_no_turn_find_nothing() -> None:

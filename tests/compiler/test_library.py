@@ -16,14 +16,14 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
-from weft.compiler.library import batches, capsules, guard, moves, products
-from weft.compiler.library import host as host_calls
-from weft.compiler.library.blas import PRODUCTS
-from weft.compiler.library.host import PublicTransforms, transforms
-from weft.compiler.library.planning import PLANS, plan
-from weft.compiler.library.texts import text
-from weft.compiler.library.writer import FAMILIES, NUMBERS
 from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.library import batches, capsules, guard, moves, products
+from weft.compiler.target.cpu.library import host as host_calls
+from weft.compiler.target.cpu.library.blas import PRODUCTS
+from weft.compiler.target.cpu.library.host import PublicTransforms, transforms
+from weft.compiler.target.cpu.library.planning import PLANS, plan
+from weft.compiler.target.cpu.library.texts import text
+from weft.compiler.target.cpu.library.writer import FAMILIES, NUMBERS
 from weft.compiler.target.cpu.targets import aarch64, host
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive, lookup
@@ -420,7 +420,7 @@ def test_tiles_of_a_batch(
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_right_hand_sides_in_parts(dtype: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.compiler.library.solves.WIDTH", 3)
+    monkeypatch.setattr("weft.compiler.target.cpu.library.solves.WIDTH", 3)
     monkeypatch.setattr(batches, "LEAST_WORK", 1)
     for side, shape in (("left", (2, 4, 8)), ("right", (2, 8, 4))):
         for conjugated in ([], ["conjugate_a"]):
@@ -751,9 +751,9 @@ def test_a_child_of_a_process_inside_is_outside() -> None:
 def test_importing_loads_nothing_and_capsules_load_little() -> None:
     code = """
 import sys
-import weft.compiler.library
+import weft.compiler.target.cpu.library
 assert not {"scipy", "scipy.linalg", "llvmlite"} & set(sys.modules)
-from weft.compiler.library import capsules
+from weft.compiler.target.cpu.library import capsules
 assert capsules.address("weft_blas_sgemm") and capsules.address("weft_lapack_zgetrf")
 assert "scipy.linalg" not in sys.modules and "scipy.linalg.cython_blas" not in sys.modules
 ours = capsules._module("cython_blas")

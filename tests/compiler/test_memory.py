@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.compiler.here import interpret
 from tests.compiler.index_programs import program as index_program
 from tests.compiler.memory import checked
 from tests.compiler.running import MACHINES
@@ -23,7 +24,6 @@ from tests.fuzz.generator import NO_RULE, generate
 from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import joined
 from weft.base.errors import InternalError
-from weft.compiler.program import interpreter
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Copy, Kind, Program, Slot
 
@@ -109,4 +109,4 @@ def test_what_a_program_never_wrote_is_found() -> None:
     steps = [Copy(aside, argument, 4), Copy(result, aside, 8)]
     program = assign(Program("half", steps, [argument], [result], [None], []))  # type: ignore[arg-type]
     with pytest.raises(InternalError, match=r"Byte 4 of result0\[8\] was never written, and the program ends"):
-        interpreter.run(program, [np.zeros(1, np.float32)])
+        interpret(program, [np.zeros(1, np.float32)])

@@ -15,10 +15,11 @@ from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import settings, tree
+from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch, Loop, While, walk
-from weft.compiler.target.cpu import cache, kernels, loops, pool
+from weft.compiler.target.cpu import kernels, loops, pool
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.jaxpr import constants_to_arguments
 from weft.runtime.executable import Executable
@@ -261,7 +262,7 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
 
 
 def loops_key(name: str, compilation: Compilation) -> str:
-    return cache.key_of(name, compilation.target, Tier.LIGHT)
+    return cache.key_of(name, compilation.target, Tier.LIGHT.name)
 
 
 def test_code_of_loops_that_is_missing_is_made_when_the_program_is_called_again(folder: pathlib.Path) -> None:

@@ -10,11 +10,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program
+from tests.compiler.here import compile_program, interpret
 from tests.compiler.running import assert_same
 from weft import lax
 from weft.compiler.compile import Compilation
-from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Copy, Launch, Loop, walk
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.cpu.link import Tier
@@ -175,7 +174,7 @@ def test_every_way_of_running_a_program_agrees(name: str) -> None:
         for got, want in zip(executable([a.copy() for a in arrays]), wanted, strict=True):
             assert_same(got._value, want, f"{name} in tier {tier.name}")
         executable.optimise()
-    for raw, want in zip(interpreter.run(program, [a.copy() for a in arrays]), wanted, strict=True):
+    for raw, want in zip(interpret(program, [a.copy() for a in arrays]), wanted, strict=True):
         assert_same(raw.view(want.dtype).reshape(want.shape), want, f"{name}, interpreted steps")
 
 

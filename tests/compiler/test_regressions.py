@@ -10,11 +10,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program
+from tests.compiler.here import compile_program, interpret
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.compiler.kernel.printer import to_text
-from weft.compiler.program import interpreter as program_interpreter
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cpu.link import Tier
 from weft.ir import interpreter
@@ -117,7 +116,7 @@ def test_a_sum_over_nothing_reads_nothing() -> None:
 
     empty = np.zeros(0, np.float32)
     program = compile_program(make_jaxpr(function)(empty)).program
-    (result,) = program_interpreter.run(program, [empty])
+    (result,) = interpret(program, [empty])
     assert result.view(np.float32) == 0.0
     check(function, empty)
 

@@ -17,10 +17,11 @@ import weft.numpy as wnp
 from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
+from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import fingerprint
 from weft.compiler.program import stored
-from weft.compiler.target.cpu import cache, kernels
+from weft.compiler.target.cpu import kernels
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.runtime.executable import Executable
 

@@ -14,10 +14,9 @@ import weft
 from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
-from weft.compiler import schedules
+from weft.compiler import cache, schedules
 from weft.compiler.program.ir import Call
 from weft.compiler.schedules import FIRST, LIBRARY
-from weft.compiler.target.cpu import cache
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Libraries, Target
 from weft.ir.jaxpr import Equation, Jaxpr

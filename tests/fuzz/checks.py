@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.compiler.here import compile_program
+from tests.compiler.here import compile_program, interpret
 from tests.fuzz import nans
 from tests.fuzz.generator import Program
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, evaluated, expected_of, has_other_bits, lanes, varied
@@ -30,7 +30,6 @@ from weft.compiler.kernel import interpreter as kernel_interpreter
 from weft.compiler.kernel.operations import OWN, evaluate
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.inline import inline
-from weft.compiler.program import interpreter as program_interpreter
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch
 from weft.compiler.program.verifier import verify
@@ -193,7 +192,7 @@ def interpreted(executable: Executable, case: Case, variation: int | None = None
     if not plain or work_of(executable) > MOST_INTERPRETED:
         return None
     with lanes_of_compiled_code(variation), weft.enable_x64(case.wide):
-        results = program_interpreter.run(executable.program, [a.copy() for a in case.arrays])
+        results = interpret(executable.program, [a.copy() for a in case.arrays])
     types = [v.aval for v in case.jaxpr.outvars]
     return [
         r[: t.size * dtypes.storage(t.dtype).itemsize].view(dtypes.storage(t.dtype)).reshape(t.shape)  # type: ignore[attr-defined]

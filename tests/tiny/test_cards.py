@@ -41,7 +41,7 @@ ALLOWED = {
     "weft/compiler/emit/window.py": 1,
     # Steps of programs, and who computes contractions.
     "weft/compiler/program/build.py": 3,
-    "weft/compiler/library/planning.py": 1,
+    "weft/compiler/target/cpu/library/planning.py": 1,
     "weft/compiler/schedules.py": 1,
     "weft/runtime/tuning.py": 2,
     # Calls of `jit`.

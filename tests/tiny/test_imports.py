@@ -42,11 +42,12 @@ LOADED_LATER = {
     ),
     # A program from disk runs without what would have made it.
     "weft/compiler/compilation.py": ("weft.compiler.compile", "weft.compiler.flat"),
+    "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
-    "weft/compiler/target/cpu/assemble.py": ("weft.compiler.library.routines",),
-    "weft/compiler/library/routines.py": ("weft.compiler.library.texts",),
-    "weft/runtime/executable.py": ("weft.runtime.inside", "weft.compiler.dump"),
+    "weft/compiler/target/cpu/assemble.py": ("weft.compiler.target.cpu.library.routines",),
+    "weft/compiler/target/cpu/library/routines.py": ("weft.compiler.target.cpu.library.texts",),
+    "weft/runtime/executable.py": ("weft.runtime.inside", "weft.compiler.target.cpu.dump"),
     "weft/api/jit.py": ("weft.api.dispatch",),
 }
 IMPORT_SECONDS = 0.3

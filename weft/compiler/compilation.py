@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.base.spans import measured
+from weft.compiler import cache
 from weft.compiler.fingerprint import fingerprint, written
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Program
 from weft.compiler.schedules import pinned
-from weft.compiler.target.cpu import cache
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import array_type

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.compiler import cache
 from weft.compiler.fingerprint import fingerprint
-from weft.compiler.target.cpu import cache
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ops.contract import dot_general, suits_library

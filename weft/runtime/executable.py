@@ -133,7 +133,7 @@ class Executable:
         self._held.append((self.kernels, self.loops))
         self.makings.append(making)
         if self.compilation.folder is not None:
-            from weft.compiler.dump import write_code
+            from weft.compiler.target.cpu.dump import write_code
 
             write_code(self.compilation.folder, self.inside.distinct_kernels(), target, making)
         self.code_address: int = self._codes[-1].ctypes.data

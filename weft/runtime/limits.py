@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.target.cpu import cache, link, machine, pool
+from weft.compiler import cache
+from weft.compiler.target.cpu import link, machine, pool
 from weft.compiler.target.cpu.machine import Assembler, Place
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
@@ -63,7 +64,7 @@ def limits() -> Limits:
 @functools.cache
 def _limits(threads: int) -> Limits:
     folder = cache.folder()
-    key = cache.key_of(f"limits {VERSION} {threads}", host(), link.Tier.FULL)
+    key = cache.key_of(f"limits {VERSION} {threads}", host(), link.Tier.FULL.name)
     path = None if folder is None else folder / f"{key}.json"
     if path is not None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

@@ -1,53 +1,18 @@
-"""From a fusion to its kernels: the emitter of each kind."""
+"""From a fusion to its kernels, by the emitter that the target has for its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft.base.errors import InternalError
-from weft.compiler.emit.argmax import emit_argmax
-from weft.compiler.emit.concatenate import emit_concatenate
-from weft.compiler.emit.contraction import emit_contraction
-from weft.compiler.emit.convolution import emit_convolution
-from weft.compiler.emit.cumulative import emit_cumulative
 from weft.compiler.emit.emission import Emission, Fusion
-from weft.compiler.emit.gather import emit_gather
-from weft.compiler.emit.matrices import emit_matrices
-from weft.compiler.emit.reduction import emit_reduction
-from weft.compiler.emit.scatter import emit_scatter
-from weft.compiler.emit.slices import emit_slices
-from weft.compiler.emit.sort import emit_sort
-from weft.compiler.emit.tile import emit_loop_kind
-from weft.compiler.emit.transpose import emit_transpose
-from weft.compiler.emit.update import emit_update
-from weft.compiler.emit.window import emit_window
+from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
-
-EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
-    "loop": emit_loop_kind,
-    "concatenate": emit_concatenate,
-    "slices": emit_slices,
-    "transpose": emit_transpose,
-    "dynamic_update_slice": emit_update,
-    "gather": emit_gather,
-    "scatter": emit_scatter,
-    "row": emit_reduction,
-    "column": emit_reduction,
-    "all": emit_reduction,
-    "argmax": emit_argmax,
-    "cumulative": emit_cumulative,
-    "sort": emit_sort,
-    "window": emit_window,
-    "contraction": emit_contraction,
-    "convolution": emit_convolution,
-    "matrices": emit_matrices,
-}
 
 
 def emit(kind: str, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """The kernels of a fusion."""
-    emitter = EMITTERS.get(kind)
+    emitter = tables_of(target).emitters.get(kind)
     if emitter is None:
         raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(program))
-    return emitter(Fusion(program, hero, target, schedule))
+    emission: Emission = emitter(Fusion(program, hero, target, schedule))
+    return emission

@@ -21,13 +21,13 @@ from weft.compiler.emit.key import fusion_key
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
-from weft.compiler.library.calls import Call as LibraryCall
-from weft.compiler.library.planning import plan
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import Turning, build_trap
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
+from weft.compiler.program.library_call import LibraryCall
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_either
+from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
 from weft.ir.fusing import HERO
 from weft.ir.interpreter import storage_of
@@ -321,7 +321,7 @@ class Builder:
 
     def call(self, block: Block, position: int, equation: Equation) -> None:
         """A call of a library."""
-        call = plan(equation)
+        call = tables_of(self.target).plan(equation)
         operands = [self.atom(block, a) for a in equation.invars]
         for number, permutation in enumerate(call.permutations):
             if permutation is not None:

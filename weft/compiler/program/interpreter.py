@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel import interpreter as kernel_interpreter
-from weft.compiler.library.routines import address
 from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES, place_of
 from weft.compiler.program.ir import (
     Branch,
@@ -34,20 +33,28 @@ from weft.compiler.program.ir import (
     While,
 )
 from weft.compiler.program.printer import to_text
-from weft.compiler.target.cpu import tape
-
-_ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def run(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+class Routines(Protocol):
+    """How the calls of libraries and of tapes are computed: a target's routines, or a model of them."""
+
+    def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
+        """Call the routine of a step on the memory at these addresses; gives its status."""
+        ...
+
+    def free_tapes(self, registers: np.ndarray) -> None:
+        """Free the tapes of a run that has ended."""
+        ...
+
+
+def run(program: Program, arrays: Sequence[np.ndarray], routines: Routines) -> list[np.ndarray]:
     """The results as bytes, one array each. Donated arguments are changed."""
-    runner = _Runner(program, arrays)
+    runner = _Runner(program, arrays, routines)
     try:
         runner.steps(program.steps)
     finally:
         if runner.registers[TAPES]:
-            tape.free(runner.registers.ctypes.data)
+            routines.free_tapes(runner.registers)
     for slot, alias in zip(program.results, program.aliases, strict=True):
         if alias is None:
             runner.check_written(slot, "the program ends")
@@ -58,8 +65,8 @@ def run(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 class _Runner:
-    def __init__(self, program: Program, arrays: Sequence[np.ndarray]) -> None:
-        self.program = program
+    def __init__(self, program: Program, arrays: Sequence[np.ndarray], routines: Routines) -> None:
+        self.program, self.routines = program, routines
         self.arguments = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
         self.results = [np.zeros(max(s.size, 1), np.uint8)[: s.size] for s in program.results]
         # What was never written shows: no number is all ones but a nan.
@@ -201,14 +208,6 @@ class _Runner:
             else:
                 step.host(*arrays[:count], out=arrays[count:])
             return
-        numbers = np.array([*step.numbers, 0], np.int64)
-        addresses = [self.address(s) for s in step.slots]
-        if step.tiles:
-            table = np.array([*addresses, numbers.ctypes.data], np.int64)
-            _TILES(address(step.routine))(table.ctypes.data, 0, step.tiles)
-            return
-        table = np.array([*addresses, 0], np.int64)
-        found = tape.address(step.routine) if step.routine in tape.ROUTINES else address(step.routine)
-        status = _ROUTINE(found)(table.ctypes.data, numbers.ctypes.data, self.registers.ctypes.data)
+        status = self.routines.call(step, [self.address(s) for s in step.slots], self.registers)
         if status:
             raise RuntimeError(f"{step.routine} ended with status {status}")

@@ -149,7 +149,7 @@ class Target:
 
     `triple`, `cpu` and `flags` are what LLVM is told. `masks`: a load or store of some lanes is one instruction,
     whatever the type. `tiles`: it has tile registers for matmuls of bfloat16 and of bytes, and the process may use
-    them.
+    them. `toolchain` is what makes its code, with its version.
     """
 
     kind: str
@@ -161,6 +161,7 @@ class Target:
     masks: bool = False
     tiles: bool = False
     memory_spaces: tuple[str, ...] = ("device",)
+    toolchain: str = ""
     fusion: FusionLimits = FusionLimits()
     matmul: MatmulCosts = MatmulCosts()
     kernel: KernelCosts = KernelCosts()

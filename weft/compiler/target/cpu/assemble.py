@@ -158,6 +158,6 @@ class Assembly:
 
 def _routine(name: str) -> int:
     # Libraries are loaded for programs that call them.
-    from weft.compiler.library.routines import address
+    from weft.compiler.target.cpu.library.routines import address
 
     return address(name)

@@ -12,7 +12,7 @@ from weft.base.forks import RenewedLock
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.target.cpu import cache, link
+from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.target import Target
 
@@ -79,10 +79,10 @@ def compiled(
         with measured(seconds, "compile", "code from disk"):
             # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
             for found_tier in (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
-                objects = list(cache.load_kernels(list(missing), target, found_tier))
-                if found_tier is not tier and sum(len(names) for _, names in objects) < len(missing):
+                loaded = list(objects.load_kernels(list(missing), target, found_tier))
+                if found_tier is not tier and sum(len(names) for _, names in loaded) < len(missing):
                     continue
-                for made, stored in objects:
+                for made, stored in loaded:
                     held.update(_keep(made, stored, target, found_tier))
                     for name in stored:
                         del missing[name]
@@ -100,7 +100,7 @@ def compiled(
             with measured(seconds, "compile", "link"):
                 for code in new:
                     held.update(_keep(code, code.exports, target, tier))
-                    cache.store_kernels(code, target, tier)
+                    objects.store_kernels(code, target, tier)
         making.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
         return held
 
@@ -114,12 +114,12 @@ def routine(
         found = _compiled.get((target, tier, name))
         if found is not None:
             return found
-        for made, _ in cache.load_kernels([name], target, tier):
+        for made, _ in objects.load_kernels([name], target, tier):
             return _keep(made, [name], target, tier)[name]
         if text is None:
             return None
         code = link.make_object(text(), target, tier)
-        cache.store_kernels(code, target, tier)
+        objects.store_kernels(code, target, tier)
         return _keep(code, [name], target, tier)[name]
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.compiler.target.cpu import cache, float_mode, interrupt, link, pool
+from weft.compiler.target.cpu import float_mode, interrupt, link, objects, pool
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i64, integer, ptr, void
@@ -486,7 +486,7 @@ class _Text:
 def machine_object(target: Target | None = None) -> Object:
     """The machine as machine code. More passes than these gain nothing here, and cost more than twice the time."""
     target = target or host()
-    return cache.kept("machine", lambda: machine_text(target), target, Tier.LIGHT)
+    return objects.kept("machine", lambda: machine_text(target), target, Tier.LIGHT)
 
 
 @functools.cache

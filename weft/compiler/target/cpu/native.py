@@ -101,3 +101,8 @@ def linker() -> Any:
     # JITLink puts all of an object into one piece of memory. The older linker asks for code and constants one by one,
     # which in a crowded address space come to lie further apart than code can reach; then it aborts.
     return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
+
+
+def toolchain() -> str:
+    """What makes code, with its version."""
+    return "LLVM " + ".".join(map(str, binding().llvm_version_info))

@@ -29,7 +29,7 @@ from typing import Any
 from weft.base import forks
 from weft.base.forks import held
 from weft.base.settings import config
-from weft.compiler.target.cpu import cache, float_mode, interrupt, link
+from weft.compiler.target.cpu import float_mode, interrupt, link, objects
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import (
@@ -92,7 +92,7 @@ def pool_object(target: Target | None = None, how: Waiting | None = None) -> Obj
     """The pool as machine code. More passes than these gain nothing here, and cost more than twice the time."""
     target = target or host()
     how = waiting(target.triple) if how is None else how
-    return cache.kept(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.LIGHT)
+    return objects.kept(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.LIGHT)
 
 
 class _Text:

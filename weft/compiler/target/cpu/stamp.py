@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
-from weft.compiler.target.cpu import cache, interrupt, link
+from weft.compiler.target.cpu import interrupt, link, objects
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.machine import Place
@@ -75,7 +75,7 @@ def _entry(f: Function) -> tuple[Value, Value, Value]:
 @functools.cache
 def library() -> link.Library:
     """The stamps in memory."""
-    return link.load(cache.kept("stamp", lambda: text(host().triple), host(), Tier.LIGHT))
+    return link.load(objects.kept("stamp", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 class TimedAssembly(Assembly):

@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from weft.compiler.program.assign import TAPES
-from weft.compiler.target.cpu import cache, link
+from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, ptr, void
@@ -165,7 +165,7 @@ def _free(module: Module) -> None:
 @functools.cache
 def library() -> Any:
     """The routines in memory, compiled when the first program with a tape is."""
-    return link.load(cache.kept("tape", lambda: text(host().triple), host(), Tier.LIGHT))
+    return link.load(objects.kept("tape", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 def address(routine: str) -> int:

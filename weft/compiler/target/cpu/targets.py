@@ -11,7 +11,17 @@ from dataclasses import replace
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target.cpu import native
+from weft.compiler.target.tables import Tables, register
 from weft.compiler.target.target import Libraries, Target
+
+
+def _tables() -> Tables:
+    from weft.compiler.target.cpu.tables import TABLES
+
+    return TABLES
+
+
+register("cpu", _tables)
 
 # Contractions of these dtypes are as fast by our own tiles as by a library, or faster, at every size that was measured,
 # where registers are this wide.
@@ -34,7 +44,7 @@ def of_flags(triple: str, cpu: str, flags: dict[str, bool]) -> Target:
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
     registers = 32 if bits == 512 or is_arm(triple) else 16
     libraries = Libraries(own_dtypes=OWN_DTYPES if bits >= OWN_VECTOR_BITS else frozenset())
-    return Target("cpu", triple, cpu, text, bits, registers, masks, libraries=libraries)
+    return Target("cpu", triple, cpu, text, bits, registers, masks, libraries=libraries, toolchain=native.toolchain())
 
 
 def is_arm(triple: str) -> bool:

@@ -18,7 +18,7 @@ HOST = "host"
 
 
 @dataclass(frozen=True)
-class Call:
+class LibraryCall:
     """A call of `routine`, to be looked up by `address`; or of the Python function `host`, if that is its name.
 
     Its table has the addresses of operands, results and scratch buffers, in this order. A plain routine is `i64

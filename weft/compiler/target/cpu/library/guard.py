@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 
 from weft.base.forks import in_child
-from weft.compiler.library import capsules
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.library import capsules
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import constant, i32, void
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.compiler.library import guard
-from weft.compiler.library.products import PRODUCT, VECTOR
-from weft.compiler.library.writer import NUMBERS, TILES, Fortran
 from weft.compiler.target import llvm
+from weft.compiler.target.cpu.library import guard
+from weft.compiler.target.cpu.library.products import PRODUCT, VECTOR
+from weft.compiler.target.cpu.library.writer import NUMBERS, TILES, Fortran
 from weft.compiler.target.llvm import Function, Parameter, Value, constant, i64, ptr, void
 from weft.compiler.target.target import Target
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.base.forks import RenewedLock
-from weft.compiler.library import capsules, guard, moves
-from weft.compiler.target.cpu import cache, link
+from weft.compiler.target.cpu import link, objects
+from weft.compiler.target.cpu.library import capsules, guard, moves
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 
@@ -21,7 +21,7 @@ def address(routine: str) -> int:
         library = _libraries.get(routine)
         if library is None:
             tier = Tier.LIGHT if moves.is_move(routine) else Tier.QUICK
-            made = cache.kept(f"routine {routine}", lambda: _text(routine), host(), tier)
+            made = objects.kept(f"routine {routine}", lambda: _text(routine), host(), tier)
             link.provide({name: _imported(name) for name in made.imports})
             library = link.load(made)
             _libraries.update(dict.fromkeys(made.exports, library))
@@ -30,7 +30,7 @@ def address(routine: str) -> int:
 
 def _text(routine: str) -> str:
     # What writes code is loaded when there is none on disk.
-    from weft.compiler.library.texts import text
+    from weft.compiler.target.cpu.library.texts import text
 
     return text(routine)
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.compiler.library.batches import MOST, TooLarge
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.writer import LETTERS
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library.batches import MOST, TooLarge
+from weft.compiler.target.cpu.library.writer import LETTERS
 from weft.ir.jaxpr import Equation
 from weft.ops.contract import free_axes
 
@@ -181,7 +181,7 @@ VECTOR = (
 )  # fmt: skip
 
 
-def plan_product(equation: Equation) -> Call:
+def plan_product(equation: Equation) -> LibraryCall:
     """A contraction of float32, float64, complex64 or complex128, as tiles that are independent of each other."""
     left, right = arrays_of(equation.invars)
     (out,) = arrays_of(equation.outvars)
@@ -196,7 +196,7 @@ def plan_product(equation: Equation) -> Call:
     name, numbers, tiles = (_vector if vector else _matrix)(product)
     loops = [number for d in product.loops for number in (d.size, d.lhs, d.rhs, d.out)]
     moved = permutations if any(p is not None for p in permutations) else ()
-    return Call(
+    return LibraryCall(
         routine=f"weft_{name}_{LETTERS[np.dtype(out.dtype)]}_tiles",
         numbers=(*numbers, len(product.loops), *loops),
         tiles=tiles * math.prod(d.size for d in product.loops),

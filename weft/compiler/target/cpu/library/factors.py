@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.library.batches import Work, batched
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.writer import Writer, family
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library.batches import Work, batched
+from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
@@ -34,7 +34,7 @@ def cholesky(w: Writer) -> None:
         w.clear(w.at(out, f.add(f.mul(row, size), following)), f.sub(size, following))
 
 
-def plan_cholesky(equation: Equation) -> Call:
+def plan_cholesky(equation: Equation) -> LibraryCall:
     size = arrays_of(equation.invars)[0].shape[-1]
     return batched(cholesky, equation, {"size": size}, work=size**3 / 3, in_place=[(0, 0)])
 
@@ -54,7 +54,7 @@ def lu(w: Writer) -> None:
     write_permutation(w, pivots, w["smaller"], permutation, rows)
 
 
-def plan_lu(equation: Equation) -> Call:
+def plan_lu(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     rows, columns = x.shape[-2:]
     fields = {"rows": rows, "columns": columns, "smaller": min(rows, columns)}
@@ -87,7 +87,7 @@ def permutation(w: Writer) -> None:
     write_permutation(w, w.operands[0], w["count"], w.results[0], w["size"])
 
 
-def plan_permutation(equation: Equation) -> Call:
+def plan_permutation(equation: Equation) -> LibraryCall:
     (pivots,), (order,) = arrays_of(equation.invars), arrays_of(equation.outvars)
     count, size = pivots.shape[-1], order.shape[-1]
     fields = {"count": count, "size": size}
@@ -136,7 +136,7 @@ def qr_pivoted(w: Writer) -> None:
     write_qr(w, pivoting=True)
 
 
-def plan_qr(equation: Equation) -> Call:
+def plan_qr(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     results = arrays_of(equation.outvars)
     pivoting = equation.params["pivoting"]
@@ -172,7 +172,7 @@ def geqrf(w: Writer) -> None:
     w.transpose(out, columns, matrix, rows, columns, rows)
 
 
-def plan_geqrf(equation: Equation) -> Call:
+def plan_geqrf(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     rows, columns = x.shape[-2:]
     asked = Work(x.dtype, "geqrf")

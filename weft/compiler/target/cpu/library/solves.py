@@ -6,9 +6,9 @@ op(a)ᵀ = bᵀ, in the place of b, and nothing is moved.
 
 from __future__ import annotations
 
-from weft.compiler.library.batches import batched
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.writer import Writer, family
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library.batches import batched
+from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
@@ -88,7 +88,7 @@ def triangular_right(w: Writer) -> None:
     write_triangular(w, left=False)
 
 
-def plan_triangular(equation: Equation) -> Call:
+def plan_triangular(equation: Equation) -> LibraryCall:
     a, b = arrays_of(equation.invars)
     left, lower, transposed, conjugated, unit = (
         equation.params[name] for name in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
@@ -141,7 +141,7 @@ def factored_transposed(w: Writer) -> None:
         w.copy(block.row(w, out, _row_of(w, permutation, n)), block.row(w, solution, n), block.columns)
 
 
-def plan_factored(equation: Equation) -> Call:
+def plan_factored(equation: Equation) -> LibraryCall:
     a, _, _, b = arrays_of(equation.invars)
     size, others = a.shape[-1], b.shape[-1]
     width = min(WIDTH, others)
@@ -197,7 +197,7 @@ def tridiagonal_solve_one(w: Writer) -> None:
             f.store(part, f.offset(w.at(out, n), w.number.float, number), align)
 
 
-def plan_tridiagonal_solve(equation: Equation) -> Call:
+def plan_tridiagonal_solve(equation: Equation) -> LibraryCall:
     *_, b = arrays_of(equation.invars)
     size, columns = b.shape[-2:]
     if size == 1:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.library.batches import ITERATION_WORK, Work, batched
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.writer import Writer, family
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
+from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.ir.jaxpr import Equation
 
 
@@ -63,7 +63,7 @@ def svd(w: Writer) -> None:
     write_svd(w)
 
 
-def plan_svd(equation: Equation) -> Call:
+def plan_svd(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     results = arrays_of(equation.outvars)
     rows, columns = x.shape[-2:]

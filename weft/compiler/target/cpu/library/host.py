@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.library.calls import HOST, Call, arrays_of
+from weft.compiler.program.library_call import HOST, LibraryCall, arrays_of
 from weft.compiler.target.cpu import pool
 from weft.ir.interpreter import run_equation
 from weft.ir.jaxpr import Equation
@@ -62,7 +62,7 @@ def transforms() -> Any:
     return PublicTransforms()
 
 
-def plan_fft(equation: Equation) -> Call:
+def plan_fft(equation: Equation) -> LibraryCall:
     """A transform, written to where its result belongs."""
     kind, lengths = FftType(equation.params["fft_type"]), equation.params["fft_lengths"]
     axes = tuple(range(-len(lengths), 0))
@@ -86,10 +86,10 @@ def plan_fft(equation: Equation) -> Call:
     same = kind in (FftType.FFT, FftType.IFFT)
     if not x.size or 0 in lengths:
         return plan_evaluation(equation)
-    return Call(routine=HOST, host=host, in_place=((0, 0),) if same else ())
+    return LibraryCall(routine=HOST, host=host, in_place=((0, 0),) if same else ())
 
 
-def plan_evaluation(equation: Equation) -> Call:
+def plan_evaluation(equation: Equation) -> LibraryCall:
     """The meaning of the operation on NumPy arrays; its errors name the line of the equation."""
 
     def host(*operands: Any, out: Sequence[np.ndarray]) -> None:
@@ -97,4 +97,4 @@ def plan_evaluation(equation: Equation) -> Call:
             for target, result in zip(out, run_equation(equation, operands), strict=True):
                 target[...] = result
 
-    return Call(routine=HOST, host=host)
+    return LibraryCall(routine=HOST, host=host)

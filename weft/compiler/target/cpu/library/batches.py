@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.library import capsules
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.writer import LETTERS, Family, symbol
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library import capsules
+from weft.compiler.target.cpu.library.writer import LETTERS, Family, symbol
 from weft.ir.jaxpr import Equation
 
 # A tile is worth its way to another thread from this many operations on, a hundred microseconds or so.
@@ -41,7 +41,7 @@ def batched(
     parts: int = 1,
     in_place: Sequence[tuple[int, int]] = (),
     dtype: Any = None,
-) -> Call:
+) -> LibraryCall:
     """A call for every matrix of a batch: `core` dimensions of the first operand are the matrix, those before it the
     batch. `scratch` are bytes for one item, `work` are its operations; a matrix is worked on in `parts` items. The
     routine is that for `dtype`, by default the first operand's."""
@@ -57,7 +57,7 @@ def batched(
     tiles = -(-items // per_tile)
     strides = [t.member(lead).bytes for t in types]
     numbers = (matrices, tiles, per_tile, parts, *strides, *sizes, *(fields[name] for name in family.fields))
-    return Call(
+    return LibraryCall(
         routine=family.routine(dtype or types[0].dtype, tiles > 1),
         numbers=numbers,
         scratch=tuple(size * tiles for size in sizes),

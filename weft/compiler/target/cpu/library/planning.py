@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.library import factors, singular, solves, spectra
-from weft.compiler.library.batches import TooLarge
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.host import plan_evaluation, plan_fft
-from weft.compiler.library.products import plan_product
-from weft.compiler.library.routines import ZEROS
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library import factors, singular, solves, spectra
+from weft.compiler.target.cpu.library.batches import TooLarge
+from weft.compiler.target.cpu.library.host import plan_evaluation, plan_fft
+from weft.compiler.target.cpu.library.products import plan_product
+from weft.compiler.target.cpu.library.routines import ZEROS
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive
 from weft.ops.contract import dot_general
@@ -26,12 +26,12 @@ from weft.ops.linalg_svd import svd
 from weft.ops.linalg_triangular import triangular_solve, tridiagonal_solve
 
 
-def _plan_schur(equation: Equation) -> Call:
+def _plan_schur(equation: Equation) -> LibraryCall:
     """Eigenvalues are chosen by a Python function."""
     return plan_evaluation(equation) if equation.params.get("sort_eig_vals") else spectra.plan_schur(equation)
 
 
-PLANS: dict[Any, Callable[[Equation], Call]] = {
+PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
     cholesky: factors.plan_cholesky,
     custom_lin: plan_evaluation,  # which is the user's error
     dot_general: plan_product,
@@ -61,16 +61,16 @@ def _is_ours(card: Primitive) -> bool:
     return type(card).__module__.startswith("weft.")
 
 
-def plan(equation: Equation) -> Call:
+def plan(equation: Equation) -> LibraryCall:
     """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
     if equation.primitive.higher_order:
         raise InternalError(f"{equation.primitive.name} carries programs: no library can call them.", stage="library")
     operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
     if not any(r.size for r in results):
-        return Call(ZEROS, numbers=(len(operands), 0))
+        return LibraryCall(ZEROS, numbers=(len(operands), 0))
     filled = all(x.size for x in operands)
     if equation.primitive in SUMS and not filled:
-        return Call(ZEROS, numbers=(len(operands), results[0].bytes))
+        return LibraryCall(ZEROS, numbers=(len(operands), results[0].bytes))
     found = PLANS.get(equation.primitive)
     if found is None and _is_ours(equation.primitive):
         raise InternalError(f"no kernel and no library computes `{equation.primitive.name}`.", stage="library")

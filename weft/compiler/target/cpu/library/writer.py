@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.library import guard, moves
 from weft.compiler.target import llvm
+from weft.compiler.target.cpu.library import guard, moves
 from weft.compiler.target.llvm import (
     Function,
     Parameter,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.library.batches import ITERATION_WORK, Work, batched
-from weft.compiler.library.calls import Call, arrays_of
-from weft.compiler.library.writer import Writer, family
+from weft.compiler.program.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
+from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.compiler.target.llvm import Value, constant, i64, zero
 from weft.compiler.target.llvm import ptr as pointer
 from weft.ir.jaxpr import Equation
@@ -54,7 +54,7 @@ def eigh(w: Writer) -> None:
     w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, fail)
 
 
-def plan_eigh(equation: Equation) -> Call:
+def plan_eigh(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size = x.shape[-1]
     start, end = equation.params["subset_by_index"] or (0, size)
@@ -104,7 +104,7 @@ def tridiagonal(w: Writer) -> None:
     w.transpose(out, size, matrix, size, size, size)
 
 
-def plan_tridiagonal(equation: Equation) -> Call:
+def plan_tridiagonal(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size = x.shape[-1]
     triangle = "L" if equation.params["lower"] else "U"
@@ -216,7 +216,7 @@ def eig_both(w: Writer) -> None:
     write_eig(w, left=True, right=True)
 
 
-def plan_eig(equation: Equation) -> Call:
+def plan_eig(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size = x.shape[-1]
     left, right = (equation.params[f"compute_{side}_eigenvectors"] for side in ("left", "right"))
@@ -293,7 +293,7 @@ def schur_vectors(w: Writer) -> None:
     write_schur(w, vectors=True)
 
 
-def plan_schur(equation: Equation) -> Call:
+def plan_schur(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size, vectors = x.shape[-1], equation.params["compute_schur_vectors"]
     asked = Work(x.dtype, "gees")
@@ -328,7 +328,7 @@ def hessenberg(w: Writer) -> None:
     w.transpose(out, size, matrix, size, size, size)
 
 
-def plan_hessenberg(equation: Equation) -> Call:
+def plan_hessenberg(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size = x.shape[-1]
     asked = Work(x.dtype, "gehrd")

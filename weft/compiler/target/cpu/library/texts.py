@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from weft.base.errors import InternalError
-from weft.compiler.library import blas, factors, moves, singular, solves, spectra
-from weft.compiler.library.routines import ZEROS
-from weft.compiler.library.writer import FAMILIES, NUMBERS, TILES, write_family
 from weft.compiler.target import llvm
+from weft.compiler.target.cpu.library import blas, factors, moves, singular, solves, spectra
+from weft.compiler.target.cpu.library.routines import ZEROS
+from weft.compiler.target.cpu.library.writer import FAMILIES, NUMBERS, TILES, write_family
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
 from weft.compiler.target.target import Target

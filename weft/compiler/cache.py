@@ -1,11 +1,10 @@
-"""Machine code on disk: what was compiled once is linked, not compiled, by the next process.
+"""What was compiled, on disk: the next process reads it instead of compiling again.
 
-A file holds one object under the digest of what it was made from: the text, the machine, the tier, LLVM's version and
-the state of the compiler that made it. It begins with a line of its own and a checksum; a file that is cut short,
-changed, or from elsewhere is passed over and compiled anew. Files are written beside their place and moved there, so
-that processes which share the folder never see half of one. The least recently used go when the folder grows too large.
-
-Kernels that were compiled together are one object; a note for each of them says which.
+A file holds one thing (the steps of a program, a schedule, an object with machine code) under the digest of what it was
+made from: the text, the target with what makes its code, and the state of Weft's files. It begins with a line of its
+own and a checksum; a file that is cut short, changed, or from elsewhere is passed over and made anew. Files are written
+beside their final name and renamed, so that processes which share the folder never see half of one. The least recently
+used go when the folder grows too large.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import stat
@@ -21,17 +19,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 
 import weft.compiler
 from weft.base.forks import held
 from weft.base.settings import config
-from weft.compiler.target.cpu import link, native
-from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.target import Target
 
-MAGIC = b"weft object 1\n"
-NOTE_MAGIC = b"weft note 1\n"
 PROGRAM_MAGIC = b"weft program 1\n"
 SCHEDULE_MAGIC = b"weft schedule 1\n"
 # Schedules are never pruned: they are small, and without them the next process could choose otherwise.
@@ -79,9 +73,8 @@ def _prepared(name: str) -> pathlib.Path | None:
 
 @functools.cache
 def state_of_compiler() -> str:
-    """A digest that changes with everything between a kernel's text and its code: Weft's files and LLVM's version."""
-    root = pathlib.Path(weft.compiler.__file__).parent
-    return _state_of(root, ("target", "kernel", "library"), repr(native.binding().llvm_version_info))
+    """A digest that changes with the files between a kernel's text and its code."""
+    return _state_of(pathlib.Path(weft.compiler.__file__).parent, ("target", "kernel"), "")
 
 
 def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
@@ -94,73 +87,13 @@ def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
     return made.hexdigest()
 
 
-def key_of(text: str, target: Target, tier: Tier) -> str:
-    """The name of what a text becomes."""
-    parts = (text, target.key, tier.name)
+def key_of(text: str, target: Target, tier: str = "") -> str:
+    """The name of what a text becomes, as code of a tier or whatever its tier."""
+    parts = (text, target.key, tier)
     made = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
     for part in parts:
         made.update(f"{len(part)} ".encode() + part.encode())
     return made.hexdigest()
-
-
-# ------------------------------------------------------------------------------------------------------------- objects
-
-
-def load(key: str) -> Object | None:
-    """The object kept under a name, if it is there and whole."""
-    content = _read(key + ".o", MAGIC)
-    if content is None:
-        return None
-    head, _, code = content.partition(b"\n")
-    try:
-        exports, imports = json.loads(head)
-    except ValueError:
-        return None
-    return Object(code, tuple(exports), tuple(imports))
-
-
-def store(key: str, made: Object) -> None:
-    """Keep an object."""
-    head = json.dumps([made.exports, made.imports]).encode()
-    _write(key + ".o", MAGIC, head + b"\n" + made.code)
-
-
-def kept(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
-    """What a text of the compiler's own becomes, made if it is not kept yet. The name stands for the text: what changes
-    the text changes the state of the compiler."""
-    if folder() is None:
-        return link.make_object(text(), target, tier)
-    key = key_of(name, target, tier)
-    found = load(key)
-    if found is None:
-        found = link.make_object(text(), target, tier)
-        store(key, found)
-    return found
-
-
-def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
-    """The objects that have some of the kernels, each with the names it has of them."""
-    if folder() is None:
-        return
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        note = _read(key_of(name, target, tier) + ".k", NOTE_MAGIC)
-        if note is not None:
-            groups.setdefault(note.decode("ascii", "replace"), []).append(name)
-    for key, found in groups.items():
-        made = load(key)
-        if made is not None and set(found) <= set(made.exports):
-            yield made, found
-
-
-def store_kernels(made: Object, target: Target, tier: Tier) -> None:
-    """Keep an object with kernels, and a note for each of them."""
-    if folder() is None:
-        return
-    key = key_of(" ".join(made.exports), target, tier)
-    store(key, made)
-    for name in made.exports:
-        _write(key_of(name, target, tier) + ".k", NOTE_MAGIC, key.encode())
 
 
 # ------------------------------------------------------------------------------------------------------------ programs
@@ -174,17 +107,17 @@ def state_of_weft() -> str:
 
 def program_key(meaning: str, target: Target) -> str:
     """The name of what a traced program becomes."""
-    return key_of(f"{state_of_weft()} {meaning}", target, Tier.LIGHT)
+    return key_of(f"{state_of_weft()} {meaning}", target)
 
 
 def load_program(key: str) -> bytes | None:
     """The steps kept under a name, if they are there and whole."""
-    return _read(key + ".p", PROGRAM_MAGIC)
+    return read(key + ".p", PROGRAM_MAGIC)
 
 
 def store_program(key: str, content: bytes) -> None:
     """Keep steps."""
-    _write(key + ".p", PROGRAM_MAGIC, content)
+    write(key + ".p", PROGRAM_MAGIC, content)
 
 
 # ----------------------------------------------------------------------------------------------------------- schedules
@@ -192,24 +125,24 @@ def store_program(key: str, content: bytes) -> None:
 
 def schedule_key(meaning: str, target: Target) -> str:
     """The name of the schedule of a product."""
-    return key_of(f"schedule {state_of_weft()} {meaning}", target, Tier.LIGHT)
+    return key_of(f"schedule {state_of_weft()} {meaning}", target)
 
 
 def load_schedule(key: str) -> str | None:
     """The schedule kept under a name."""
-    content = _read(key + SCHEDULE, SCHEDULE_MAGIC)
+    content = read(key + SCHEDULE, SCHEDULE_MAGIC)
     return None if content is None else content.decode("ascii", "replace")
 
 
 def store_schedule(key: str, schedule: str) -> None:
     """Keep a schedule, unless there is one: what was kept first holds."""
-    _write(key + SCHEDULE, SCHEDULE_MAGIC, schedule.encode(), first_stays=True)
+    write(key + SCHEDULE, SCHEDULE_MAGIC, schedule.encode(), first_stays=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- files
 
 
-def _read(name: str, magic: bytes) -> bytes | None:
+def read(name: str, magic: bytes) -> bytes | None:
     """What a file says after its first line and its checksum, if these are right."""
     place = folder()
     if place is None:
@@ -249,7 +182,7 @@ def _checksum(name: str, content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=32, key=name.encode()[:64]).digest()
 
 
-def _write(name: str, magic: bytes, content: bytes, first_stays: bool = False) -> None:
+def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) -> None:
     """Write a file whole or not at all, over one that is there unless the first is to stay. A folder that cannot be
     written is no error: the next process compiles."""
     global _written

@@ -1,0 +1,35 @@
+"""Calls of native routines from Python, one by one: what the interpreter of programs does for steps that call them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.compiler.program.ir import Call
+from weft.compiler.target.cpu import tape
+from weft.compiler.target.cpu.library.routines import address
+
+_ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class NativeRoutines:
+    """The routines that compiled programs call on this machine."""
+
+    def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
+        """Call the routine of a step on the memory at these addresses; gives its status."""
+        numbers = np.array([*step.numbers, 0], np.int64)
+        if step.tiles:
+            table = np.array([*addresses, numbers.ctypes.data], np.int64)
+            _TILES(address(step.routine))(table.ctypes.data, 0, step.tiles)
+            return 0
+        table = np.array([*addresses, 0], np.int64)
+        found = tape.address(step.routine) if step.routine in tape.ROUTINES else address(step.routine)
+        status: int = _ROUTINE(found)(table.ctypes.data, numbers.ctypes.data, registers.ctypes.data)
+        return status
+
+    def free_tapes(self, registers: np.ndarray) -> None:
+        """Free the tapes of a run that has ended."""
+        tape.free(registers.ctypes.data)

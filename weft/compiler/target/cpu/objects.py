@@ -1,0 +1,74 @@
+"""Machine code on disk: what was compiled once is linked, not compiled, by the next process.
+
+Kernels that were compiled together are one object; a note for each of them says which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+from weft.compiler.cache import folder, key_of, read, write
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.link import Object, Tier
+from weft.compiler.target.target import Target
+
+MAGIC = b"weft object 1\n"
+NOTE_MAGIC = b"weft note 1\n"
+
+
+def load(key: str) -> Object | None:
+    """The object kept under a name, if it is there and whole."""
+    content = read(key + ".o", MAGIC)
+    if content is None:
+        return None
+    head, _, code = content.partition(b"\n")
+    try:
+        exports, imports = json.loads(head)
+    except ValueError:
+        return None
+    return Object(code, tuple(exports), tuple(imports))
+
+
+def store(key: str, made: Object) -> None:
+    """Keep an object."""
+    head = json.dumps([made.exports, made.imports]).encode()
+    write(key + ".o", MAGIC, head + b"\n" + made.code)
+
+
+def kept(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
+    """What a text of the compiler's own becomes, made if it is not kept yet. The name stands for the text: what changes
+    the text changes the state of the compiler."""
+    if folder() is None:
+        return link.make_object(text(), target, tier)
+    key = key_of(name, target, tier.name)
+    found = load(key)
+    if found is None:
+        found = link.make_object(text(), target, tier)
+        store(key, found)
+    return found
+
+
+def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
+    """The objects that have some of the kernels, each with the names it has of them."""
+    if folder() is None:
+        return
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        note = read(key_of(name, target, tier.name) + ".k", NOTE_MAGIC)
+        if note is not None:
+            groups.setdefault(note.decode("ascii", "replace"), []).append(name)
+    for key, found in groups.items():
+        made = load(key)
+        if made is not None and set(found) <= set(made.exports):
+            yield made, found
+
+
+def store_kernels(made: Object, target: Target, tier: Tier) -> None:
+    """Keep an object with kernels, and a note for each of them."""
+    if folder() is None:
+        return
+    key = key_of(" ".join(made.exports), target, tier.name)
+    store(key, made)
+    for name in made.exports:
+        write(key_of(name, target, tier.name) + ".k", NOTE_MAGIC, key.encode())

@@ -1,0 +1,46 @@
+"""The tables of CPUs: the emitter of each kind of fusion, and the libraries that compute the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.compiler.emit.argmax import emit_argmax
+from weft.compiler.emit.concatenate import emit_concatenate
+from weft.compiler.emit.contraction import emit_contraction
+from weft.compiler.emit.convolution import emit_convolution
+from weft.compiler.emit.cumulative import emit_cumulative
+from weft.compiler.emit.emission import Emission, Fusion
+from weft.compiler.emit.gather import emit_gather
+from weft.compiler.emit.matrices import emit_matrices
+from weft.compiler.emit.reduction import emit_reduction
+from weft.compiler.emit.scatter import emit_scatter
+from weft.compiler.emit.slices import emit_slices
+from weft.compiler.emit.sort import emit_sort
+from weft.compiler.emit.tile import emit_loop_kind
+from weft.compiler.emit.transpose import emit_transpose
+from weft.compiler.emit.update import emit_update
+from weft.compiler.emit.window import emit_window
+from weft.compiler.target.cpu.library.planning import plan
+from weft.compiler.target.tables import Tables
+
+EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
+    "loop": emit_loop_kind,
+    "concatenate": emit_concatenate,
+    "slices": emit_slices,
+    "transpose": emit_transpose,
+    "dynamic_update_slice": emit_update,
+    "gather": emit_gather,
+    "scatter": emit_scatter,
+    "row": emit_reduction,
+    "column": emit_reduction,
+    "all": emit_reduction,
+    "argmax": emit_argmax,
+    "cumulative": emit_cumulative,
+    "sort": emit_sort,
+    "window": emit_window,
+    "contraction": emit_contraction,
+    "convolution": emit_convolution,
+    "matrices": emit_matrices,
+}
+
+TABLES = Tables(EMITTERS, plan)

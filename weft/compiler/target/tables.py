@@ -1,0 +1,44 @@
+"""What the folder of a target adds to the compiler: its emitters, and the library calls that compute what has none.
+
+The compiler asks `tables_of` for the tables of a target and knows none by name. A target's folder registers how to load
+its tables where it makes targets, so that a process that only runs compiled programs never loads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import InternalError
+from weft.compiler.target.target import Target
+from weft.ir.jaxpr import Equation
+
+if TYPE_CHECKING:
+    from weft.compiler.program.library_call import LibraryCall
+
+
+@dataclass(frozen=True)
+class Tables:
+    """`emitters` has a function from a `Fusion` to its `Emission` for each kind of fusion; `plan` gives the call of a
+    library for an unfused equation."""
+
+    emitters: Mapping[str, Callable[[Any], Any]]
+    plan: Callable[[Equation], LibraryCall]
+
+
+_loaders: dict[str, Callable[[], Tables]] = {}
+
+
+def register(kind: str, load: Callable[[], Tables]) -> None:
+    """Have the tables of all targets of a kind loaded by a function, when they are first asked for."""
+    _loaders[kind] = load
+
+
+def tables_of(target: Target) -> Tables:
+    """The tables of a target."""
+    load = _loaders.get(target.kind)
+    if load is None:
+        known = ", ".join(sorted(_loaders)) or "none"
+        raise InternalError(f"There is no code generator for targets of kind {target.kind!r}; there are: {known}.")
+    return load()
