@@ -10,7 +10,7 @@ import numpy as np
 from faces import PEERS, Faces, installed, load
 from measure import Line
 
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 Function = Callable[..., Any]
 

@@ -19,7 +19,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 AT_MOST = 1.05
 SECONDS, QUICK_SECONDS = 1.0, 0.2

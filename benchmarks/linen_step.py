@@ -22,7 +22,7 @@ import weft
 import weft.linen
 import weft.numpy as wnp
 import weft.optim
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 try:
     import flax

@@ -137,7 +137,7 @@ def prepared(side: str, problem: Problem) -> Callable[[], Any]:
     for _ in range(3):
         f.top.block_until_ready(fit(*own))
     if side == "weft":
-        from weft.runtime import tiers
+        from weft.runtime.cpu import tiers
 
         tiers.wait()
     return lambda: f.top.block_until_ready(fit(*own))

@@ -19,7 +19,7 @@ from report import text_table
 import weft
 import weft.numpy as wnp
 import weft.optim as optim
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 try:
     import jax

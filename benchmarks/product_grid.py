@@ -25,8 +25,8 @@ from weft.base.settings import config
 from weft.compiler.compile import compile_program
 from weft.compiler.schedules import LIBRARY
 from weft.compiler.target.cpu.targets import host
-from weft.runtime import tiers
-from weft.runtime.executable import Executable
+from weft.runtime.cpu import tiers
+from weft.runtime.cpu.executable import Executable
 
 Case = tuple[str, str, tuple[int, int, int]]
 

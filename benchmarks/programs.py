@@ -11,7 +11,7 @@ from bench import Bench, Function, finished
 from faces import Faces
 from measure import Line
 
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 
 def libraries(bench: Bench) -> dict[str, Faces]:

@@ -17,7 +17,7 @@ import numpy as np
 from faces import Faces, load
 from measure import Line, compare
 
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 Made = tuple[Callable[..., Any], tuple[np.ndarray, ...]]
 LAYOUT = ("NHWC", "HWIO", "NHWC")

@@ -17,7 +17,7 @@ from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host, host_avx2, host_scalar
 from weft.compiler.target.target import Target
-from weft.runtime.guarded import Edge, Guarded, Layout
+from weft.runtime.cpu.guarded import Edge, Guarded, Layout
 
 MACHINES = {"host": host, "avx2": host_avx2, "scalar": host_scalar}
 

@@ -20,9 +20,9 @@ from tests.compiler.running import MACHINES, assert_same
 from tests.laws.laws import assert_close
 from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import joined, turned
-from weft.runtime import guarded
+from weft.runtime.cpu import guarded
+from weft.runtime.cpu.guarded import Edge, GuardedExecutable
 from weft.runtime.execute import executable_of
-from weft.runtime.guarded import Edge, GuardedExecutable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
 # Samples that are compiled together, and how many such groups there are.
@@ -125,7 +125,7 @@ import weft
 from tests.compiler.here import compile_program
 from weft.compiler.kernel.ir import Index, Load, Loop, Store
 from weft.compiler.program.ir import Launch
-from weft.runtime.guarded import Edge, GuardedExecutable, call
+from weft.runtime.cpu.guarded import Edge, GuardedExecutable, call
 
 def moved(statement, kind, by):
     if isinstance(statement, Loop):

@@ -14,7 +14,7 @@ from weft.compiler.kernel.ir import Kernel, Kind
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import aarch64, of_flags
-from weft.runtime.guarded import Edge
+from weft.runtime.cpu.guarded import Edge
 
 AVX512 = of_flags(
     "x86_64-unknown-linux-gnu", "skylake-avx512", dict.fromkeys(("avx512f", "avx512vl", "avx512bw", "avx512dq"), True)

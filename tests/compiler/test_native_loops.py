@@ -22,7 +22,7 @@ from weft.compiler.program.ir import Launch, Loop, While, walk
 from weft.compiler.target.cpu import kernels, loops, pool
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.jaxpr import constants_to_arguments
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 
 Sample = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -23,7 +23,7 @@ from weft.compiler.target.cpu import interrupt, link, pool
 from weft.compiler.target.cpu.pool import Waiting
 from weft.compiler.target.cpu.targets import aarch64, host
 from weft.compiler.target.target import Target
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 ROOT = pathlib.Path(__file__).parents[2]
 counts_threads = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")

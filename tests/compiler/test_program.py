@@ -19,7 +19,7 @@ from weft.compiler.program.verifier import verify
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.interpreter import run, storage_of
 from weft.ir.jaxpr import constants_to_arguments
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 from weft.runtime.execute import executable_of
 
 pytestmark = pytest.mark.tiny

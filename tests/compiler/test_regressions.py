@@ -17,7 +17,7 @@ from weft.compiler.kernel.printer import to_text
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cpu.link import Tier
 from weft.ir import interpreter
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 from weft.runtime.execute import make
 
 pytestmark = pytest.mark.tiny

@@ -23,7 +23,7 @@ from weft.compiler.fingerprint import fingerprint
 from weft.compiler.program import stored
 from weft.compiler.target.cpu import kernels
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -20,8 +20,8 @@ from weft.compiler.schedules import FIRST, LIBRARY
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Libraries, Target
 from weft.ir.jaxpr import Equation, Jaxpr
-from weft.runtime import tuning
-from weft.runtime.executable import Executable
+from weft.runtime.cpu import tuning
+from weft.runtime.cpu.executable import Executable
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ def test_there_are_a_hundred_and_most_are_silent() -> None:
 
 
 def test_all_of_the_compiler_has_some() -> None:
-    parts = ("passes", "fuse", "emit", "kernel", "program", "library", "target")
+    parts = ("passes", "fuse", "emit", "kernel", "program", "target")
     assert {f"compiler/{part}" for part in parts} | {"runtime", "api", "ops", "transforms"} <= {f.area for f in FAULTS}
 
 

@@ -40,7 +40,7 @@ from weft.ir import interpreter
 from weft.ir.jaxpr import constants_to_arguments
 from weft.ir.types import ArrayType
 from weft.ir.verifier import verify as verify_jaxpr
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 
 # Programs of so many kernel iterations are run by the interpreter of kernels too.
 MOST_INTERPRETED = 6_000

@@ -26,7 +26,7 @@ from weft.ir.primitive import NO_EFFECTS, Primitive, lookup
 from weft.ir.types import array_type
 from weft.ops.elementwise import Elementwise
 from weft.ops.matrix import MatrixFunction
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 
 # Sums whose terms may be added in any order.
 SUMS = frozenset({"reduce_sum", "cumsum", "dot_general", "conv_general_dilated", "reduce_window_sum", "scatter-add",

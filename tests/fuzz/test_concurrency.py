@@ -14,7 +14,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 THREADS = 8
 

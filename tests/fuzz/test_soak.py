@@ -17,7 +17,8 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.compiler.target.cpu import kernels
-from weft.runtime import executable, memory, tiers
+from weft.runtime import memory
+from weft.runtime.cpu import executable, tiers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 

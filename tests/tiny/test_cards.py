@@ -43,7 +43,7 @@ ALLOWED = {
     "weft/compiler/program/build.py": 3,
     "weft/compiler/target/cpu/library/planning.py": 1,
     "weft/compiler/schedules.py": 1,
-    "weft/runtime/tuning.py": 2,
+    "weft/runtime/cpu/tuning.py": 2,
     # Calls of `jit`.
     "weft/ir/inline.py": 1,
     "weft/runtime/execute.py": 2,

@@ -13,8 +13,8 @@ from weft import lax
 from weft.ir.types import array_type
 from weft.ops.trigonometric import sin
 from weft.runtime import evaluate
+from weft.runtime.cpu.launch import FLAT_LENGTH
 from weft.runtime.execute import compile_costs, program_of
-from weft.runtime.launch import FLAT_LENGTH
 
 pytestmark = pytest.mark.tiny
 

@@ -26,7 +26,7 @@ from weft import lax
 from weft.compiler.program.ir import Launch
 from weft.compiler.provenance import costs, held_by
 from weft.explain import Explanation
-from weft.runtime.limits import limits
+from weft.runtime.cpu.limits import limits
 
 # An element that holds nothing.
 VOID = {"meta"}

@@ -33,13 +33,9 @@ LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.
 LOADED_LATER = {
-    "weft/runtime/eager.py": ("weft.runtime.launch",),
-    "weft/runtime/execute.py": (
-        "weft.compiler.compilation",
-        "weft.compiler.target.cpu.targets",
-        "weft.runtime.executable",
-        "weft.runtime.tuning",
-    ),
+    "weft/runtime/eager.py": ("weft.runtime.cpu.launch",),
+    "weft/runtime/device.py": ("weft.runtime.cpu.backend",),
+    "weft/runtime/cpu/backend.py": ("weft.runtime.cpu.tuning",),
     # A program from disk runs without what would have made it.
     "weft/compiler/compilation.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
@@ -47,7 +43,7 @@ LOADED_LATER = {
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
     "weft/compiler/target/cpu/assemble.py": ("weft.compiler.target.cpu.library.routines",),
     "weft/compiler/target/cpu/library/routines.py": ("weft.compiler.target.cpu.library.texts",),
-    "weft/runtime/executable.py": ("weft.runtime.inside", "weft.compiler.target.cpu.dump"),
+    "weft/runtime/cpu/executable.py": ("weft.runtime.cpu.inside", "weft.compiler.target.cpu.dump"),
     "weft/api/jit.py": ("weft.api.dispatch",),
 }
 IMPORT_SECONDS = 0.3

@@ -17,7 +17,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors, lax
-from weft.runtime import tiers
+from weft.runtime.cpu import tiers
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no alarms on this system")
 SCALAR = weft.ShapeDtypeStruct((), np.float32)

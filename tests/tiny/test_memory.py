@@ -115,7 +115,7 @@ LIMITED = """
     for _ in range(3):
         f(2.0), small(numbers)
     tape(1.0, 5)
-    weft.runtime.tiers.wait()
+    weft.runtime.cpu.tiers.wait()
     memory.pool.clear()
     gc.collect()
     used = 4096 * int(open("/proc/self/statm").read().split()[0])

@@ -22,13 +22,12 @@ from weft.base.tree_def import LEAF
 from weft.base.tree_nodes import same_data
 from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
-from weft.compiler.target.cpu import machine, pool
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
 from weft.ops.check import Found
 from weft.runtime import memory
 from weft.runtime.array import ConcreteArray
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 
 # Longer functions take longer to make than they save.
 MOST_LEAVES = 2000
@@ -109,8 +108,8 @@ class _Writer:
             "executable": executable,
             "Found": Found,
             "OutOfMemoryError": OutOfMemoryError,
-            "enter": machine.enter(),
-            "prepare": pool.prepare,
+            "enter": executable.entry(),
+            "prepare": executable.prepare,
         }
 
     def line(self, text: str, depth: int = 1) -> None:

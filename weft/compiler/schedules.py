@@ -1,9 +1,9 @@
 """Which schedule a product gets: the one that was found quickest on this machine, or the one a count of cycles prefers.
 
 A schedule is a number, among those that the emitter has for a fusion, all of which give the same bits; or "library",
-for a product that a library computes, whose bits are its own. What was measured once (`runtime/tuning`) is pinned on
-disk beside the code, and never changes after: a product that was not measured when it was first compiled is pinned as
-it was compiled if another choice would change its bits.
+for a product that a library computes, whose bits are its own. What was measured once (`runtime/cpu/tuning.py`) is
+pinned on disk beside the code, and never changes after: a product that was not measured when it was first compiled
+is pinned as it was compiled if another choice would change its bits.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from weft.base import tree
 from weft.explain.collect import Collector
 from weft.explain.measure import measure
 from weft.explain.page import page
-from weft.runtime.limits import limits
+from weft.runtime.cpu.limits import limits
 
 __all__ = ["Explanation", "explain"]
 

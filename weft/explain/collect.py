@@ -26,8 +26,8 @@ from weft.explain.origins import fusions_of_equations
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.printer import Printer, uses
 from weft.profiler.report import step_name
-from weft.runtime.executable import Executable
-from weft.runtime.limits import Limits
+from weft.runtime.cpu.executable import Executable
+from weft.runtime.cpu.limits import Limits
 
 # Lines of source that are shown before and after those that the program has equations for.
 AROUND = 2

@@ -11,8 +11,8 @@ import numpy as np
 
 from weft.compiler.program.ir import Step
 from weft.compiler.target.cpu.stamp import StepTime
+from weft.runtime.cpu.executable import Executable
 from weft.runtime.evaluate import storage
-from weft.runtime.executable import Executable
 
 MOST_RUNS = 50
 SECONDS = 0.5

@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 
 from weft.base.settings import config
+from weft.runtime.backend import Backend, register
 from weft.sharding.device import Device
 
+
+def _cpu() -> Backend:
+    # What runs programs is loaded with the first one.
+    from weft.runtime.cpu.backend import CpuBackend
+
+    return CpuBackend()
+
+
+register("cpu", _cpu)
 CPU = Device(0, "cpu", 0, f"cpu with {os.cpu_count()} cores")
 
 

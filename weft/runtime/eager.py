@@ -67,7 +67,7 @@ def _program_run(
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         executable = executable_of(program_of(primitive, shapes, params))
     # What runs programs is loaded with the first one.
-    from weft.runtime.launch import Launcher
+    from weft.runtime.cpu.launch import Launcher
 
     launch = Launcher(executable, results)
 
@@ -81,7 +81,7 @@ def _program_run(
 def _flat_run(primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any]) -> Run:
     """By the kernel for arrays of every length."""
     scalar = not results[0].shape
-    from weft.runtime.launch import FLAT_LENGTH, Launcher, address_of_count
+    from weft.runtime.cpu.launch import FLAT_LENGTH, Launcher, address_of_count
 
     shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
     with overrides(debug_nans=False, debug_infs=False, checks="off"):

@@ -22,10 +22,12 @@ from weft.ir.types import ArrayType, Type
 from weft.ir.unplaced import unplaced
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
+from weft.runtime.backend import backend_of
+from weft.runtime.device import default_device
 from weft.runtime.memory import SMALL
 
 if TYPE_CHECKING:
-    from weft.runtime.executable import Executable
+    from weft.runtime.cpu.executable import Executable
 
 _lock = RenewedLock()
 logger = logging.getLogger("weft")
@@ -113,13 +115,8 @@ def compiled(
     jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None, flat: str = "no"
 ) -> Executable:
     with span("compile", jaxpr.name):
-        # What runs programs is loaded with the first one.
-        from weft.compiler.compilation import Flat, compilation_of
-        from weft.compiler.target.cpu.targets import host
-        from weft.runtime.executable import Executable
-
-        tuner = tune if config.autotune_milliseconds else None
-        made = Executable(compilation_of(jaxpr, donated, host(), again is not None, tuner, Flat(flat)), again)
+        device = default_device()
+        made: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
@@ -127,13 +124,6 @@ def compiled(
         at = "" if location is None else f" at {location.describe()}"
         logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
     return made
-
-
-def tune(fused: Jaxpr, target: Any) -> None:
-    """Measure the products of a program that is about to be compiled."""
-    from weft.runtime.tuning import tune
-
-    tune(fused, target)
 
 
 def call(

@@ -27,7 +27,7 @@ from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_either
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ops.contract import dot_general
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 
 # Nanoseconds of one run on one thread, by our count, below which the first call is worth more than later ones.
 LEAST = 8e6

@@ -14,9 +14,10 @@ from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.compiler.target.cpu import machine, pool
 from weft.ir.types import ArrayType
-from weft.runtime import memory, tiers
+from weft.runtime import memory
 from weft.runtime.array import ConcreteArray
-from weft.runtime.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
+from weft.runtime.cpu import tiers
+from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
 
 __all__ = ["FLAT_LENGTH", "Launcher", "address_of_count"]
 

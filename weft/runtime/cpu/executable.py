@@ -26,11 +26,12 @@ from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.ops.check import Found
-from weft.runtime import memory, tapes, tiers
+from weft.runtime import memory
 from weft.runtime.array import ConcreteArray
+from weft.runtime.cpu import tapes, tiers
 
 if TYPE_CHECKING:
-    from weft.runtime.inside import Inside
+    from weft.runtime.cpu.inside import Inside
 
 # Calls of Python by number; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
@@ -236,6 +237,13 @@ class Executable:
             results = self._run(arrays, registers, timed.address, donate)
         return results, log
 
+    prepare = staticmethod(pool.prepare)
+
+    def entry(self) -> Callable[[int, bytes, int, int], int]:
+        """What dispatchers call: a function of the code's address, the packed registers, their number and that of all
+        registers, which gives the status."""
+        return machine.enter()
+
     def enter_timed(self, words: bytes) -> int:
         """Run with these registers and record how long each step took; gives the status. It is what dispatchers call
         while steps are timed."""
@@ -277,7 +285,7 @@ class Executable:
             raise self._out_of_memory("the temporaries", self.program.temporary_bytes) from None
 
     def _out_of_memory(self, what: str, size: int) -> OutOfMemoryError:
-        from weft.runtime.inside import memory_in_words
+        from weft.runtime.cpu.inside import memory_in_words
 
         of = f"{what} of {self.program.name or 'the program'}"
         return memory.out_of_memory(of, size, memory_in_words(self))
@@ -287,7 +295,7 @@ class Executable:
     @property
     def inside(self) -> Inside:
         """What became of the program on its way: texts, and what it costs."""
-        from weft.runtime.inside import Inside
+        from weft.runtime.cpu.inside import Inside
 
         return Inside(self)
 

@@ -18,7 +18,7 @@ from weft.ir.verifier import verify
 from weft.runtime.memory import in_units
 
 if TYPE_CHECKING:
-    from weft.runtime.executable import Executable
+    from weft.runtime.cpu.executable import Executable
 
 
 # How many buffers a message names.

@@ -1,6 +1,6 @@
 """Native code with guard pages around all of its memory: an access outside of a buffer ends the process by a signal.
 
-    from weft.runtime import guarded
+    from weft.runtime.cpu import guarded
     guarded.run(weft.make_jaxpr(f)(x), [x])
 
 Each argument, result, constant and temporary has pages of its own between pages that nobody may touch. It ends where
@@ -31,7 +31,7 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
-from weft.runtime.executable import Executable
+from weft.runtime.cpu.executable import Executable
 from weft.runtime.memory import Chunk
 
 PAGE = mmap.PAGESIZE

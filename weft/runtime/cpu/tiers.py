@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.forks import held, in_child
 
 if TYPE_CHECKING:
-    from weft.runtime.executable import Executable
+    from weft.runtime.cpu.executable import Executable
 
 _waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
 _lock = held(threading.Lock())

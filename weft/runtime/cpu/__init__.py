@@ -1,0 +1,1 @@
+"""How CPUs compile, load and run programs."""
