@@ -214,6 +214,15 @@ def test_related_types_keep_where_the_array_is(aval: ArrayType) -> None:
     assert aval.plain_of_shape((7,)).is_plain
 
 
+@pytest.mark.parametrize("aval", TYPES.values(), ids=lambda t: t.short())
+def test_what_is_whole_may_be_passed_for_what_is_split(aval: ArrayType) -> None:
+    summed = aval.spec.unreduced | aval.spec.reduced | aval.manual.unreduced | aval.manual.reduced
+    assert aval.accepts(aval) and aval.accepts(aval.strong())
+    assert aval.accepts(aval.plain) == (not summed and aval.memory_space is None)
+    assert not aval.plain.accepts(aval) and not aval.accepts(aval.plain.with_dtype(np.dtype(np.int32)))
+    assert TapeType(aval).accepts(TapeType(aval.plain)) == aval.accepts(aval.plain)
+
+
 def test_what_splits_nothing_is_plain() -> None:
     plain = array_type((8, 4), F32)
     for spec in (P(), P(None, None), P(P.UNCONSTRAINED)):
@@ -290,6 +299,16 @@ def struct(shape: tuple[int, ...], *spec: Any) -> weft.ShapeDtypeStruct:
 
 
 BATCH, WEIGHTS = struct((8, 4), "x"), struct((4, 6), None, "y")
+ROW, ROWS = struct((8,), "x"), struct((4, 8), None, "x")
+
+
+def scanned(c: Any, x: Any) -> Any:
+    return weft.lax.scan(lambda c, row: (weft.numpy.sin(c * row), c), c, x)
+
+
+def doubled(c: Any) -> Any:
+    """Doubled until the sum is large: a loop of unknown length."""
+    return weft.lax.while_loop(lambda c: c.sum() < 3, lambda c: c * 2, c)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +324,14 @@ BATCH, WEIGHTS = struct((8, 4), "x"), struct((4, 6), None, "y")
         (lambda x: weft.lax.cond(x.sum() > 0, weft.numpy.sin, weft.numpy.cos, x), [BATCH], ["f32[8@x,4]"]),
         (lambda x: weft.lax.fori_loop(0, 3, lambda i, y: y + x, x), [BATCH], ["f32[8@x,4]"]),
         (weft.checkpoint(lambda x: weft.numpy.sin(x)), [BATCH], ["f32[8@x,4]"]),
+        # What is made whole in reverse mode, zeros and ones, may be passed for what is split.
+        (weft.grad(lambda c, x: scanned(c, x)[0].sum(), (0, 1)), [ROW, ROWS], ["f32[8@x]", "f32[4,8@x]"]),
+        (weft.grad(lambda c, x: (scanned(c, x)[1] ** 2).sum(), (0, 1)), [ROW, ROWS], ["f32[8@x]", "f32[4,8@x]"]),
+        (lambda c, x: weft.jvp(scanned, (c, x), (c, x))[1], [ROW, ROWS], ["f32[8@x]", "f32[4,8@x]"]),
+        (weft.grad(lambda c: weft.checkpoint(weft.numpy.sin)(c).sum()), [ROW], ["f32[8@x]"]),
+        (weft.grad(lambda c: doubled(c).sum()), [ROW], ["f32[8@x]"]),
+        (weft.hessian(lambda c: (c**3).sum()), [ROW], ["f32[8@x,8]"]),
+        (weft.grad(lambda c: weft.nn.relu(c).sum()), [ROW], ["f32[8@x]"]),
     ],
 )
 def test_types_of_traced_programs_are_split(function: Any, operands: Any, results: list[str]) -> None:
@@ -322,10 +349,12 @@ def test_types_of_traced_programs_are_split(function: Any, operands: Any, result
         (lambda a, b: a.T @ b, [BATCH, BATCH], "sums over dimension 1 of operand 0", "P(None, None) for operand 1"),
         (lambda a: weft.numpy.sort(a, 0), [BATCH], "needs dimension 0 of operand 0 whole", "P(None, None)"),
         (weft.numpy.linalg.det, [struct((2, 4, 4), None, "x")], "whole", "P(None, None, None)"),
+        (weft.vmap(lambda c, x: scanned(c, x)[0], (0, 1)), [ROW, ROWS], "operand 0 is not where", "split operands"),
     ],
 )
 def test_operations_that_would_move_data_are_refused(function: Any, operands: Any, text: str, fix: str) -> None:
     with pytest.raises(ShardingTypeError, match=text) as caught:
         weft.make_jaxpr(function)(*operands)
-    assert any(fix in line for line in caught.value.fix) and "operand 0" in caught.value.received
+    fixes = caught.value.fix
+    assert any(fix in line for line in ([fixes] if isinstance(fixes, str) else fixes)) and caught.value.received
     assert "test_sharding.py" in caught.value.at

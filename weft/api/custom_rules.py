@@ -85,7 +85,7 @@ class Promise:
             what = f"{rule} must return results in the structure of the function's."
             raise mistake(what, structure_differences(self.treedef, treedef, ()))
         for number, (given, expected) in enumerate(zip(types, self.types, strict=True)):
-            if not expected.matches(given):
+            if not expected.accepts(given):
                 what = f"{rule} must return results of the types of the function's."
                 raise mistake(what, f"{given.short()} for {expected.short()} at {place_in(self.treedef, number)}")
         return [lifted(leaf) for leaf in leaves]
@@ -126,7 +126,7 @@ def converted(value: Any, expected: Any, precision: bool = False) -> Any:
     """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is given,
     and with `precision` so does an array of the same kind."""
     given: Any = type_of(value)
-    if expected.matches(given):
+    if expected.accepts(given):
         return lifted(value)
     alike = precision and dtypes.kind(given.dtype) == dtypes.kind(expected.dtype)
     if given.shape == expected.shape and (given.weak_type or alike):

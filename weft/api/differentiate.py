@@ -100,7 +100,7 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> A
         return tangent
     if expected.dtype == dtypes.float0 and given.dtype == dtypes.float0 and given.shape == expected.shape:
         return Zero(expected)
-    if expected.matches(given):
+    if expected.accepts(given):
         return tangent
     if given.weak_type and given.shape == expected.shape and expected.dtype != dtypes.float0:
         return retyped(tangent, expected)
@@ -355,7 +355,7 @@ def with_constants(program: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
 def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
     """A cotangent for a result of type `aval`; unlike in differentiation, integers are transposed as integers."""
     given = type_of(cotangent)
-    if aval.matches(given):
+    if aval.accepts(given):
         return cotangent
     if isinstance(given, ArrayType) and isinstance(aval, ArrayType) and given.weak_type and given.shape == aval.shape:
         return retyped(cotangent, aval)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base import dtypes
-from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError
+from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError, ShardingTypeError
 from weft.indexing.ranges import Range
 from weft.ir.context import context, current_source
 from weft.ir.element import Element
@@ -409,7 +409,13 @@ def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -
     if len(types) != len(expected):
         raise JaxprTypeError(f"`{name}` carries a program of {len(expected)} arguments, but got {len(types)} operands.")
     for number, (given, wanted) in enumerate(zip(types, expected, strict=True)):
-        if given is not wanted and not given.matches(wanted):
+        if given is not wanted and not wanted.accepts(given):
+            if given.plain.matches(wanted.plain):
+                raise ShardingTypeError(
+                    f"`{name}`: operand {number} is not where the argument is that it is passed for.",
+                    received=f"{given.short()} for {wanted.short()}",
+                    fix="split operands as the body, which is traced for one element of a vmap, takes them",
+                )
             raise JaxprTypeError(
                 f"`{name}`: operand {number} does not have the type of the argument it is passed for.",
                 received=f"{given.short()} for {wanted.short()}",

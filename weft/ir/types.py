@@ -55,6 +55,10 @@ class Type:
         """Equal up to weak type."""
         return self == other
 
+    def accepts(self, given: Type) -> bool:
+        """Whether a value of type `given` can be passed for one of this type without communication."""
+        return self.matches(given)
+
     def short(self) -> str:
         """The text that programs and error messages show, `f32[3,4]`."""
         return repr(self)
@@ -238,6 +242,21 @@ class ArrayType(Type):
     def matches(self, other: Type) -> bool:
         return self is other or self.strong() == other.strong()
 
+    def accepts(self, given: Type) -> bool:
+        """Equal up to weak type; or whole where this type is split, and the same on all devices where this one varies:
+        then each device takes its part of what it has."""
+        if self.matches(given):
+            return True
+        if self.is_plain or not isinstance(given, ArrayType) or not self.plain.matches(given.plain):
+            return False
+        whole = given.sharding is None and not (self.spec.unreduced or self.spec.reduced)
+        invariant = given.manual is NONE and not (self.manual.unreduced or self.manual.reduced)
+        return (
+            self.memory_space == given.memory_space
+            and (whole or self.sharding == given.sharding)
+            and (invariant or self.manual is given.manual)
+        )
+
     def short(self) -> str:
         if self._short is None:
             sizes = list(map(str, self.shape))
@@ -374,6 +393,9 @@ class TapeType(Type):
 
     def matches(self, other: Type) -> bool:
         return isinstance(other, TapeType) and self.element.matches(other.element)
+
+    def accepts(self, given: Type) -> bool:
+        return isinstance(given, TapeType) and self.element.accepts(given.element)
 
     def short(self) -> str:
         return f"tape<{self.element.short()}>"
