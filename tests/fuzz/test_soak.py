@@ -37,7 +37,7 @@ def resident() -> int:
     """Bytes of this process in memory, without what could be given back."""
     tiers.wait(60)
     gc.collect()
-    memory.pool.clear()
+    memory.clear_all()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

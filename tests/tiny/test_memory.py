@@ -14,6 +14,7 @@ import weft
 import weft.numpy as wnp
 from weft import errors
 from weft.runtime import memory
+from weft.runtime.device import HOME
 
 SIZES = [1, memory.SMALL + 1, memory.LARGE - 1, memory.LARGE, 3 * memory.LARGE + 5]
 
@@ -30,19 +31,19 @@ def test_memory_begins_with_a_cache_line_and_can_be_written(size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES[1:])
 def test_a_block_goes_back_unless_a_view_is_about(size: int) -> None:
-    memory.pool.clear()
-    block = memory.pool.take(size)
+    HOME.memory.pool.clear()
+    block = HOME.memory.pool.take(size)
     view = block.view(block.address, (size,), np.dtype(np.uint8))
     address = block.address
     del block
-    assert memory.pool.bytes == 0
+    assert HOME.memory.pool.bytes == 0
     view[:] = 7
     del view
-    again = memory.pool.take(size)
+    again = HOME.memory.pool.take(size)
     held = again.address
     del again
-    assert memory.pool.bytes >= size
-    assert memory.pool.take(size).address == held
+    assert HOME.memory.pool.bytes >= size
+    assert HOME.memory.pool.take(size).address == held
     assert address % memory.ALIGNMENT == 0
 
 
@@ -106,7 +107,7 @@ LIMITED = """
     import numpy as np
     import weft, weft.numpy as wnp
     from weft import lax
-    from weft.runtime import memory
+    from weft.runtime.device import HOME
 
     f = weft.jit(lambda x: wnp.ones(8 << 20) * x)  # 32 MB
     small = weft.jit(lambda x: wnp.tanh(x) + 1)
@@ -116,7 +117,7 @@ LIMITED = """
         f(2.0), small(numbers)
     tape(1.0, 5)
     weft.runtime.cpu.tiers.wait()
-    memory.pool.clear()
+    HOME.memory.pool.clear()
     gc.collect()
     used = 4096 * int(open("/proc/self/statm").read().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (used + (90 << 20),) * 2)
@@ -134,7 +135,7 @@ LIMITED = """
     assert float(held[0][-1]) == 2
     # What the pool has is given back before an array is refused.
     held.clear()
-    assert memory.pool.bytes >= 32 << 20
+    assert HOME.memory.pool.bytes >= 32 << 20
     held.append(wnp.zeros(19 << 20))
     held.clear()
     try:

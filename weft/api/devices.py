@@ -8,9 +8,12 @@ import numpy as np
 
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.source import user_location
 from weft.ir.types import is_value
+from weft.ops.device_put import device_put as device_put_primitive
 from weft.runtime import device as runtime_device
-from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.array import ConcreteArray, from_numpy, put
+from weft.runtime.device import CPU, Placement, placement
 from weft.runtime.held import HeldArray
 from weft.runtime.sharded import ShardedArray, split
 from weft.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -62,13 +65,23 @@ def default_backend() -> str:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None
 ) -> Any:
-    """Each leaf of `x` as an array on `device` (a device or a sharding, or a tree of them that is a prefix of `x`;
-    default: where it is, or the default device)."""
-    if is_place(device):
-        return tree.map(lambda leaf: _put(leaf, device), x)
+    """Each leaf of `x` as an array on `device` (a device or a sharding, or a tree of them that is a prefix of `x`),
+    committed to it: what is computed with it is computed there. Without `device` an array stays where it is, and a
+    number goes to the default device.
+
+    An array that is on the device already is not copied, unless `may_alias` is False. `donate` (True, or a tree of
+    flags that is a prefix of `x`) gives the array away: it is deleted if it was copied. `src` is the device that
+    cotangents go back to. In a jitted function it gives the operand: a program runs on one device.
+    """
     leaves, structure = tree.flatten(x)
-    places = tree.broadcast_prefix(device, x, is_leaf=is_place)
-    return tree.unflatten(structure, [_put(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
+    count = len(leaves)
+    places = [device] * count if is_place(device) else tree.broadcast_prefix(device, x, is_leaf=is_place)
+    given = [donate] * count if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)
+    sources = [src] * count if is_place(src) else tree.broadcast_prefix(src, x, is_leaf=is_place)
+    if may_alias and any(given):
+        raise ArgumentError("device_put: an array cannot be both donated and aliased.", fix="leave out may_alias")
+    made = [_put(*each, may_alias) for each in zip(leaves, places, given, sources, strict=True)]
+    return tree.unflatten(structure, made)
 
 
 def is_place(value: Any) -> bool:
@@ -76,23 +89,32 @@ def is_place(value: Any) -> bool:
     return value is None or isinstance(value, (Device, Sharding)) or tree.all_leaves([value])
 
 
-def _put(leaf: Any, place: Any) -> Any:
+def _put(leaf: Any, place: Any, donated: bool, source: Any, may_alias: bool | None) -> Any:
     """One array on a device, or as a sharding says."""
     if isinstance(leaf, Tracer):
-        return leaf
+        device = None if isinstance(place, NamedSharding) else _device_of(place)
+        return leaf if device is None else device_put_primitive(leaf, device=device, source=_device_of(source))
     array = held(leaf)
     if isinstance(place, NamedSharding):
         return split(array, place)
     target = _device_of(place)
-    if target is None:
-        return array
     if isinstance(array, ShardedArray):
+        if target is None:
+            return array
         array = array.gathered()
     assert isinstance(array, ConcreteArray)
-    if target != array.device:
-        what = f"device_put cannot move an array to {target!r}."
-        raise ArgumentError(what, received=array.aval.short(), fix=f"there is {array.device!r}")
-    return array
+    where = array._place if target is None else _placement(target)
+    made = put(array, where, may_alias is not False or leaf is not array)
+    if donated and made is not array and made._place.device is not array._place.device:
+        array._donate(user_location())
+    return made
+
+
+def _placement(device: Device) -> Placement:
+    try:
+        return placement(device, True)
+    except RuntimeError as error:
+        raise ArgumentError(f"device_put cannot move an array to {device!r}. {error}") from None
 
 
 def held(leaf: Any) -> HeldArray:
@@ -114,19 +136,32 @@ def _device_of(device: Any) -> Device | None:
     raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}")
 
 
-def check_placement(caller: str, backend: str | None = None, **wanted: Any) -> None:
-    """Whether devices, shardings or trees of them, by the name of their argument, ask for nothing but the one device
-    there is."""
+def chosen_device(caller: str, device: Any, backend: str | None) -> Device | None:
+    """The device that the arguments `device` and `backend` of a transformation name."""
+    if device is not None and backend is not None:
+        what = f"{caller} takes a device or a backend."
+        raise ArgumentError(what, received=f"device={device!r} and backend={backend!r}", fix="leave out backend")
     if backend is not None:
-        runtime_device.devices(backend)
+        return runtime_device.devices(backend)[0]
+    if device is not None and not isinstance(device, Device):
+        what = f"{caller} takes a device."
+        raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}", fix="weft.devices()[0]")
+    if device is not None and device not in runtime_device.devices():
+        there = ", ".join(map(repr, runtime_device.devices()))
+        raise ArgumentError(f"{caller}: there is no such device.", received=repr(device), fix=f"one of {there}")
+    return device
+
+
+def check_placement(caller: str, **wanted: Any) -> None:
+    """Whether shardings or trees of them, by the name of their argument, ask for nothing but the first device."""
     for word, value in wanted.items():
         for leaf in tree.leaves(value):
             devices = getattr(leaf, "device_set", {leaf} if isinstance(leaf, Device) else None)
-            if devices is None or any(d not in runtime_device.devices() for d in devices):
-                there = ", ".join(map(repr, runtime_device.devices()))
-                what = f"{caller}: {word} names devices; there is {there}."
+            if devices != {CPU}:
+                what = f"{caller}: {word} names devices; a program runs on one device, the first is {CPU!r}."
                 received = f"{leaf!r} of type {type(leaf).__name__}"
-                raise ArgumentError(what, received=received, fix=f"leave {word} out")
+                fix = f"leave {word} out; weft.device_put(x, device) puts arguments on another device"
+                raise ArgumentError(what, received=received, fix=fix)
 
 
 def device_get(x: Any) -> Any:

@@ -26,8 +26,9 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
 from weft.ops.check import Found
 from weft.runtime import memory
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu.executable import Executable
+from weft.runtime.device import HOME, Placement
 
 # Longer functions take longer to make than they save.
 MOST_LEAVES = 2000
@@ -40,14 +41,18 @@ def dispatcher(
     out_tree: PyTreeDef,
     constants: Sequence[Any],
     donated: Sequence[bool],
+    places: Sequence[Placement],
+    place: Placement,
 ) -> Dispatcher | None:
     """A function of (args, kwargs) that gives the result, or MISS if the call is another one; None if there cannot be
-    one."""
+    one. `places` are those of the leaves of the arguments, and results are put at `place`."""
     if executable.has_tapes or len(types) > MOST_LEAVES:
         return None
+    if donated and any(p.device is not place.device for p in places):
+        return None  # memory of another device cannot be taken
     if not all(type(c) is ConcreteArray for c in constants) or not all(isinstance(t, ArrayType) for t in types):
         return None
-    writer = _Writer(executable, types, constants, donated)
+    writer = _Writer(executable, types, constants, donated, places, place)
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs)
     writer.call(out_tree)
@@ -80,9 +85,17 @@ class _Writer:
     """Writes the source of one dispatcher. `names` are the objects that it refers to."""
 
     def __init__(
-        self, executable: Executable, types: Sequence[Any], constants: Sequence[Any], donated: Sequence[bool]
+        self,
+        executable: Executable,
+        types: Sequence[Any],
+        constants: Sequence[Any],
+        donated: Sequence[bool],
+        places: Sequence[Placement],
+        place: Placement,
     ) -> None:
         self.executable = executable
+        self.places = places
+        self.place = place
         self.types = types
         self.constants = constants
         self.donated = [*donated[len(constants) :]] or [False] * len(types)
@@ -95,6 +108,8 @@ class _Writer:
             "flatten_one_level": flatten_one_level,
             "same_data": same_data,
             "Array": ConcreteArray,
+            "Placed": PlacedArray,
+            "PLACE": place,
             "config": config,
             "context": context,
             "EVALUATION": EVALUATION,
@@ -102,8 +117,8 @@ class _Writer:
             "STAMP": config._stamped,
             "GENERATION": generation[0],
             "generation": generation,
-            "small": memory.cut,
-            "take": memory.pool.take,
+            "small": place.memory.cut,
+            "take": place.memory.pool.take,
             "user_location": user_location,
             "executable": executable,
             "Found": Found,
@@ -143,8 +158,11 @@ class _Writer:
         described = tree.node_data()
         if described is None:
             number = len(self.leaves)
-            aval = self.constant(self.types[number])
-            if self.donated[number]:
+            aval, place = self.constant(self.types[number]), self.places[number]
+            if place is not HOME:
+                other = f"{name}.aval is not {aval} or {name}._place is not {self.constant(place)}"
+                self.line(f"if type({name}) is not Placed or {other}: return MISS", 2)
+            elif self.donated[number]:
                 self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
             else:
                 self.line(
@@ -259,23 +277,23 @@ class _Writer:
             size = -(-bytes_of(aval) // 64) * 64
             if alias is not None:
                 addresses.append("0")  # the program writes to the argument's register
-                arrays.append(f"Array(None, {name}, {given[alias]}, {given[alias]}.address)")
+                arrays.append(self.array(name, given[alias], f"{given[alias]}.address"))
             elif size > memory.SMALL:
                 made.append(f"b{number} = take({size})")
                 addresses.append(f"b{number}.address")
-                arrays.append(f"Array(None, {name}, b{number}, b{number}.address)")
+                arrays.append(self.array(name, f"b{number}", f"b{number}.address"))
             else:
                 if totals[-1] + size > memory.CHUNK // 2:
                     totals.append(0)
                 piece, offset = len(totals) - 1, totals[-1]
                 addresses.append(f"base{piece} + {offset}" if offset else f"base{piece}")
-                arrays.append(f"Array(None, {name}, chunk{piece}, {addresses[-1]})")
+                arrays.append(self.array(name, f"chunk{piece}", addresses[-1]))
                 totals[-1] += size
         if any(a.startswith("base") for a in addresses):
             made += [f"base{piece}, chunk{piece} = small({total})" for piece, total in enumerate(totals)]
         if self.executable.program.temporary_bytes:
-            self.names["temporaries"] = self.executable.temporaries
-            made.append("scratch = temporaries.pop() if temporaries else executable.take_temporaries()")
+            self.names["temporaries"] = self.executable.free_temporaries(self.place.memory)
+            made.append("scratch = temporaries.pop() if temporaries else executable.take_temporaries(temporaries)")
         if made:
             self.line("try:")
             for text in made:
@@ -283,6 +301,12 @@ class _Writer:
             # The general way says what there was no memory for. Another thread may have taken what there was.
             self.line("except (OutOfMemoryError, IndexError): return MISS")
         return arrays, addresses
+
+    def array(self, aval: str, chunk: str, address: str) -> str:
+        """The expression for an array in a piece of memory."""
+        if self.place is HOME:
+            return f"Array(None, {aval}, {chunk}, {address})"
+        return f"Placed(None, {aval}, {chunk}, {address}, PLACE)"
 
     def tree(self, tree: PyTreeDef, leaves: Any) -> str:
         """The tree of results as an expression."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, PlacedArray
 
 # Nodes around the first leaf of an argument that a hint looks at.
 DEPTH = 4
@@ -24,10 +24,12 @@ def hint_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
 
 
 def _hint(value: Any, depth: int) -> Any:
-    """Shape and dtype of an array; of a node its kind, its length, and the hint of its first child."""
+    """Shape, dtype and placement of an array; of a node its kind, its length, and the hint of its first child."""
     kind = type(value)
     if kind is ConcreteArray:
         return value.aval.shape, value.aval.dtype
+    if kind is PlacedArray:
+        return value.aval.shape, value.aval.dtype, value._place
     if kind is np.ndarray:
         return value.shape, value.dtype
     if depth and kind is dict and value:

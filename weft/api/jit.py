@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.cache_report import CacheReport, Signatures
-from weft.api.devices import check_placement
+from weft.api.devices import check_placement, chosen_device
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
@@ -34,7 +34,7 @@ from weft.api.stages import Lowered, Traced, check_compiler_options, with_struct
 from weft.base import memo, tree
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
-from weft.base.settings import config
+from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
 from weft.base.tracebacks import boundary, conceal
@@ -43,7 +43,11 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.types import ArrayType, Type
 from weft.ops.call import jit as jit_primitive
+from weft.runtime.array import ConcreteArray, put
+from weft.runtime.device import HOME, Placement, placement
 from weft.runtime.execute import executable_of
+from weft.runtime.placing import common_placement, uncommitted, used_arguments
+from weft.sharding.device import Device
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
@@ -80,15 +84,16 @@ class Program:
         if self.has_empty:
             jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
         self.jaxpr = constants_to_arguments(jaxpr)
-        self.constants = tuple(constants)
+        self.constants = tuple(map(uncommitted, constants))
         self.out_tree = out_tree
         self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
         self.donated: tuple[bool, ...] = ()
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
         self.calls = self.timed_calls = 0
-        # By whether calls are timed; None where there cannot be one.
-        self.dispatchers: dict[bool, Dispatcher | None] = {}
+        # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
+        # cannot be one.
+        self.dispatchers: dict[Any, Dispatcher | None] = {}
 
     @property
     def has_empty(self) -> bool:
@@ -140,6 +145,7 @@ class JitFunction:
         donate_argnums: tuple[int, ...],
         donate_argnames: tuple[str, ...],
         inline: bool,
+        device: Device | None = None,
     ):
         adopt(self, function)
         self._function = function
@@ -152,6 +158,7 @@ class JitFunction:
             what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
             raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both")
         self._inline = inline
+        self._device = device
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
         self._cache = cache_for(function, options)
         self._simple = not (self._static_argnums or self._static_argnames)
@@ -188,8 +195,11 @@ class JitFunction:
             else:
                 program.calls += 1
             calls = program.timed_calls if config.profiling else program.calls
+            if self._device is not None:
+                return program.result(self._on_device(self._device, program, leaves))
+            place = self._placement(program, leaves, args, kwargs)
             if calls >= CALLS_BEFORE_DISPATCH and self._simple and not program.has_empty:
-                self._specialise(program, args, kwargs, leaves)
+                self._specialise(program, args, kwargs, leaves, place)
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(program.jaxpr, *operands)
@@ -197,22 +207,52 @@ class JitFunction:
             results = context.trace.process(jit_primitive, operands, program.params)  # type: ignore[arg-type]
         return program.result(results)
 
+    def _placement(self, program: Program, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
+        """Where the results of a call are put."""
+
+        def name(number: int) -> str:
+            dynamic, rest, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
+            return argument_paths(self._function, dynamic, rest, self._dynamic_names(static))[number]
+
+        used = used_arguments(program.jaxpr)[len(program.constants) :]
+        return common_placement(leaves, f"{self._transformation} of {name_of(self._function)}", name, used)
+
+    def _on_device(self, device: Device, program: Program, leaves: Sequence[Any]) -> Sequence[Any]:
+        """The results of a call on a device, whatever device its arguments are committed to."""
+        place = placement(device, True)
+        moved = [put(leaf, placement(device, False)) if isinstance(leaf, ConcreteArray) else leaf for leaf in leaves]
+        with default_device(device):
+            results = EVALUATION.process(jit_primitive, (*program.constants, *moved), program.params)  # type: ignore[arg-type]
+        for leaf, copy, donated in zip(leaves, moved, program.donated[len(program.constants) :], strict=False):
+            if donated and leaf is not copy:
+                leaf._donate(user_location())
+        return [put(r, place) if isinstance(r, ConcreteArray) else r for r in results]
+
     def _specialise(
-        self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+        self,
+        program: Program,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: Sequence[Any],
+        place: Placement,
     ) -> None:
         """Have calls like this one find a dispatcher, which is written if there is none yet."""
         timed = config.profiling
-        if timed not in program.dispatchers:
+        places = tuple([leaf._place if isinstance(leaf, ConcreteArray) else HOME for leaf in leaves])
+        key = (timed, config.default_device, places)
+        if key not in program.dispatchers:
             # With it comes the compiler, which programs that never jit do without.
             from weft.api.dispatch import dispatcher
 
             in_tree, out_tree, made = tree.structure((args, kwargs)), program.out_tree, None
             if max(in_tree.depth, out_tree.depth) <= DEEPEST_DISPATCH:
-                executable = executable_of(program.jaxpr, program.donated)
+                executable = executable_of(program.jaxpr, program.donated, place.device)
                 types = types_of(leaves)
-                made = dispatcher(executable, in_tree, types, out_tree, program.constants, program.donated)
-            program.dispatchers[timed] = made
-        made = program.dispatchers[timed]
+                made = dispatcher(
+                    executable, in_tree, types, out_tree, program.constants, program.donated, places, place
+                )
+            program.dispatchers[key] = made
+        made = program.dispatchers[key]
         if made is None:
             return
         known, hint = self._dispatchers, hint_of(args, kwargs)
@@ -453,11 +493,14 @@ def jit(
     """Stage `fun` to a program once for each signature of its arguments, and run that.
 
     Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
-    call. `in_shardings`, `out_shardings`, `device` and `backend` may name the one device there is. `keep_unused` makes
-    no difference: arguments that the function does not use are always part of the signature, and cost nothing to pass.
-    Without `fun` it returns a decorator.
+    call. It runs on the device that its arguments are committed to, or else on the default one; with `device`, or
+    `backend` (its first device), it runs there and brings the arguments along, and the results are committed to it.
+    `in_shardings` and `out_shardings` may name the first device. `keep_unused` makes no difference: arguments that the
+    function does not use are always part of the signature, and cost nothing to pass. Without `fun` it returns a
+    decorator.
     """
-    check_placement("jit", device=device, backend=backend, in_shardings=in_shardings, out_shardings=out_shardings)
+    check_placement("jit", in_shardings=in_shardings, out_shardings=out_shardings)
+    chosen = chosen_device("jit", device, backend)
     check_compiler_options("jit", compiler_options)
     if fun is None:
         return functools.partial(
@@ -467,6 +510,7 @@ def jit(
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
             inline=inline,
+            device=chosen,
         )
     check_callable(fun, "jit")
     return JitFunction(
@@ -476,4 +520,5 @@ def jit(
         as_tuple(donate_argnums),
         as_tuple(donate_argnames),
         inline,
+        chosen,
     )

@@ -243,6 +243,7 @@ _IN_CALLS = (
     "log_compiles",
     "profiling",
     "enable_checks",
+    "default_device",
 )
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 # How often a global value was set.
@@ -349,12 +350,16 @@ def text(name: str, default: str, doc: str, *, in_key: bool) -> State[str]:
     return _define(State(name, default, doc, validate=validate, expected="a string or a path", in_key=in_key))
 
 
-def value_of_any_kind(name: str, default: Any, doc: str, *, expected: str, in_key: bool) -> State[Any]:
-    """Define a setting whose values are objects of higher floors; they must be hashable."""
+def value_of_any_kind(
+    name: str, default: Any, doc: str, *, holds: Callable[[Any], bool], expected: str, in_key: bool
+) -> State[Any]:
+    """Define a setting whose values are objects of higher floors; they must be hashable, and `holds` of them."""
 
     def validate(value: Any) -> Any:
         hash(value)
-        return value
+        if holds(value):
+            return value
+        raise ValueError
 
     return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
 
@@ -475,9 +480,10 @@ compilation_cache_dir = text(
 default_device = value_of_any_kind(
     "default_device",
     None,
-    "The device of computations whose operands name none; None means the first device.",
+    "The device of computations whose operands are committed to none; None means the first device.",
+    holds=lambda value: value is None or isinstance(value, str) or hasattr(value, "platform"),
     expected="a device, the name of a platform, or None",
-    in_key=True,
+    in_key=False,
 )
 disable_jit = flag("disable_jit", False, "Run jitted functions as plain Python, equation by equation.", in_key=True)
 no_tracing = flag("no_tracing", False, "Raise where a function would be traced.", in_key=False)
@@ -552,6 +558,44 @@ traceback_filtering = choice(
     in_key=False,
 )
 
+
+class FixedState(State[Value]):
+    """A setting whose value is fixed when it is first used; another value afterwards is an error."""
+
+    _used = False
+
+    def fixed(self) -> Value:
+        """The value, from now on for good."""
+        self._used = True
+        return self.global_value
+
+    def check(self, value: Any) -> Value:
+        checked = super().check(value)
+        if self._used and checked != self.global_value:
+            raise RuntimeError(
+                f"Setting {self.name!r} is {self.global_value} and has been used, so it cannot become {value!r}: "
+                f"set it right after `import weft`, or by the environment variable {self.environment_variable}."
+            )
+        return checked
+
+
+def _number_of_devices(value: Any) -> int:
+    if type(value) is int and (value == -1 or value >= 1):
+        return max(value, 1)
+    raise ValueError
+
+
+num_cpu_devices = FixedState(
+    "num_cpu_devices",
+    1,
+    "How many CPU devices this process has, each with memory of its own; all of them run on all cores. It is set "
+    "before the devices are first asked for. -1 means 1.",
+    validate=_number_of_devices,
+    expected="an integer of at least 1, or -1",
+    in_key=False,
+)
+_define(num_cpu_devices)
+
 # ----------------------------------------------------------------------------- what programs written for JAX may ask
 
 
@@ -579,13 +623,6 @@ platforms = _only(
     "The platforms to use, in order of preference, with commas between: 'cpu' must be among them.",
     lambda value: value in (None, "") or (isinstance(value, str) and "cpu" in value.split(",")),
     "platforms with 'cpu' among them, '' or None, since devices are CPUs",
-)
-num_cpu_devices = _only(
-    "num_cpu_devices",
-    1,
-    "How many CPU devices there are.",
-    lambda value: type(value) is int and value in (-1, 1),
-    "1, since all cores are one device",
 )
 cpu_enable_async_dispatch = _only(
     "cpu_enable_async_dispatch",

@@ -23,6 +23,7 @@ from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
 from weft.ir.keys import KeysThrough
 from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
+from weft.sharding.device import Device
 from weft.sharding.factors import AxisFactors
 from weft.sharding.manual import ManualAxisType
 
@@ -175,6 +176,10 @@ class Primitive:
         return NO_EFFECTS
 
     # -- interpret -------------------------------------------------------------------------------------------------
+
+    def destination(self, params: Params) -> Device | None:
+        """The device that the result is put on, wherever the operand is; None: that of the operands."""
+        return None
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
         """The meaning of the operation on NumPy arrays: the oracle for every other way of running it."""

@@ -21,7 +21,7 @@ from weft.numpy import creation, diagonals, elementwise, logic, manipulation, re
 from weft.numpy.at import At
 from weft.numpy.contraction import dot, matmul
 from weft.numpy.indexing import getitem
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, array_at
 from weft.trace.array import Array
 
 _OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
@@ -140,10 +140,10 @@ def _iterate(self: Array) -> Iterator[Array]:
     shape = self.aval.shape
     if not shape:
         raise ArgumentTypeError("iteration over a 0-d array")
-    if type(self) is ConcreteArray:
-        aval = self.aval.without_dimension(0)
+    if isinstance(self, ConcreteArray):
+        aval, place = self.aval.without_dimension(0), self._place
         value = self._value
-        return (ConcreteArray(np.asarray(value[i]), aval) for i in range(shape[0]))
+        return (array_at(place, np.asarray(value[i]), aval) for i in range(shape[0]))
     return (self[i] for i in range(shape[0]))
 
 

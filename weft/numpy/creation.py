@@ -41,7 +41,8 @@ from weft.numpy.util import (
 from weft.ops.convert import convert_element_type
 from weft.ops.iota import iota
 from weft.ops.shape import broadcast_in_dim
-from weft.runtime.array import ConcreteArray, from_numpy, full_of
+from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
+from weft.runtime.placing import common_placement
 from weft.sharding import PartitionSpec, Sharding
 from weft.sharding.device import Device
 from weft.trace.array import Array
@@ -65,8 +66,8 @@ def array(
     """
     _check_order(order)
     made = _array(object, dtype, "array")
-    if copy and made is object and type(made) is ConcreteArray and is_eager():
-        made = ConcreteArray(made._value.copy(), made.aval)
+    if copy and made is object and isinstance(made, ConcreteArray) and is_eager():
+        made = put(made, made._place, may_alias=False)
     if ndmin > made.ndim:
         made = lax.broadcast(made, (1,) * (ndmin - made.ndim))
     return placed(made, device, out_sharding)
@@ -191,7 +192,8 @@ def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
         wanted = dtypes.result_type(*leaves)
     if all(is_concrete(x) for x in leaves) and not isinstance(wanted, dtypes.ExtendedDtype):
         value = _to_numpy(value)
-        return _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
+        made = _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
+        return put(made, common_placement(leaves, "array", "element {}".format))  # type: ignore[arg-type]
     return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, wanted)], 0)
 
 
@@ -265,7 +267,8 @@ def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -
     if not isinstance(dtype, np.dtype):
         return lax.full(shape, value, dtype)
     scalar = cast(value, dtype, weak)
-    if is_eager() and is_concrete(scalar) and not any(isinstance(d, Expression) for d in shape):
+    known = is_concrete(scalar) and type(scalar) is not PlacedArray
+    if is_eager() and known and not any(isinstance(d, Expression) for d in shape):
         return full_of(np.asarray(scalar), array_type(shape, dtype, weak))
     return broadcast_in_dim(scalar, shape=shape, broadcast_dimensions=()) if shape else ensure_array(scalar)
 
@@ -304,17 +307,17 @@ def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str) -> Array:
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros with the shape and dtype of `a`."""
-    return placed(_like("zeros_like", a, 0, dtype, shape), device, out_sharding)
+    return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones with the shape and dtype of `a`."""
-    return placed(_like("ones_like", a, 1, dtype, shape), device, out_sharding)
+    return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """An array with the shape and dtype of `prototype` whose values do not matter; they are zeros."""
-    return placed(_like("empty_like", prototype, 0, dtype, shape), device)
+    return _like("empty_like", prototype, 0, dtype, shape, device)
 
 
 def full_like(
@@ -322,10 +325,18 @@ def full_like(
 ) -> Array:
     """An array with the shape and dtype of `a` and `fill_value` everywhere."""
     check_arraylike("full_like", fill_value)
-    return placed(_like("full_like", a, fill_value, dtype, shape), device, out_sharding)
+    return _like("full_like", a, fill_value, dtype, shape, device, out_sharding)
 
 
-def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any) -> Array:
+def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = None, out_sharding: Any = None) -> Array:
+    """An array like `a` with a value everywhere: on the device that is named, or else the one `a` is committed to."""
+    made = _filled_like(name, a, value, dtype, shape)
+    if device is None and out_sharding is None and type(a) is PlacedArray and is_eager():
+        return put(made, common_placement([a, made], name, "operand {}".format))  # type: ignore[arg-type]
+    return placed(made, device, out_sharding)
+
+
+def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         check_arraylike(name, a)
     sizes = (a.shape if hasattr(a, "shape") else np.shape(a)) if shape is None else as_shape(shape, name)

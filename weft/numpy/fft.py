@@ -15,6 +15,7 @@ from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.lax.fft import FftType
 from weft.lax.fft import fft as transform
+from weft.numpy.creation import placed
 from weft.numpy.elementwise import conjugate, true_divide
 from weft.numpy.util import (
     canonicalize_axis,
@@ -195,13 +196,13 @@ def _count(name: str, n: Any) -> int:
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies that the elements of a transform of size `n` stand for, at a distance `d` of samples."""
     n = _count("fftfreq", n)
-    return _frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2)
+    return placed(_frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2), device)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies that the elements of the half spectrum of a signal of size `n` stand for."""
     n = _count("rfftfreq", n)
-    return _frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1))
+    return placed(_frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1)), device)
 
 
 def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:

@@ -99,7 +99,7 @@ def concrete(x: Any) -> np.ndarray | None:
         x = x.known()
         if x is None:
             return None
-    if type(x) is ConcreteArray:
+    if isinstance(x, ConcreteArray):
         return x._value
     return np.asarray(x)
 

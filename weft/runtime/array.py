@@ -11,18 +11,24 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type, type_of
-from weft.runtime.device import CPU
+from weft.runtime.device import HOME, Placement, default_placement
 from weft.runtime.held import HeldArray
-from weft.runtime.memory import SMALL, Block, Chunk, pool
+from weft.runtime.memory import SMALL, Block, Chunk
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Shard
 
 
 class ConcreteArray(HeldArray):
-    """A concrete array: its type and its buffer. Operators and methods come from `Array`."""
+    """A concrete array: its type and its buffer. Operators and methods come from `Array`.
+
+    Arrays of this very class are on the first device and not committed to it, which is what they are in programs that
+    name no devices: so the quick ways (`type(x) is ConcreteArray`) need not ask. All others are `PlacedArray`s.
+    """
 
     __slots__ = ("_buffer", "_donated_at", "_memory", "_pointer", "aval")
+
+    _place: Placement = HOME
 
     def __init__(self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0):
         # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
@@ -72,7 +78,7 @@ class ConcreteArray(HeldArray):
             if not views or (views == 1 and self._buffer is not None and sys.getrefcount(self._buffer) <= 2):
                 return block
         value = self._value
-        return copied_block(value, value.shape)
+        return self._place.memory.copied(value, value.shape)
 
     def is_deleted(self) -> bool:
         return self._buffer is None and self._memory is None
@@ -80,19 +86,22 @@ class ConcreteArray(HeldArray):
     # -- where it lives --------------------------------------------------------------------------------------------
 
     def devices(self) -> set[Device]:
-        return {CPU}
+        """The device, as a set."""
+        return {self._place.device}
 
     @property
     def device(self) -> Device:
-        return CPU
+        """The device whose memory the numbers are in."""
+        return self._place.device
 
     @property
     def sharding(self) -> SingleDeviceSharding:
-        return SingleDeviceSharding(CPU)
+        return self._place.sharding
 
     @property
     def committed(self) -> bool:
-        return False
+        """Whether the array was put on its device by name: then what is computed with it is computed there."""
+        return self._place.committed
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -118,13 +127,45 @@ class ConcreteArray(HeldArray):
         return self._value.__array_interface__["data"][0]
 
     def __reduce__(self) -> Any:
-        return _rebuild, (np.asarray(self._value), self.aval)
+        return _rebuild, (np.asarray(self._value), self.aval)  # another process has other devices
 
     def __copy__(self) -> ConcreteArray:
-        return ConcreteArray(self._value, self.aval)  # of its own, in that deleting one leaves the other
+        return array_at(self._place, self._value, self.aval)  # of its own, in that deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
-        return ConcreteArray(self._value.copy(), self.aval)
+        return array_at(self._place, self._value.copy(), self.aval)
+
+
+class PlacedArray(ConcreteArray):
+    """An array that is on another device than the first, or committed to its device."""
+
+    __slots__ = ("_place",)
+
+    def __init__(
+        self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None, pointer: int, place: Placement
+    ):
+        super().__init__(buffer, aval, memory, pointer)
+        self._place = place
+
+
+def array_at(
+    place: Placement, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0
+) -> ConcreteArray:
+    """An array over memory of a device."""
+    if place is HOME:
+        return ConcreteArray(buffer, aval, memory, pointer)
+    return PlacedArray(buffer, aval, memory, pointer, place)
+
+
+def put(array: ConcreteArray, place: Placement, may_alias: bool = True) -> ConcreteArray:
+    """The array at a place: itself or the same memory where that may be, else a copy in the memory of the device."""
+    if array._place.device is place.device and may_alias:
+        if array._place is place:
+            return array
+        if array.is_deleted():
+            array._raise_deleted()
+        return array_at(place, array._buffer, array.aval, array._memory, array._pointer)
+    return _copied(array._value, array.aval, place)
 
 
 def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
@@ -133,38 +174,35 @@ def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
 
 def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
     """An array over a buffer that nobody else will write."""
-    return ConcreteArray(np.asarray(buffer), aval)
+    return array_at(default_placement(), np.asarray(buffer), aval)
 
 
 def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> ConcreteArray:
-    """An array from NumPy or Python numbers, in canonical dtype. The numbers are copied, since NumPy arrays can
-    change."""
+    """An array from NumPy or Python numbers, in canonical dtype, on the default device. The numbers are copied, since
+    NumPy arrays can change."""
     converted = dtypes.canonical_array(value)
-    aval = array_type(converted.shape, converted.dtype, weak_type)
-    return _copied(converted, aval) if copy and converted is value else ConcreteArray(converted, aval)
+    aval, place = array_type(converted.shape, converted.dtype, weak_type), default_placement()
+    return _copied(converted, aval, place) if copy and converted is value else array_at(place, converted, aval)
 
 
-def _copied(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
+def _copied(value: np.ndarray, aval: ArrayType, place: Placement) -> ConcreteArray:
     """An array over a copy of its own."""
-    return ConcreteArray(value.copy(), aval) if value.nbytes <= SMALL else full_of(value, aval)
+    if value.nbytes <= SMALL:
+        return array_at(place, value.copy(), aval)
+    block = place.memory.copied(value, value.shape)
+    return array_at(place, None, aval, block, block.address)
 
 
 def full_of(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
     """An array of a type with the numbers of another one, which may be a single one for all; in memory as that of
     results is: vectors do not straddle cache lines in it."""
     shape: Any = aval.shape
+    place = default_placement()
     size = math.prod(shape) * value.itemsize
     if size <= SMALL:
-        return ConcreteArray(np.full(shape, value), aval)
-    block = copied_block(value, shape)
-    return ConcreteArray(None, aval, block, block.address)
-
-
-def copied_block(value: np.ndarray, shape: Any) -> Block:
-    """A block with the numbers of an array, broadcast to a shape."""
-    block = pool.take(math.prod(shape) * value.itemsize)
-    block.view(block.address, shape, value.dtype)[...] = value
-    return block
+        return array_at(place, np.full(shape, value), aval)
+    block = place.memory.copied(value, shape)
+    return array_at(place, None, aval, block, block.address)
 
 
 def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
@@ -175,5 +213,5 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     assert isinstance(found, ArrayType)
     converted = dtypes.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
-        return _copied(converted, found)
-    return ConcreteArray(converted, found)
+        return _copied(converted, found, default_placement())
+    return array_at(default_placement(), converted, found)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.compiler.program.ir import Program
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
+    from weft.runtime.device import Placement
 
 
 class Executable(Protocol):
@@ -28,9 +29,9 @@ class Executable(Protocol):
     out_types: list[Any]
     makings: list[Any]
 
-    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None = None) -> list[Any]:
-        """Run on arrays in storage dtype, one an argument; gives new arrays. `donate` is called when all memory is
-        there and before donated memory is overwritten."""
+    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, place: Placement) -> list[Any]:
+        """Run on arrays in storage dtype, one an argument; gives new arrays at a place. `donate` is called when all
+        memory is there and before donated memory is overwritten."""
         ...
 
     def code_bytes(self) -> int:

@@ -23,6 +23,7 @@ from weft.ir.types import ArrayType, Type, array_type
 from weft.ops.elementwise import Elementwise
 from weft.ops.families import Reduction
 from weft.runtime.array import ConcreteArray
+from weft.runtime.device import Placement
 from weft.runtime.execute import executable_of, flat_executable, program_of
 
 # From so many elements on a map or a reduction is quicker compiled than by NumPy, and often enough so much quicker that
@@ -34,9 +35,11 @@ SHARED = 1 << 16
 Run = Callable[[Sequence[Any]], list[Any]]
 
 
-def native_run(primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type]) -> Run | None:
-    """A function of arrays of these types (or NumPy arrays of their storage) that gives the results by compiled code;
-    None if NumPy is to compute them."""
+def native_run(
+    primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type], place: Placement
+) -> Run | None:
+    """A function of arrays of these types (or NumPy arrays of their storage) that gives the results at a place by
+    compiled code; None if NumPy is to compute them."""
     if primitive.higher_order or not all(isinstance(t, ArrayType) for t in (*types, *results)):
         return None
     size = max((math.prod(t.shape) for t in (*types, *results)), default=0)  # type: ignore[attr-defined]
@@ -47,11 +50,11 @@ def native_run(primitive: Primitive, types: Sequence[Type], params: Params, resu
         if not primitive.heavy and (size < LARGE or not isinstance(primitive, (Elementwise, Reduction))):
             return None
     if not elementwise:
-        return _program_run(primitive, types, types, params, results)
+        return _program_run(primitive, types, types, params, results, place)
     if size < LARGE:
-        return _flat_run(primitive, types, params, results)
+        return _flat_run(primitive, types, params, results, place)
     flat = [_as_long(t, size) for t in types]
-    return _program_run(primitive, types, flat, params, results)
+    return _program_run(primitive, types, flat, params, results, place)
 
 
 def _as_long(aval: Any, length: int) -> ArrayType:
@@ -60,16 +63,21 @@ def _as_long(aval: Any, length: int) -> ArrayType:
 
 
 def _program_run(
-    primitive: Primitive, types: Sequence[Any], shapes: Sequence[Any], params: Params, results: Sequence[Any]
+    primitive: Primitive,
+    types: Sequence[Any],
+    shapes: Sequence[Any],
+    params: Params,
+    results: Sequence[Any],
+    place: Placement,
 ) -> Run:
     """By a program of one equation, whose operands have the types `shapes`."""
     # What is run by plain Python is looked at there (`evaluate`), with the line that it is from.
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
-        executable = executable_of(program_of(primitive, shapes, params))
+        executable = executable_of(program_of(primitive, shapes, params), device=place.device)
     # What runs programs is loaded with the first one.
     from weft.runtime.cpu.launch import Launcher
 
-    launch = Launcher(executable, results)
+    launch = Launcher(executable, results, place)
 
     def run(args: Sequence[Any]) -> list[Any]:
         held = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
@@ -78,7 +86,9 @@ def _program_run(
     return run
 
 
-def _flat_run(primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any]) -> Run:
+def _flat_run(
+    primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any], place: Placement
+) -> Run:
     """By the kernel for arrays of every length."""
     scalar = not results[0].shape
     from weft.runtime.cpu.launch import FLAT_LENGTH, Launcher, address_of_count
@@ -86,8 +96,8 @@ def _flat_run(primitive: Primitive, types: Sequence[Any], params: Params, result
     shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         size = math.prod(results[0].shape)
-        executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED)
-    launch = Launcher(executable, results)
+        executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED, place.device)
+    launch = Launcher(executable, results, place)
     length = address_of_count(size)
     if len(types) == 1:
         (only,) = types
@@ -108,5 +118,8 @@ def _flat_run(primitive: Primitive, types: Sequence[Any], params: Params, result
 
 
 def _adopted(value: Any, aval: ArrayType) -> ConcreteArray:
-    """A NumPy array or a number as an array, for the time of a call."""
+    """What is no array of the first device as an array, for the time of a call. The memory of every CPU device can be
+    read where it is."""
+    if isinstance(value, ConcreteArray):
+        return value
     return ConcreteArray(np.asarray(value, dtypes.storage(aval.dtype)), aval)

@@ -19,11 +19,13 @@ from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
-from weft.runtime.array import ConcreteArray, copied_block
-from weft.runtime.eager import native_run
+from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
+from weft.runtime.device import HOME, Placement, default_placement, placement
+from weft.runtime.eager import Run, native_run
 from weft.runtime.execute import array_bytes, call, is_compiled, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
+from weft.runtime.placing import at, common_placement, on_device_of, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
@@ -45,12 +47,13 @@ def storage(value: Any, aval: Type) -> Any:
     return dtypes.canonical_array(value)
 
 
-def memory_to_give(value: Any, aval: Type) -> Any:
-    """The memory of a donated value, which the program may overwrite: never one that the caller can still see."""
-    if type(value) is ConcreteArray:
+def memory_to_give(value: Any, aval: Type, place: Placement) -> Any:
+    """The memory of a donated value, which the program may overwrite: of the device that it runs on, and never one that
+    the caller can still see."""
+    if isinstance(value, ConcreteArray) and value._place.device is place.device:
         return value._give()
     given = storage(value, aval)
-    return copied_block(given, given.shape)
+    return place.memory.copied(given, given.shape)
 
 
 def wrap_result(value: Any, aval: Type) -> Any:
@@ -58,38 +61,65 @@ def wrap_result(value: Any, aval: Type) -> Any:
 
 
 class Plan:
-    """How an operation runs on operands of some types: the types of its results, and `run`, or None for NumPy."""
+    """How an operation runs on operands of some types: the types of its results, where they are put, and `run`, or None
+    for NumPy."""
 
-    __slots__ = ("results", "run", "types")
+    __slots__ = ("place", "results", "run", "types")
 
-    def __init__(self, primitive: Primitive, types: Sequence[Type], params: Params) -> None:
+    def __init__(self, primitive: Primitive, types: Sequence[Type], params: Params, place: Placement | None) -> None:
         made = staged_type(primitive, types, params)
         self.types = types
+        self.place = default_placement() if place is None else place
         self.results: Sequence[Type] = made if primitive.multiple_results else (made,)
-        self.run = native_run(primitive, types, params, self.results)
+        device = primitive.destination(params)
+        if device is None:
+            self.run = native_run(primitive, types, params, self.results, self.place)
+        else:
+            self.run = _moving(placement(device, True), types[0])
 
 
-# Plans by operation, state of the settings, types and parameters: the same few come again.
+def _moving(place: Placement, aval: Type) -> Run:
+    """A function of one array that gives it at a place."""
+
+    def run(args: Sequence[Any]) -> list[Any]:
+        (a,) = args
+        if not isinstance(a, ConcreteArray):
+            a = array_at(default_placement(), np.array(a), aval)  # type: ignore[arg-type]
+        return [put(a, place)]
+
+    return run
+
+
+# Plans by operation, state of the settings (the default device is one), place if operands are committed, types and
+# parameters: the same few come again.
 _plans: Memo[Any, Plan] = Memo(4096)
 
 
-def plan_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Plan:
-    """The plan of an operation, which is made once where its parameters can be looked up."""
-    state = id(config.call_key())  # keys are never forgotten
+def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, place: Placement | None) -> Plan:
+    """The plan of an operation, which is made once where its parameters can be looked up. `place` is None for operands
+    that are not committed."""
+    state: Any = id(config.call_key())  # keys are never forgotten
+    if place is not None:
+        state = (state, place)
     try:
         key = (primitive, state, *types, *params_key(params)) if params else (primitive, state, *types)
         found = _plans.get(key)
     except TypeError:
-        return Plan(primitive, types, params)
-    return found if found is not None else _plans.keep(key, Plan(primitive, types, params))
+        return Plan(primitive, types, params, place)
+    return found if found is not None else _plans.keep(key, Plan(primitive, types, params, place))
 
 
 def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
     """Type, compute and wrap one operation."""
     types = []
+    place: Placement | None = None
     for a in args:
         if type(a) is ConcreteArray:
             types.append(a.aval)
+            continue
+        if type(a) is PlacedArray:
+            types.append(a.aval)
+            place = HOME  # to be found below
             continue
         if isinstance(a, Tracer):
             raise_stray(a)
@@ -102,10 +132,12 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     if primitive.higher_order:
         results = evaluate_programs(primitive, args, types, params)
     else:
-        plan = plan_of(primitive, types, params)
+        if place is not None:
+            place = common_placement(args, primitive.name, "operand {}".format)
+        plan = plan_of(primitive, types, params, place)
         run = plan.run
         if run is None:
-            results = evaluate_by_numpy(primitive, args, plan, params)
+            results = evaluate_by_numpy(primitive, args, plan, params, place is not None)
         else:
             results = run([a if type(a) is ConcreteArray else storage(a, t) for a, t in zip(args, types, strict=True)])
             if watches_numbers():
@@ -115,8 +147,12 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     return results
 
 
-def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params) -> list[Any]:
-    """The results of an operation by its meaning on NumPy arrays."""
+def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params, moved: bool) -> list[Any]:
+    """The results of an operation by its meaning on NumPy arrays. `moved` says that operands may be on other devices
+    than the results."""
+    place = plan.place
+    if moved or place is not HOME:
+        args = on_device_of(args, place)  # the results may be views of them
     arrays = [storage(a, t) for a, t in zip(args, plan.types, strict=True)]
     before, context.trace = context.trace, EVALUATION
     try:
@@ -136,7 +172,8 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
         results = [detached(r, args) for r in results]
     if watches_numbers():
         check_finite(primitive, params, results, user_location())
-    return [wrap_result(r, t) for r, t in zip(results, plan.results, strict=True)]
+    made = [wrap_result(r, t) for r, t in zip(results, plan.results, strict=True)]
+    return made if place is HOME else [at(r, place) for r in made]
 
 
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
@@ -154,15 +191,17 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     if donated:
         check_donated_once(args, donated)
     taken = memory_taken(params["jaxpr"], donated) if donated else ()
+    used = None if primitive.control else used_arguments(params["jaxpr"])
+    place = common_placement(args, primitive.name, "operand {}".format, used)
     arrays = [
-        memory_to_give(a, t) if taken and taken[n] else storage(a, t)
+        memory_to_give(a, t, place) if taken and taken[n] else storage(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     give = (lambda: donate(args, donated)) if donated else None
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
-            results = call(primitive, arrays, types, params, give)
+            results = call(primitive, arrays, types, params, give, place)
     finally:
         context.trace = before
     if donated:

@@ -23,8 +23,9 @@ from weft.ir.unplaced import unplaced
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
 from weft.runtime.backend import backend_of
-from weft.runtime.device import default_device
+from weft.runtime.device import Placement, default_device
 from weft.runtime.memory import SMALL
+from weft.sharding.device import Device
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
@@ -40,13 +41,15 @@ def is_compiled(primitive: Primitive) -> bool:
     return primitive.control or primitive is jit
 
 
-def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = ()) -> Executable:
-    """The program as machine code, compiled once. `donated` has a flag for each argument, or none."""
+def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device | None = None) -> Executable:
+    """The program as machine code for a device (default: the default one), compiled once: devices of a platform share
+    their code. `donated` has a flag for each argument, or none."""
     donated = memory_taken(jaxpr, donated) if donated else ()
+    device = device or default_device()
     # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
-    key = ("executable", donated, config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
+    watched = (config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
     with _lock.current:
-        return jaxpr.cached(key, lambda: make(jaxpr, donated))
+        return jaxpr.cached(("executable", device.platform, donated, *watched), lambda: make(jaxpr, donated, device))
 
 
 def array_bytes(aval: ArrayType) -> int:
@@ -66,11 +69,12 @@ def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> tuple[bool, ...]:
     return jaxpr.cached(("memory taken", donated), taken)
 
 
-def flat_executable(jaxpr: Jaxpr, threads: bool) -> Executable:
+def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
     """A program of elementwise operations on arrays of `FLAT_LENGTH` as machine code for arrays of any length."""
     way = "threads" if threads else "alone"
     with _lock.current:
-        return jaxpr.cached(("flat", way, config.enable_checks), lambda: compiled(jaxpr, (), flat=way))
+        key = ("flat", device.platform, way, config.enable_checks)
+        return jaxpr.cached(key, lambda: compiled(jaxpr, (), device, flat=way))
 
 
 @dataclass(frozen=True)
@@ -97,25 +101,29 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
     return jaxpr.cached("compile costs", list)
 
 
-def make(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> Executable:
+def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> Executable:
     """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
     found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
     jaxpr = unplaced(jaxpr)  # for one device
     if not can_flag(jaxpr) or (any(donated) and writes_in_place(jaxpr)):
-        return compiled(jaxpr, donated)
+        return compiled(jaxpr, donated, device)
 
     def with_traps() -> Executable:
         with _lock.current:
-            return jaxpr.cached(("with traps", config.key()), lambda: compiled(jaxpr, ()))
+            key = ("with traps", device.platform, config.key())
+            return jaxpr.cached(key, lambda: compiled(jaxpr, (), device))
 
-    return compiled(jaxpr, (), with_traps)
+    return compiled(jaxpr, (), device, with_traps)
 
 
 def compiled(
-    jaxpr: Jaxpr, donated: tuple[bool, ...], again: Callable[[], Executable] | None = None, flat: str = "no"
+    jaxpr: Jaxpr,
+    donated: tuple[bool, ...],
+    device: Device,
+    again: Callable[[], Executable] | None = None,
+    flat: str = "no",
 ) -> Executable:
     with span("compile", jaxpr.name):
-        device = default_device()
         made: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
     cost = CompileCost(made.compilation.seconds, made.makings)
     compile_costs(jaxpr).append(cost)
@@ -131,12 +139,13 @@ def call(
     arrays: Sequence[Any],
     types: Sequence[Type],
     params: Params,
-    donate: Callable[[], None] | None = None,
+    donate: Callable[[], None] | None,
+    place: Placement,
 ) -> list[Any]:
-    """The results of a call or a loop on NumPy arrays, as concrete arrays (and tapes). Donated ones must be nobody
-    else's; `donate` is called before they are overwritten."""
+    """The results of a call or a loop on NumPy arrays, as concrete arrays at a place (and tapes). Donated ones must be
+    nobody else's; `donate` is called before they are overwritten."""
     jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
-    return executable_of(jaxpr, params.get("donated", ()))(arrays, donate)
+    return executable_of(jaxpr, params.get("donated", ()), place.device)(arrays, donate, place)
 
 
 def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:

@@ -1,7 +1,7 @@
 """Memory for arrays and programs: aligned to cache lines, so that vectors do not straddle them, and used again.
 
 Small results are cut from chunks, which live as long as one of them does. Larger ones have a block each; a block goes
-back into the pool when its array dies, unless NumPy views of it are still about.
+back into the pool when its array dies, unless NumPy views of it are still about. Each device has memory of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import mmap
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ LARGE = 1 << 22
 LARGE_PAGE = 1 << 21
 # Large pieces begin at different places in their pages: what all begin alike is in one set of a cache, and in its way.
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
-# Blocks are pooled up to so many bytes in all; beyond, memory goes back to the system.
+# Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
 
 
@@ -43,8 +44,7 @@ class Chunk:
             whole, alignment, first = _system_memory(size)
         except _NO_MEMORY:
             # What is kept for later may be what is missing.
-            pool.clear()
-            clear_temporaries()
+            clear_all()
             try:
                 whole, alignment, first = _system_memory(size)
             except _NO_MEMORY:
@@ -100,19 +100,19 @@ def _large(size: int) -> np.ndarray:
 
 
 class Block(Chunk):
-    """Memory of a size class, which goes back to the pool."""
+    """Memory of a size class, which goes back to its pool."""
 
-    __slots__ = ("size_class",)
+    __slots__ = ("pool", "size_class")
 
-    def __init__(self, size_class: int) -> None:
-        self.size_class = size_class
+    def __init__(self, size_class: int, pool: Pool) -> None:
+        self.size_class, self.pool = size_class, pool
         super().__init__(size_of_class(size_class))
 
     def __del__(self) -> None:
         # Views have the array as their base: then more than this slot and the call below refer to it. There is none
         # where memory was asked for in vain.
         if hasattr(self, "array") and sys.getrefcount(self.array) <= 2:
-            pool.give(self.size_class, self.array, self.address)
+            self.pool.give(self.size_class, self.array, self.address)
 
 
 def class_of(size: int) -> int:
@@ -128,98 +128,124 @@ def size_of_class(size_class: int) -> int:
     return (quarter + 5) << octave
 
 
+# Finalizers may run inside of `take`. The pools of all devices have one lock: what they hold together is limited.
+_lock = held(threading.RLock())
+_pooled = 0
+
+
 class Pool:
-    """Free memory by size class."""
+    """Free memory of a device by size class."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[tuple[np.ndarray, int]]] = {}
-        self._bytes = 0
-        self._lock = held(threading.RLock())  # finalizers may run inside of `take`
 
     def take(self, size: int) -> Block:
         """A block of at least so many bytes."""
+        global _pooled
         size_class = class_of(size)
-        with self._lock:
+        with _lock:
             free = self._free.get(size_class)
             if free:
                 array, address = free.pop()
-                self._bytes -= array.nbytes
+                _pooled -= array.nbytes
                 block = Block.__new__(Block)
-                block.array, block.address, block.size_class = array, address, size_class
+                block.array, block.address, block.size_class, block.pool = array, address, size_class, self
                 return block
-        return Block(size_class)
+        return Block(size_class, self)
 
     def give(self, size_class: int, array: np.ndarray, address: int) -> None:
         """Take memory back that nobody uses."""
-        with self._lock:
-            if self._bytes + array.nbytes <= MOST_POOLED:
+        global _pooled
+        with _lock:
+            if _pooled + array.nbytes <= MOST_POOLED:
                 self._free.setdefault(size_class, []).append((array, address))
-                self._bytes += array.nbytes
+                _pooled += array.nbytes
 
     def clear(self) -> None:
         """Let all free memory go."""
-        with self._lock:
+        global _pooled
+        with _lock:
+            _pooled -= self.bytes
             self._free.clear()
-            self._bytes = 0
 
     @property
     def bytes(self) -> int:
         """How much memory is free."""
-        return self._bytes
-
-
-pool = Pool()
-
-
-_temporaries: dict[int, list[Chunk]] = {}
-
-
-def temporaries(size: int) -> list[Chunk]:
-    """Free memory for the temporaries of programs that need so many bytes; a run takes a chunk and puts it back."""
-    return _temporaries.setdefault(class_of(size), [])
-
-
-def clear_temporaries() -> None:
-    """Let the memory go that no run uses now."""
-    for free in list(_temporaries.values()):
-        free.clear()
+        with _lock:
+            return sum(array.nbytes for free in self._free.values() for array, _ in free)
 
 
 class Arena(threading.local):
-    """Where this thread cuts small results from."""
+    """Where a thread cuts small results from."""
 
     chunk: Chunk | None = None
     next = 0
     end = 0
 
 
-_arena = Arena()
+class DeviceMemory:
+    """What the arrays and programs of one device take their memory from."""
+
+    __slots__ = ("_temporaries", "cut", "pool")
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.cut = _cutter(Arena())
+        self._temporaries: dict[int, list[Chunk]] = {}
+        _memories.append(self)
+
+    def room(self, size: int) -> tuple[int, Chunk]:
+        """Memory for a result."""
+        if size <= SMALL:
+            return self.cut(-(-size // ALIGNMENT) * ALIGNMENT)
+        block = self.pool.take(size)
+        return block.address, block
+
+    def temporaries(self, size: int) -> list[Chunk]:
+        """Free memory for the temporaries of programs that need so many bytes; a run takes a chunk and puts it back."""
+        return self._temporaries.setdefault(class_of(size), [])
+
+    def empty(self, shape: Any, dtype: Any) -> np.ndarray:
+        """An array whose numbers are not set yet."""
+        address, chunk = self.room(math.prod(shape) * dtype.itemsize)
+        return chunk.view(address, shape, dtype)
+
+    def copied(self, value: np.ndarray, shape: Any) -> Block:
+        """A block with the numbers of an array, broadcast to a shape."""
+        block = self.pool.take(math.prod(shape) * value.itemsize)
+        block.view(block.address, shape, value.dtype)[...] = value
+        return block
+
+    def clear(self) -> None:
+        """Let the memory go that nobody uses now."""
+        self.pool.clear()
+        for free in list(self._temporaries.values()):
+            free.clear()
 
 
-def cut(size: int) -> tuple[int, Chunk]:
-    """An address with room for so many bytes, a multiple of the alignment, and the chunk to be kept."""
-    arena = _arena
-    address = arena.next
-    if address + size > arena.end or arena.chunk is None:
-        arena.chunk = chunk = Chunk(max(CHUNK, size))
-        address = chunk.address
-        arena.end = address + max(CHUNK, size)
-    arena.next = address + size
-    return address, arena.chunk
+_memories: list[DeviceMemory] = []
 
 
-def room(size: int) -> tuple[int, Chunk]:
-    """Memory for a result."""
-    if size <= SMALL:
-        return cut(-(-size // ALIGNMENT) * ALIGNMENT)
-    block = pool.take(size)
-    return block.address, block
+def clear_all() -> None:
+    """Let the memory of all devices go that nobody uses now: on CPUs what one has not, another may have."""
+    for memory in _memories:
+        memory.clear()
 
 
-def empty(shape: Any, dtype: Any) -> np.ndarray:
-    """An array whose numbers are not set yet."""
-    address, chunk = room(math.prod(shape) * dtype.itemsize)
-    return chunk.view(address, shape, dtype)
+def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
+    """A function that cuts small results from chunks."""
+
+    def cut(size: int) -> tuple[int, Chunk]:
+        """An address with room for so many bytes, a multiple of the alignment, and the chunk to be kept."""
+        address = arena.next
+        if address + size > arena.end or arena.chunk is None:
+            arena.chunk = chunk = Chunk(max(CHUNK, size))
+            address = chunk.address
+            arena.end = address + max(CHUNK, size)
+        arena.next = address + size
+        return address, arena.chunk
+
+    return cut
 
 
 def aligned_bytes(size: int) -> np.ndarray:

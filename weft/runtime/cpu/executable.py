@@ -27,8 +27,9 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.ops.check import Found
 from weft.runtime import memory
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import array_at
 from weft.runtime.cpu import tapes, tiers
+from weft.runtime.device import HOME, Placement
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.inside import Inside
@@ -106,7 +107,6 @@ class Executable:
         self.template[CONSTANTS] = self.constants.ctypes.data
         for register, block in assembly.pointers:
             self.template[register] = block.ctypes.data
-        self.temporaries = memory.temporaries(program.temporary_bytes)
         # As they were traced: passes keep shapes and dtypes, but not who is weakly typed.
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
@@ -151,19 +151,26 @@ class Executable:
         if self.can_improve:
             self._link(Tier.LIGHT)
 
-    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None = None) -> list[Any]:
-        """Run on arrays in storage dtype (and tapes); gives new arrays, but for results that took the memory of a
-        donated argument. `donate` is called when all memory is there and before donated memory is overwritten: from
-        then on nobody may see it, also if the run is interrupted."""
+    def __call__(
+        self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, place: Placement = HOME
+    ) -> list[Any]:
+        """Run on arrays in storage dtype (and tapes); gives new arrays at a place, but for results that took the memory
+        of a donated argument, which must be of the same device. `donate` is called when all memory is there and before
+        donated memory is overwritten: from then on nobody may see it, also if the run is interrupted."""
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE and self.can_improve:
             tiers.improve(self)
         if config.profiling:
-            return self.timed(arrays, self._events() if spans.wants_events() else 0, donate)[0]
-        return self._run(arrays, self.template.copy(), self.code_address, donate)
+            return self.timed(arrays, self._events() if spans.wants_events() else 0, donate, place)[0]
+        return self._run(arrays, self.template.copy(), self.code_address, donate, place)
 
     def _run(
-        self, arrays: Sequence[Any], registers: np.ndarray, code: int, donate: Callable[[], None] | None = None
+        self,
+        arrays: Sequence[Any],
+        registers: np.ndarray,
+        code: int,
+        donate: Callable[[], None] | None,
+        place: Placement,
     ) -> list[Any]:
         program = self.program
         held: list[Any] = []
@@ -191,20 +198,21 @@ class Executable:
             elif alias is not None:
                 owner, pointer = given[alias], int(registers[FIRST_ARGUMENT + alias])
                 if type(owner) is memory.Block:
-                    made = ConcreteArray(None, aval, owner, pointer)
+                    made = array_at(place, None, aval, owner, pointer)
                 else:
-                    made = ConcreteArray(owner.reshape(aval.shape), aval)
+                    made = array_at(place, owner.reshape(aval.shape), aval)
             else:
                 try:
-                    pointer, chunk = self.room(bytes_of(aval))
+                    pointer, chunk = self.room(bytes_of(aval), place.memory)
                 except OutOfMemoryError:
                     what = f"result {len(results)} ({aval.short()})"
                     raise self._out_of_memory(what, bytes_of(aval)) from None
-                made = ConcreteArray(None, aval, chunk, pointer)
+                made = array_at(place, None, aval, chunk, pointer)
             results.append(made)
             registers[position] = pointer
             position += 1
-        temporaries = self.take_temporaries()
+        free = self.free_temporaries(place.memory)
+        temporaries = self.take_temporaries(free)
         registers[TEMPORARIES] = temporaries.address
         try:
             if donate is not None and self.again is None:
@@ -212,7 +220,7 @@ class Executable:
             try:
                 status = machine.run(code, registers.ctypes.data)
             except Found:
-                return self._run_with_traps(given)
+                return self._run_with_traps(given, place)
             if status:
                 self.raise_(status)
             return [
@@ -222,19 +230,23 @@ class Executable:
         finally:
             if self.has_tapes and registers[TAPES]:
                 tape.free(registers.ctypes.data)
-            self.temporaries.append(temporaries)
+            free.append(temporaries)
 
     def timed(
-        self, arrays: Sequence[Any], events: int = 0, donate: Callable[[], None] | None = None
+        self,
+        arrays: Sequence[Any],
+        events: int = 0,
+        donate: Callable[[], None] | None = None,
+        place: Placement = HOME,
     ) -> tuple[list[Any], stamp.Log]:
         """As a call, with a log of how long each step took, and of so many single events."""
         if not stamp.can_stamp(self.compilation.target.triple):
-            return self._run(arrays, self.template.copy(), self.code_address, donate), stamp.Log([], 0)
+            return self._run(arrays, self.template.copy(), self.code_address, donate, place), stamp.Log([], 0)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, events)
         registers = np.append(self.template, log.address)
         with spans.run_of(self, self.program.name, log):
-            results = self._run(arrays, registers, timed.address, donate)
+            results = self._run(arrays, registers, timed.address, donate, place)
         return results, log
 
     prepare = staticmethod(pool.prepare)
@@ -269,14 +281,18 @@ class Executable:
         loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
         return MOST_EVENTS if loops else steps
 
-    def room(self, size: int) -> tuple[int, memory.Chunk]:
+    def room(self, size: int, of: memory.DeviceMemory) -> tuple[int, memory.Chunk]:
         """Memory for a result: its address, and what keeps it."""
-        return memory.room(size)
+        return of.room(size)
 
-    def take_temporaries(self) -> memory.Chunk:
-        """Memory for one run, to be put back to `temporaries` afterwards."""
+    def free_temporaries(self, of: memory.DeviceMemory) -> list[memory.Chunk]:
+        """Pieces of memory that runs may take, and put back afterwards."""
+        return of.temporaries(self.program.temporary_bytes)
+
+    def take_temporaries(self, free: list[memory.Chunk]) -> memory.Chunk:
+        """Memory for one run: of what is free, or else new."""
         try:
-            return self.temporaries.pop()
+            return free.pop()
         except IndexError:
             pass
         try:
@@ -305,11 +321,11 @@ class Executable:
             made.library.size for made in (*self.kernels.values(), *(loop.code for loop in self.loops.values()))
         )
 
-    def _run_with_traps(self, arrays: Sequence[Any]) -> list[Any]:
+    def _run_with_traps(self, arrays: Sequence[Any], place: Placement) -> list[Any]:
         """Run again and tell what the flag was set for. Where nothing is wrong then, the results are as good."""
         assert self.again is not None
         with config.as_of(self.compilation.settings):
-            return self.again()(arrays)
+            return self.again()(arrays, None, place)
 
     def raise_(self, status: int) -> None:
         """Raise what a status of native code stands for."""

@@ -32,7 +32,7 @@ from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
 from weft.runtime.cpu.executable import Executable
-from weft.runtime.memory import Chunk
+from weft.runtime.memory import Chunk, DeviceMemory
 
 PAGE = mmap.PAGESIZE
 # What memory holds before a run.
@@ -125,14 +125,15 @@ class GuardedExecutable(Executable):
             self._constants.put(number, array)
         self._constants.forbid_writing()
         self.template[CONSTANTS] = self._constants.address
-        self.temporaries = []
 
-    def room(self, size: int) -> tuple[int, Chunk]:
+    def room(self, size: int, of: DeviceMemory) -> tuple[int, Chunk]:
         chunk = Guarded(Layout.of([size], self.edge))
         return chunk.address + chunk.layout.offsets[0], chunk
 
-    def take_temporaries(self) -> Chunk:
-        self.temporaries.clear()  # each run has memory that nobody has written
+    def free_temporaries(self, of: DeviceMemory) -> list[Chunk]:
+        return []  # each run has memory that nobody has written
+
+    def take_temporaries(self, free: list[Chunk]) -> Chunk:
         return Guarded(self._layout)
 
 

@@ -15,9 +15,10 @@ from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.compiler.target.cpu import machine, pool
 from weft.ir.types import ArrayType
 from weft.runtime import memory
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu import tiers
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
+from weft.runtime.device import HOME, Placement
 
 __all__ = ["FLAT_LENGTH", "Launcher", "address_of_count"]
 
@@ -27,12 +28,27 @@ SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16
 
 class Launcher:
     """A program with neither tapes nor donated arguments, to be called with addresses; its results have the types
-    `results`, which may be of other shapes than the program's own. One is made for a state of the settings."""
+    `results`, which may be of other shapes than the program's own, and are put at a place. One is made for a state of
+    the settings."""
 
-    __slots__ = ("_calls", "_executable", "_last", "_pack", "_parallel", "_results", "_tail", "_timed")
+    __slots__ = (
+        "_calls",
+        "_cut",
+        "_executable",
+        "_last",
+        "_pack",
+        "_parallel",
+        "_place",
+        "_results",
+        "_tail",
+        "_temporaries",
+        "_timed",
+    )
 
-    def __init__(self, executable: Executable, results: Sequence[ArrayType]) -> None:
+    def __init__(self, executable: Executable, results: Sequence[ArrayType], place: Placement) -> None:
         self._executable = executable
+        self._place, self._cut = place, place.memory.cut
+        self._temporaries = executable.free_temporaries(place.memory)
         self._results = [(aval, -(-bytes_of(aval) // memory.ALIGNMENT) * memory.ALIGNMENT) for aval in results]
         program = executable.program
         count = len(program.arguments) + len(results)
@@ -52,20 +68,24 @@ class Launcher:
         self._calls += 1
         if self._calls == self._last and executable.can_improve:
             tiers.improve(executable)
-        made = []
+        made: list[Any] = []
         places = []
+        place = self._place
         for aval, size in self._results:
             if size <= memory.SMALL:
-                address, chunk = memory.cut(size)
+                address, chunk = self._cut(size)
             else:
-                chunk = memory.pool.take(size)
+                chunk = place.memory.pool.take(size)
                 address = chunk.address
-            made.append(ConcreteArray(None, aval, chunk, address))
+            if place is HOME:
+                made.append(ConcreteArray(None, aval, chunk, address))
+            else:
+                made.append(PlacedArray(None, aval, chunk, address, place))
             places.append(address)
         constants, tail = self._tail
         if self._parallel:
             pool.prepare()
-        scratch = executable.take_temporaries() if executable.program.temporary_bytes else None
+        scratch = executable.take_temporaries(self._temporaries) if executable.program.temporary_bytes else None
         words = self._pack(scratch.address if scratch else 0, constants, 0, *addresses, *places, *tail)
         try:
             if self._timed:
@@ -74,7 +94,7 @@ class Launcher:
                 status = _enter(executable.code_address, words, len(words) >> 3, len(executable.template))
         finally:
             if scratch is not None:
-                executable.temporaries.append(scratch)
+                self._temporaries.append(scratch)
         if status:
             executable.raise_(status)
         return made

@@ -22,7 +22,7 @@ from weft.compiler.target.cpu.machine import Assembler, Place
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
 from weft.compiler.target.target import Target
-from weft.runtime import memory
+from weft.runtime.device import HOME
 
 # Fused products and sums under way at once: enough to fill two units of four cycles.
 CHAINS = 12
@@ -118,7 +118,7 @@ def measure(threads: int) -> Limits:
     made = link.compiled(text(host()), host(), link.Tier.FULL)
     width = (host().vector_bits or 128) // 32
     pieces = 4 * threads
-    numbers = memory.empty((pieces * 32,), np.dtype(np.float32))
+    numbers = HOME.memory.empty((pieces * 32,), np.dtype(np.float32))
     numbers[:] = 0.5
     seconds = _best(made.addresses["weft_peak"], pieces, 1, [numbers])
     flops = pieces * TURNS * CHAINS * 2 * width / seconds
@@ -126,7 +126,7 @@ def measure(threads: int) -> Limits:
     for size in SIZES:
         # The data is shared among the threads, half of it read and half of it written.
         blocks = max(size // 2 // BLOCK, 1)
-        source, sink = (memory.empty((blocks * BLOCK // 4,), np.dtype(np.float32)) for _ in range(2))
+        source, sink = (HOME.memory.empty((blocks * BLOCK // 4,), np.dtype(np.float32)) for _ in range(2))
         source[:] = 1.0
         sink[:] = 0.0
         grain = -(-blocks // min(4 * threads, blocks))

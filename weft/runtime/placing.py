@@ -1,0 +1,69 @@
+"""Where results are put: the device that operands are committed to, or else the default one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.errors import ArgumentError
+from weft.base.source import user_line
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
+from weft.runtime.device import HOME, Placement, default_placement
+
+
+def common_placement(
+    operands: Sequence[Any], what: str, name: Callable[[int], str], used: Sequence[bool] | None = None
+) -> Placement:
+    """Where results of operands are put. `what` uses them and `name` says what each is called, for the error if they
+    are committed to different devices; only those that are used count."""
+    first: int | None = None
+    for number, a in enumerate(operands):
+        if type(a) is not PlacedArray or not a._place.committed or (used is not None and not used[number]):
+            continue
+        if first is None:
+            first = number
+        elif a._place is not operands[first]._place:
+            one, other = operands[first].device, a.device
+            raise ArgumentError(
+                f"{what} takes arrays that are committed to different devices.",
+                received=f"{name(first)}, {operands[first].aval.short()} on {one!r}, and {name(number)}, "
+                f"{a.aval.short()} on {other!r}",
+                fix=f"weft.device_put({name(number)}, {name(first)}.device)"
+                if name(first).isidentifier() and name(number).isidentifier()
+                else f"weft.device_put(x, weft.devices()[{one.id}])   for {name(number)}",
+                at=user_line(),
+            )
+    return default_placement() if first is None else operands[first]._place
+
+
+def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
+    """Which arguments a program uses."""
+
+    def find() -> tuple[bool, ...]:
+        read: set[Any] = {v for v in jaxpr.outvars if isinstance(v, Var)}
+        for equation in jaxpr.eqns:
+            read.update(v for v in equation.invars if isinstance(v, Var))
+        return tuple(v in read for v in jaxpr.invars)
+
+    return jaxpr.cached("used arguments", find)
+
+
+def on_device_of(operands: Sequence[Any], place: Placement) -> list[Any]:
+    """Operands with those arrays that are on other devices brought to that of a place."""
+    return [
+        put(a, place) if isinstance(a, ConcreteArray) and a._place.device is not place.device else a for a in operands
+    ]
+
+
+def at(value: Any, place: Placement) -> Any:
+    """An array over the same memory as if it were at a place. Other values as they are."""
+    if not isinstance(value, ConcreteArray):
+        return value
+    return array_at(place, value._buffer, value.aval, value._memory, value._pointer)
+
+
+def uncommitted(value: Any) -> Any:
+    """An array as if nobody had named its device, in the same memory: what a program has as a constant does not say
+    where it runs. Other values as they are."""
+    return at(value, HOME) if type(value) is PlacedArray else value
