@@ -23,7 +23,7 @@ from weft.ir.unplaced import unplaced
 from weft.ops.call import jit
 from weft.ops.check import can_flag, writes_in_place
 from weft.runtime.backend import backend_of
-from weft.runtime.device import Placement, default_device
+from weft.runtime.device import CPU, Placement, default_device
 from weft.runtime.memory import SMALL
 from weft.sharding.device import Device
 
@@ -48,8 +48,9 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device |
     device = device or default_device()
     # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
     watched = (config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
+    key = ("executable", device.platform, donated, *watched)
     with _lock.current:
-        return jaxpr.cached(("executable", device.platform, donated, *watched), lambda: make(jaxpr, donated, device))
+        return jaxpr.cached(key, lambda: make(jaxpr, donated, device))
 
 
 def array_bytes(aval: ArrayType) -> int:
@@ -101,7 +102,7 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
     return jaxpr.cached("compile costs", list)
 
 
-def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> Executable:
+def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
     """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
     found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
     jaxpr = unplaced(jaxpr)  # for one device
