@@ -10,7 +10,7 @@ import pytest
 
 from tests.compiler import kernels
 from tests.compiler.running import MACHINES, assert_compiles, compiled, interpreted, numbers
-from weft.base.errors import InternalError
+from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Compute, Index, Kernel, Kind, Load, Loop, Statement
@@ -173,7 +173,7 @@ def test_primitives_are_emitted_over_scalars() -> None:
     assert k.scalars.lt(value, value).dtype == np.bool_
     assert k.scalars.convert(value, np.dtype(np.int8)).dtype == np.int8
     assert k.scalars.convert(value, np.dtype(np.float32)) is value
-    with pytest.raises(AttributeError, match="no_such_operation"):
+    with pytest.raises(MissingRuleError, match="no_such_operation"):
         k.scalars.no_such_operation(value)
     with pytest.raises(TypeError, match="one dtype"):
         k.scalars.add(value, k.constant(2, np.int32))
