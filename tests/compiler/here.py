@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler import compilation, compile, pipeline
+from weft.compiler import compilation, compile, load, pipeline
 from weft.compiler.fuse import driver, verify
 from weft.compiler.passes import hoist as passes_hoist
 from weft.compiler.program import interpreter
@@ -30,7 +30,7 @@ def compile_program(
 
 
 def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), **options: Any) -> compilation.Compilation:
-    return compilation.compilation_of(jaxpr, donated, host(), **options)
+    return load.compilation_of(jaxpr, donated, host(), **options)
 
 
 def run_passes(jaxpr: Jaxpr, steps: Sequence[pipeline.Step] = pipeline.STEPS, **options: Any) -> Jaxpr:

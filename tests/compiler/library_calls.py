@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.program.library_call import LibraryCall
 from weft.compiler.target.cpu.library.planning import plan
 from weft.compiler.target.cpu.library.routines import address
+from weft.compiler.target.library_call import LibraryCall
 from weft.ir.jaxpr import Equation, Var
 from weft.ir.types import array_type
 

@@ -17,6 +17,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base import settings, tree
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
+from weft.compiler.load import stored_compilation
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch, Loop, While, walk
 from weft.compiler.target.cpu import kernels, loops, pool
@@ -248,7 +249,7 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
     del executable
     forget()
     program = stored.from_bytes(content, "again")
-    again = Executable(Compilation(compilation.traced, compilation.donated, program, compilation.target))
+    again = Executable(stored_compilation(compilation.traced, compilation.donated, program, compilation.target))
     assert {loop.code.name for loop in again.loops.values()} == names
     assert again.tier is Tier.LIGHT and bits(again, arrays) == words
     # Without it the machine walks through the steps, of which only names are known.
@@ -257,7 +258,7 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
         if any(path.name == f"{loops_key(name, compilation)}.k" for name in names):
             path.unlink()
     program = stored.from_bytes(content, "again")
-    again = Executable(Compilation(compilation.traced, compilation.donated, program, compilation.target))
+    again = Executable(stored_compilation(compilation.traced, compilation.donated, program, compilation.target))
     assert not again.loops and bits(again, arrays) == words
 
 

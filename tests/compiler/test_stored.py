@@ -18,8 +18,8 @@ from tests.compiler.here import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
 from weft.compiler import cache
-from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import fingerprint
+from weft.compiler.load import stored_compilation
 from weft.compiler.program import stored
 from weft.compiler.target.cpu import kernels
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -80,7 +80,7 @@ def test_what_is_kept_computes_the_same(name: str) -> None:
     content = stored.to_bytes(made.program)
     assert content is not None
     expected = outcomes(Executable(made), arguments)
-    again = Executable(Compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), made.target))
+    again = Executable(stored_compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), made.target))
     assert outcomes(again, arguments) == expected
     again.optimise()
     assert outcomes(again, arguments) == expected

@@ -25,9 +25,9 @@ from tests.fuzz.generator import Program
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, evaluated, expected_of, has_other_bits, lanes, varied
 from weft.api.inspect import make_jaxpr
 from weft.base import dtypes
-from weft.compiler.compilation import Compilation
 from weft.compiler.kernel import interpreter as kernel_interpreter
 from weft.compiler.kernel.operations import OWN, evaluate
+from weft.compiler.load import stored_compilation
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.inline import inline
 from weft.compiler.program import stored
@@ -278,7 +278,7 @@ def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> No
     content = stored.to_bytes(executable.program)
     if content is not None:
         again = stored.from_bytes(content, case.jaxpr.name)
-        kept = Executable(Compilation(case.jaxpr, case.donated, again, executable.compilation.target))
+        kept = Executable(stored_compilation(case.jaxpr, case.donated, again, executable.compilation.target))
         compare_bits(run(kept, case), results, "as it would come from disk")
 
 

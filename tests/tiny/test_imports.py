@@ -27,6 +27,38 @@ FACE = len(INTERNAL)
 ROOT_PACKAGE = FACE + 1
 UPPER_FLOOR = ROOT_PACKAGE + 1
 
+# Inside of the compiler, in the order of the levels that a program goes through. What is not named is last.
+COMPILER = (
+    "kernel.names",
+    "target.target",
+    "target.library_call",
+    "target.tables",
+    "cache",
+    "fingerprint",
+    "schedules",
+    "rewrite",
+    "fuse",
+    "passes",
+    "pipeline",
+    "kernel",
+    "emit",
+    "program",
+    "analysis",
+    "provenance",
+    "verify",
+    "dump",
+    "compilation",
+    "compile",
+    "flat",
+    "load",
+    "target.llvm",
+    "target.math",
+    "target.lanes",
+    "target.cpu",
+)
+# Only the folders of a target know it; the rest asks `tables_of` a target, and the backend of a device.
+TARGETS = ("weft.compiler.target.cpu",)
+OF_TARGETS = ("weft/compiler/target/cpu/", "weft/runtime/cpu/")
 ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
 ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib"}
 LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
@@ -37,7 +69,7 @@ LOADED_LATER = {
     "weft/runtime/device.py": ("weft.runtime.cpu.backend",),
     "weft/runtime/cpu/backend.py": ("weft.runtime.cpu.tuning",),
     # A program from disk runs without what would have made it.
-    "weft/compiler/compilation.py": ("weft.compiler.compile", "weft.compiler.flat"),
+    "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
@@ -67,13 +99,23 @@ def floor(module: str) -> int:
     return UPPER_FLOOR if parts[1] in UPPER else FACE
 
 
+def level(module: str) -> int | None:
+    """How far down in the compiler a module is; None if it is not in it."""
+    if not module.startswith("weft.compiler."):
+        return None
+    name = module.removeprefix("weft.compiler.")
+    fitting = [part for part in COMPILER if name == part or name.startswith(part + ".")]
+    return COMPILER.index(max(fitting, key=len)) if fitting else len(COMPILER)
+
+
 def module_name(path: str) -> str:
     """weft/ops/scan.py -> weft.ops.scan, weft/ops/__init__.py -> weft.ops"""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def imports(tree: ast.Module, path: str) -> Iterator[Import]:
-    """Every import in a file. `from weft import x` imports the module weft.x if there is one, else weft itself."""
+    """Every import in a file. `from weft import x` imports the module weft.x if there is one, else weft itself; so of
+    packages in it."""
     package = module_name(path) if path.endswith("__init__.py") else module_name(path).rpartition(".")[0]
 
     def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
@@ -86,9 +128,8 @@ def imports(tree: ast.Module, path: str) -> Iterator[Import]:
                     above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
                     start = ".".join(above + ([module] if module else []))
                     for name in names:
-                        is_module = start == "weft" and (
-                            (PACKAGE / name.name).is_dir() or (PACKAGE / f"{name.name}.py").is_file()
-                        )
+                        place = ROOT.joinpath(*start.split("."), name.name)
+                        is_module = start.startswith("weft") and (place.is_dir() or place.with_suffix(".py").is_file())
                         yield Import(f"{start}.{name.name}" if is_module else start, child.lineno, in_function)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                     yield from visit(child, True)
@@ -126,6 +167,11 @@ def complaints(source: str, path: str) -> Iterator[str]:
             there = floor(module)
             if there > here and here != ROOT_PACKAGE:
                 yield f"{where}: {module} stands later in the house than {path}"
+            mine, other = level(module_name(path)), level(module)
+            if mine is not None and other is not None and other > mine and not in_function:
+                yield f"{where}: {module} comes after {path} in the compiler"
+            if here < FACE and module.startswith(TARGETS) and not path.startswith(OF_TARGETS):
+                yield f"{where}: {module} is known to {' and '.join(OF_TARGETS)} only"
             if here == UPPER_FLOOR and there < FACE and module not in PUBLIC_PACKAGES:
                 yield f"{where}: {module} is not public, and an upper floor uses public names only"
 
@@ -162,6 +208,10 @@ def test_files_keep_the_plan(folder: pathlib.Path) -> None:
         ("weft/base/x.py", "def f():\n    import os", "inside a function"),
         ("weft/base/x.py", "class C:\n    def f(self):\n        from weft.base import errors", "inside a function"),
         ("weft/base/x.py", "from weft.base.errors import *", "import *"),
+        ("weft/compiler/passes/x.py", "from weft.compiler.program.ir import Step", "comes after"),
+        ("weft/compiler/kernel/x.py", "from weft.compiler import compile", "comes after"),
+        ("weft/compiler/program/x.py", "from weft.compiler.target.cpu import tape", "is known to"),
+        ("weft/api/x.py", "from weft.compiler.target.cpu import pool", "is known to"),
         ("weft/base/x.py", "import jax.numpy", "no dependency"),
         ("weft/base/x.py", "def f():\n    import torch", "no dependency"),
         ("weft/base/x.py", "def f():\n    import llvmlite.binding", "llvmlite is for"),

@@ -79,21 +79,21 @@ def state_of_compiler() -> str:
 
 def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
     """A digest of the sizes and times of the files in some folders, and of what counts besides."""
-    made = hashlib.blake2b(besides.encode(), digest_size=16)
+    digest = hashlib.blake2b(besides.encode(), digest_size=16)
     for part in parts:
         for path in sorted((root / part).rglob("*.py")):
             found = path.stat()
-            made.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return made.hexdigest()
+            digest.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def key_of(text: str, target: Target, tier: str = "") -> str:
     """The name of what a text becomes, as code of a tier or whatever its tier."""
     parts = (text, target.key, tier)
-    made = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
+    digest = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
     for part in parts:
-        made.update(f"{len(part)} ".encode() + part.encode())
-    return made.hexdigest()
+        digest.update(f"{len(part)} ".encode() + part.encode())
+    return digest.hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------------------ programs

@@ -25,8 +25,8 @@ from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import Turning, build_trap
 from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
-from weft.compiler.program.library_call import LibraryCall
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_either
+from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
 from weft.ir.fusing import HERO

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.base.errors import InternalError
+from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation
-
-if TYPE_CHECKING:
-    from weft.compiler.program.library_call import LibraryCall
 
 
 @dataclass(frozen=True)
 class Tables:
-    """`emitters` has a function from a `Fusion` to its `Emission` for each kind of fusion; `plan` gives the call of a
+    """`emitters` has a function from a `Fusion` to its `Emission` for each kind of fusion; `plan` returns the call of a
     library for an unfused equation."""
 
     emitters: Mapping[str, Callable[[Any], Any]]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.settings import config
-from weft.compiler.compilation import Flat, compilation_of
+from weft.compiler.compilation import Flat
+from weft.compiler.load import compilation_of
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr

@@ -19,15 +19,15 @@ class NativeRoutines:
     """The routines that compiled programs call on this machine."""
 
     def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
-        """Call the routine of a step on the memory at these addresses; gives its status."""
-        numbers = np.array([*step.numbers, 0], np.int64)
+        """Call the routine of a step on the memory at these addresses; returns its status."""
+        parameters = np.array([*step.numbers, 0], np.int64)
         if step.tiles:
-            table = np.array([*addresses, numbers.ctypes.data], np.int64)
+            table = np.array([*addresses, parameters.ctypes.data], np.int64)
             _TILES(address(step.routine))(table.ctypes.data, 0, step.tiles)
             return 0
         table = np.array([*addresses, 0], np.int64)
         found = tape.address(step.routine) if step.routine in tape.ROUTINES else address(step.routine)
-        status: int = _ROUTINE(found)(table.ctypes.data, numbers.ctypes.data, registers.ctypes.data)
+        status: int = _ROUTINE(found)(table.ctypes.data, parameters.ctypes.data, registers.ctypes.data)
         return status
 
     def free_tapes(self, registers: np.ndarray) -> None:

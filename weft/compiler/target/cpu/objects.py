@@ -30,15 +30,15 @@ def load(key: str) -> Object | None:
     return Object(code, tuple(exports), tuple(imports))
 
 
-def store(key: str, made: Object) -> None:
+def store(key: str, code: Object) -> None:
     """Keep an object."""
-    head = json.dumps([made.exports, made.imports]).encode()
-    write(key + ".o", MAGIC, head + b"\n" + made.code)
+    head = json.dumps([code.exports, code.imports]).encode()
+    write(key + ".o", MAGIC, head + b"\n" + code.code)
 
 
 def kept(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
-    """What a text of the compiler's own becomes, made if it is not kept yet. The name stands for the text: what changes
-    the text changes the state of the compiler."""
+    """What a text of the compiler's own becomes, compiled if it is not stored yet. The name stands for the text: what
+    changes the text changes the state of the compiler."""
     if folder() is None:
         return link.make_object(text(), target, tier)
     key = key_of(name, target, tier.name)
@@ -59,16 +59,16 @@ def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[t
         if note is not None:
             groups.setdefault(note.decode("ascii", "replace"), []).append(name)
     for key, found in groups.items():
-        made = load(key)
-        if made is not None and set(found) <= set(made.exports):
-            yield made, found
+        code = load(key)
+        if code is not None and set(found) <= set(code.exports):
+            yield code, found
 
 
-def store_kernels(made: Object, target: Target, tier: Tier) -> None:
+def store_kernels(code: Object, target: Target, tier: Tier) -> None:
     """Keep an object with kernels, and a note for each of them."""
     if folder() is None:
         return
-    key = key_of(" ".join(made.exports), target, tier.name)
-    store(key, made)
-    for name in made.exports:
+    key = key_of(" ".join(code.exports), target, tier.name)
+    store(key, code)
+    for name in code.exports:
         write(key_of(name, target, tier.name) + ".k", NOTE_MAGIC, key.encode())

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.program.library_call import LibraryCall, arrays_of
 from weft.compiler.target.cpu.library import capsules
 from weft.compiler.target.cpu.library.writer import LETTERS, Family, symbol
+from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 
 # A tile is worth its way to another thread from this many operations on, a hundred microseconds or so.

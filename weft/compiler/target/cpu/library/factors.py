@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.program.library_call import LibraryCall, arrays_of
 from weft.compiler.target.cpu.library.batches import Work, batched
 from weft.compiler.target.cpu.library.writer import Writer, family
+from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 

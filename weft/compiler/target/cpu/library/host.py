@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.program.library_call import HOST, LibraryCall, arrays_of
 from weft.compiler.target.cpu import pool
+from weft.compiler.target.library_call import HOST, LibraryCall, arrays_of
 from weft.ir.interpreter import run_equation
 from weft.ir.jaxpr import Equation
 from weft.ops.fft import FftType

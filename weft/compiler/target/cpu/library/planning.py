@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.program.library_call import LibraryCall, arrays_of
 from weft.compiler.target.cpu.library import factors, singular, solves, spectra
 from weft.compiler.target.cpu.library.batches import TooLarge
 from weft.compiler.target.cpu.library.host import plan_evaluation, plan_fft
 from weft.compiler.target.cpu.library.products import plan_product
 from weft.compiler.target.cpu.library.routines import ZEROS
+from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive
 from weft.ops.contract import dot_general

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.compiler.program.library_call import LibraryCall, arrays_of
 from weft.compiler.target.cpu.library.batches import MOST, TooLarge
 from weft.compiler.target.cpu.library.writer import LETTERS
+from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.ops.contract import free_axes
 

@@ -6,10 +6,10 @@ op(a)ᵀ = bᵀ, in the place of b, and nothing is moved.
 
 from __future__ import annotations
 
-from weft.compiler.program.library_call import LibraryCall, arrays_of
 from weft.compiler.target.cpu.library.batches import batched
 from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.compiler.target.lanes import Lane, Lanes
+from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.program.library_call import LibraryCall, arrays_of
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
 from weft.compiler.target.cpu.library.writer import Writer, family
+from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i64, zero
 from weft.compiler.target.llvm import ptr as pointer
 from weft.ir.jaxpr import Equation

@@ -1,0 +1,104 @@
+"""A program compiled now, or found on disk as an earlier process left it.
+
+From disk come the steps and the names of kernels, which is all that running takes, and nothing of the compiler is
+loaded. Whoever looks inside (stages, fusions, profiles by line) asks for the rest, and then the program is compiled
+after all: by the same rules from the same traced program, so to the same steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.settings import config
+from weft.base.spans import measured
+from weft.compiler import cache
+from weft.compiler.compilation import Compilation, Flat, Tuner, with_length
+from weft.compiler.fingerprint import fingerprint, written
+from weft.compiler.program import stored
+from weft.compiler.program.ir import Program
+from weft.compiler.schedules import pinned
+from weft.compiler.target.target import Target
+from weft.ir.jaxpr import Jaxpr
+
+
+def compilation_of(
+    jaxpr: Jaxpr,
+    donated: Sequence[bool],
+    target: Target,
+    flagged: bool = False,
+    tune: Tuner | None = None,
+    flat: Flat = Flat.NO,
+) -> Compilation:
+    """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
+    A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
+    donated = tuple(donated)
+    seconds: dict[str, float] = {}
+    key = None
+    if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
+        with measured(seconds, "compile", "fingerprint"):
+            # A program whose products were not measured is another one, until they are.
+            key = _key(jaxpr, target, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
+    if key is not None:
+        with measured(seconds, "compile", "program from disk"):
+            content = cache.load_program(key)
+            program = None if content is None else stored.from_bytes(content, jaxpr.name)
+        # Who has measured since then has chosen for this program too.
+        if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
+            result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
+            result.seconds = seconds
+            return result
+    result = _compiled(jaxpr, donated, target, flagged, flat, tune)
+    result.seconds = seconds | result.seconds
+    if key is not None:
+        with measured(result.seconds, "compile", "program to disk"):
+            kept = stored.to_bytes(result.program)
+            if kept is not None:
+                cache.store_program(key, kept)
+    return result
+
+
+def stored_compilation(
+    jaxpr: Jaxpr,
+    donated: Sequence[bool],
+    program: Program,
+    target: Target,
+    flagged: bool = False,
+    flat: Flat = Flat.NO,
+) -> Compilation:
+    """A program whose steps are known, by their kernels' names at least; compiled after all when somebody looks
+    inside."""
+    traced = jaxpr if flat is Flat.NO else with_length(jaxpr)
+    compile_again = functools.partial(
+        _compiled, jaxpr, donated, target, flagged, flat, None, schedules=program.schedules
+    )
+    return Compilation(traced, tuple(donated), program, target, flagged=flagged, flat=flat, recompile=compile_again)
+
+
+def _compiled(
+    jaxpr: Jaxpr,
+    donated: Sequence[bool],
+    target: Target,
+    flagged: bool,
+    flat: Flat,
+    tune: Tuner | None,
+    schedules: Any = None,
+) -> Compilation:
+    # The compiler is loaded when the first program is compiled.
+    if flat is not Flat.NO:
+        from weft.compiler.flat import compile_flat
+
+        return compile_flat(jaxpr, target, flat)
+    from weft.compiler.compile import compile_program
+
+    return compile_program(jaxpr, donated, target, flagged, tune, schedules)
+
+
+def _key(jaxpr: Jaxpr, target: Target, *options: Any) -> str | None:
+    """The name of the program on disk, or None if it cannot have one."""
+    meaning, settings = fingerprint(jaxpr), written(config.key())
+    if meaning is None or settings is None:
+        return None
+    return cache.program_key(f"{meaning} {settings} {options}", target)
