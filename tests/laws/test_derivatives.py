@@ -39,6 +39,8 @@ def test_derivatives(case: Case, rng: np.random.Generator) -> None:
     laws.check_second_order(function, rng)
     laws.check_forward_over_reverse(function, rng)
     check_types(case, rng)
+    if linear_operands(case) and not isinstance(case.primitive.transpose, MissingRule):
+        check_transpose(case, rng)
 
 
 def linear_operands(case: Case) -> list[int]:
@@ -47,15 +49,9 @@ def linear_operands(case: Case) -> list[int]:
     return [i for i in numbers if is_inexact(case.types[i].dtype)]
 
 
-def transposable(case: Case) -> bool:
-    return (
-        differentiable(case) and bool(linear_operands(case)) and not isinstance(case.primitive.transpose, MissingRule)
-    )
-
-
-@every_sample(transposable)
-def test_transpose_is_the_adjoint(case: Case, rng: np.random.Generator) -> None:
-    """In each linear operand with the others held; where linear jointly, in every set of operands."""
+def check_transpose(case: Case, rng: np.random.Generator) -> None:
+    """The transpose is the adjoint: in each linear operand with the others held, and where linear jointly in every set
+    of operands."""
     arrays, params = case.widened()
     linear = linear_operands(case)
     most = 1 if case.primitive.multilinear else len(linear)

@@ -42,11 +42,24 @@ def test_primitives_have_samples() -> None:
     assert not silent, f"no law is checked on {', '.join(silent)}: there are no samples"
 
 
+@every_sample()
+def test_meaning(case: Case) -> None:
+    """The laws below that a sample of its kind obeys: the line of a failure says which of them does not hold."""
+    check_type_is_that_of_eval(case)
+    if splittable(case):
+        check_sharded_is_whole(case)
+    if isinstance(case.primitive, Indexing) and type(case.primitive).sources is not Indexing.sources:
+        check_sources_read_what_eval_gives(case)
+    if isinstance(case.primitive, Elementwise):
+        check_emit_computes_what_eval_gives(case)
+    if isinstance(case.primitive, Reduction) and not case.primitive.multiple_results:
+        check_combine_reduces_to_eval(case)
+
+
 # ---------------------------------------------------------------------------------------------------------------- types
 
 
-@every_sample()
-def test_type_is_that_of_eval(case: Case) -> None:
+def check_type_is_that_of_eval(case: Case) -> None:
     assert len(case.results) == len(case.result_types)
     for array, aval in zip(case.results, case.result_types, strict=True):
         assert array.shape == aval.shape
@@ -126,8 +139,7 @@ def size_of(case: Case, factors: Any, name: str) -> int:
     return max(1, sizes.pop())
 
 
-@every_sample(lambda case: bool(splittable(case)))
-def test_sharded_is_whole(case: Case) -> None:
+def check_sharded_is_whole(case: Case) -> None:
     factors = case.primitive.factors(*case.types, **case.params)
     assert factors is not None
     for names, t in zip(factors.operands, case.types, strict=True):
@@ -166,12 +178,7 @@ def test_sharded_is_whole(case: Case) -> None:
 # ------------------------------------------------------------------------------------------------------------- emission
 
 
-def has_sources(case: Case) -> bool:
-    return isinstance(case.primitive, Indexing) and type(case.primitive).sources is not Indexing.sources
-
-
-@every_sample(has_sources)
-def test_sources_read_what_eval_gives(case: Case) -> None:
+def check_sources_read_what_eval_gives(case: Case) -> None:
     found = case.primitive.sources(*case.types, **case.params)  # type: ignore[attr-defined]
     sources = [s if isinstance(s, index_map.Source) else index_map.source(*s) for s in found]
     used = sorted({s.operand for s in sources})
@@ -181,31 +188,19 @@ def test_sources_read_what_eval_gives(case: Case) -> None:
     assert_close(read, case.results[0], 0.0)
 
 
-def builder_knows(case: Case) -> bool:
-    if not isinstance(case.primitive, Elementwise):
-        return False
+def check_emit_computes_what_eval_gives(case: Case) -> None:
+    """Where the builder of NumPy arrays knows all operations that are emitted."""
     try:
-        emitted(case)
+        with np.errstate(all="ignore"):
+            made = case.primitive.emit(NumpyBuilder(), *case.arrays, **case.params)  # type: ignore[attr-defined]
     except NumpyBuilder.Unknown:
-        return False
-    return True
-
-
-def emitted(case: Case) -> list[Any]:
-    with np.errstate(all="ignore"):
-        made = case.primitive.emit(NumpyBuilder(), *case.arrays, **case.params)  # type: ignore[attr-defined]
-    return as_list(case.primitive, made)
-
-
-@every_sample(builder_knows)
-def test_emit_computes_what_eval_gives(case: Case) -> None:
-    for made, expected in zip(emitted(case), case.results, strict=True):
-        rounded = np.broadcast_to(np.asarray(made), expected.shape)
+        return
+    for result, expected in zip(as_list(case.primitive, made), case.results, strict=True):
+        rounded = np.broadcast_to(np.asarray(result), expected.shape)
         assert_close(rounded, expected, case.tolerance)
 
 
-@every_sample(lambda case: isinstance(case.primitive, Reduction) and not case.primitive.multiple_results)
-def test_combine_folds_to_eval(case: Case) -> None:
+def check_combine_reduces_to_eval(case: Case) -> None:
     """Starting from the neutral element and combining one element after the other gives the reduction."""
     reduction: Any = case.primitive
     axes = case.params["axes"]

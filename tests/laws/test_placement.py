@@ -13,12 +13,13 @@ from weft.ir.staged import is_constant, staged_type
 from weft.ir.types import ArrayType
 from weft.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec
 from weft.sharding.device import MemorySpace
+from weft.sharding.factors import AxisFactors
 
 MESH = AbstractMesh((1, 1), ("x", "y"), (AxisType.Explicit,) * 2)  # of size 1, so that any dimension can be split
 V, U, R = (ManualAxisType(**{word: {"m"}}) for word in ("varying", "unreduced", "reduced"))
 
 
-def factors_of(case: Case) -> Any:
+def factors_of(case: Case) -> AxisFactors | None:
     rule = case.primitive.factors
     return None if isinstance(rule, MissingRule) else rule(*case.types, **case.params)
 
@@ -38,20 +39,29 @@ def results(case: Case, state: ManualAxisType) -> list[Any]:
     return [t.placed(manual=case.primitive.manual(state, case.params)) for t in case.result_types]
 
 
-def plain_operands(case: Case) -> bool:
-    return not case.primitive.types_placement
-
-
 @every_sample()
-def test_plain_types_stay_plain(case: Case) -> None:
+def test_placement(case: Case) -> None:
+    """The laws below, on one sample: the line of a failure says which of them does not hold."""
+    check_plain_types_stay_plain(case)
+    if case.primitive.types_placement:
+        return
+    factors = factors_of(case)
+    check_dimensions_without_a_factor_are_whole(case, factors)
+    if factors is not None:
+        check_results_are_split_along_the_factors_of_operands(case, factors)
+        check_operands_split_differently_are_refused(case, factors)
+    if case.types:
+        check_results_vary_where_an_operand_does(case)
+        check_sums_wait_only_where_the_operation_is_linear(case)
+
+
+def check_plain_types_stay_plain(case: Case) -> None:
     results = staged(case, case.types)
     assert all(a is b for a, b in zip(results, case.result_types, strict=True))
     assert all(t.is_plain for t in results)
 
 
-@every_sample(lambda case: plain_operands(case) and factors_of(case) is not None)
-def test_results_are_split_along_the_factors_of_operands(case: Case) -> None:
-    factors = factors_of(case)
+def check_results_are_split_along_the_factors_of_operands(case: Case, factors: AxisFactors) -> None:
     for name in {n for names in factors.operands for n in names if n is not None}:
         types = [split(t, names, name) for t, names in zip(case.types, factors.operands, strict=True)]
         carriers = [i for i, names in enumerate(factors.operands) if name in names]
@@ -70,9 +80,7 @@ def test_results_are_split_along_the_factors_of_operands(case: Case) -> None:
             assert staged(case, [t.plain if i == j else t for j, t in enumerate(types)]) == expected
 
 
-@every_sample(plain_operands)
-def test_dimensions_without_a_factor_are_whole(case: Case) -> None:
-    factors = factors_of(case)
+def check_dimensions_without_a_factor_are_whole(case: Case, factors: AxisFactors | None) -> None:
     for i, t in enumerate(case.types):
         for dim in range(t.ndim):
             names = (None,) * t.ndim if factors is None else factors.operands[i]
@@ -83,9 +91,7 @@ def test_dimensions_without_a_factor_are_whole(case: Case) -> None:
                 staged(case, types)
 
 
-@every_sample(lambda case: plain_operands(case) and factors_of(case) is not None)
-def test_operands_split_differently_are_refused(case: Case) -> None:
-    factors = factors_of(case)
+def check_operands_split_differently_are_refused(case: Case, factors: AxisFactors) -> None:
     for name in {n for names in factors.operands for n in names if n is not None}:
         carriers = [i for i, names in enumerate(factors.operands) if name in names]
         if len(carriers) < 2:
@@ -98,8 +104,7 @@ def test_operands_split_differently_are_refused(case: Case) -> None:
             staged(case, types)
 
 
-@every_sample(lambda case: plain_operands(case) and len(case.types) > 0)
-def test_results_vary_where_an_operand_does(case: Case) -> None:
+def check_results_vary_where_an_operand_does(case: Case) -> None:
     for i in range(len(case.types)):
         types = [t.placed(manual=V) if i == j else t for j, t in enumerate(case.types)]
         assert staged(case, types) == results(case, V)
@@ -107,8 +112,7 @@ def test_results_vary_where_an_operand_does(case: Case) -> None:
     assert staged(case, types) == [t.placed(memory_space=MemorySpace.Host) for t in results(case, R)]
 
 
-@every_sample(lambda case: plain_operands(case) and len(case.types) > 0)
-def test_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
+def check_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
     primitive, types = case.primitive, case.types
     linear = set(range(len(types))) if primitive.linear == "all" else set(primitive.linear)
     for i in range(len(types)):

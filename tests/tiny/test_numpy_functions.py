@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -169,8 +170,8 @@ case("pad odd", lambda m, x: m.pad(x, (7, 3), mode="reflect", reflect_type="odd"
 case("pad constants", lambda m, x: m.pad(x, 2, constant_values=((1, 2), (3, 4))), A)
 case("apply_along_axis", lambda m, x: m.apply_along_axis(lambda v: v[::-1] * 2, 1, x), CUBE)
 
-# Sizes of results depend on values, or NumPy alone computes them: not under jit.
-KNOWN_ONLY = {"unique"}
+# Sizes of results depend on values: neither under jit nor under vmap.
+VALUES_DECIDE = {"unique", "bincount"}
 tolerance = {"rtol": 2e-5, "atol": 2e-6}
 
 
@@ -186,17 +187,23 @@ def compare(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, **tolerance)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("label", CASES)
-def test_numbers_are_those_of_numpy(label: str) -> None:
+def test_the_same_as_numpy_and_under_jit_and_vmap(label: str) -> None:
     function, args = CASES[label]
-    compare(function(wnp, *map(wnp.asarray, args)), function(np, *args))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        expected = function(np, *args)
+    found = function(wnp, *map(wnp.asarray, args))
+    compare(found, expected)
+    if label not in VALUES_DECIDE:
+        check_jit(function, args, found)
+        if args:
+            same = label.startswith(("interp", "searchsorted", "digitize"))
+            check_vmap(function, [np.stack([x, x if same else x[::-1]]) for x in args])
 
 
-@pytest.mark.parametrize("label", [k for k in CASES if k not in KNOWN_ONLY | {"bincount"}])
-def test_jit_changes_nothing(label: str) -> None:
-    function, args = CASES[label]
-    expected = function(wnp, *map(wnp.asarray, args))
+def check_jit(function: Callable[..., Any], args: tuple[Any, ...], expected: Any) -> None:
+    """`jit` changes nothing."""
     found = weft.jit(lambda *xs: function(wnp, *xs))(*args)
     assert tree.structure(found) == tree.structure(expected)
     for x, y in zip(tree.leaves(found), tree.leaves(expected), strict=True):
@@ -204,14 +211,10 @@ def test_jit_changes_nothing(label: str) -> None:
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("label", [k for k, (_, args) in CASES.items() if args and k not in KNOWN_ONLY | {"bincount"}])
-def test_vmap_is_a_loop(label: str) -> None:
-    function, args = CASES[label]
-    rows = [np.stack([x, x[::-1]]) for x in args]
-    if label.startswith(("interp", "searchsorted", "digitize")):
-        rows = [np.stack([x, x]) for x in args]
+def check_vmap(function: Callable[..., Any], rows: list[np.ndarray]) -> None:
+    """`vmap` is a loop."""
     found = weft.vmap(lambda *xs: function(wnp, *xs))(*rows)
-    for number in range(2):
-        expected = tree.leaves(function(wnp, *(wnp.asarray(row[number]) for row in rows)))
+    for i in range(2):
+        expected = tree.leaves(function(wnp, *(wnp.asarray(row[i]) for row in rows)))
         for x, y in zip(tree.leaves(found), expected, strict=True):
-            np.testing.assert_allclose(np.asarray(x)[number], np.asarray(y), **tolerance)
+            np.testing.assert_allclose(np.asarray(x)[i], np.asarray(y), **tolerance)
