@@ -38,7 +38,7 @@ def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
         for case in cases:
             for number, expected in enumerate(case.results):
                 actual = next(results)
-                if case.primitive.name == "eig" and number:  # vectors are found up to a factor
+                if case.primitive.name == "eig" and number and expected.size:  # vectors are found up to a factor
                     actual, expected = turned(actual), turned(expected)
                 assert_close(actual, expected, case.tolerance, f"{case}, result {number}")
         executable.optimise()

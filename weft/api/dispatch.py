@@ -7,7 +7,6 @@ nodes that this cannot write down, or the call is not a plain one, the general w
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from weft.base.source import user_location
 from weft.base.tree import PyTreeDef, flatten_one_level
 from weft.base.tree_def import LEAF
 from weft.base.tree_nodes import same_data
-from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
@@ -213,18 +211,16 @@ class _Writer:
             else:
                 pointers.append(f"({name}._pointer or {name}._address())")
         results, outputs = self.results(given)
-        words = ["scratch.address" if program.temporary_bytes else "0", str(int(executable.template[CONSTANTS])), "0"]
-        words += [*pointers, *outputs]
-        if executable.blocks:  # registers at the end point to the parameters of library calls
-            words += [str(int(word)) for word in executable.template[len(words) :]]
-        self.names["pack"] = struct.Struct(f"{len(words)}Q").pack
+        frame = executable.frame
+        words = map(str, frame.words("scratch.address" if program.temporary_bytes else 0, pointers, outputs))
+        self.names["pack"] = frame.pack
         if any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()):
             self.line("prepare()")
         packed = f"pack({', '.join(words)})"
         if config.profiling:  # this one is for calls while steps are timed: the setting is in its key
             enter = f"executable.enter_timed({packed})"
         else:
-            enter = f"enter(executable.code_address, {packed}, {len(words)}, {len(executable.template)})"
+            enter = f"enter(executable.code_address, {packed}, {frame.count}, {frame.registers})"
         donated = [name for name, flag in zip(self.leaves, self.donated, strict=True) if flag]
         taken = [name for number, name in enumerate(self.leaves, len(self.constants)) if number in given]
         if donated:

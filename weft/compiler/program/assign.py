@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
+from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, TEMPORARIES, first_own, first_result
 from weft.compiler.program.ir import (
     ALIGNMENT,
     Branch,
@@ -22,10 +23,6 @@ from weft.compiler.program.ir import (
     While,
 )
 
-# The registers that every program has: the block of temporaries, that of constants, and the list of its tapes.
-TEMPORARIES, CONSTANTS, TAPES = 0, 1, 2
-FIRST_ARGUMENT = 3
-
 
 def assign(program: Program) -> Program:
     """Give every slot and register of the program its place."""
@@ -37,7 +34,7 @@ def assign(program: Program) -> Program:
         slot.offset = offset
         offset += aligned(slot.size)
     program.constant_bytes = offset
-    number = FIRST_ARGUMENT + len(program.arguments) + len(program.results)
+    number = first_own(program)
     for register in registers(program):
         if register.number < 0:
             register.number = number
@@ -186,7 +183,7 @@ def place_of(slot: Slot, program: Program) -> tuple[int, int]:
         case Kind.ARGUMENT:
             return FIRST_ARGUMENT + slot.number, 0
         case Kind.RESULT:
-            return FIRST_ARGUMENT + len(program.arguments) + slot.number, 0
+            return first_result(program) + slot.number, 0
         case Kind.POINTED:
             assert slot.register is not None
             return slot.register.number, 0

@@ -16,7 +16,8 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel import interpreter as kernel_interpreter
-from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES, place_of
+from weft.compiler.program.assign import place_of
+from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import (
     Branch,
     Call,
@@ -74,11 +75,9 @@ class _Runner:
         self.constants = np.zeros(program.constant_bytes, np.uint8)
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
             self.constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
-        self.registers = np.zeros(program.registers, np.int64)
-        self.registers[TEMPORARIES] = self.temporaries.ctypes.data
-        self.registers[CONSTANTS] = self.constants.ctypes.data
-        for number, memory in enumerate((*self.arguments, *self.results), FIRST_ARGUMENT):
-            self.registers[number] = memory.ctypes.data
+        arguments, results = ([a.ctypes.data for a in group] for group in (self.arguments, self.results))
+        frame = CallFrame(program, self.constants.ctypes.data)
+        self.registers = frame.filled(self.temporaries.ctypes.data, arguments, results)
 
         # Which bytes of temporaries and results are written, and where in them pointed slots are.
         self.written: dict[Slot, np.ndarray] = {s: np.zeros(s.size, np.bool_) for s in program.results}

@@ -18,7 +18,7 @@ from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, TAPES, TEMPORARIES
+from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import Call, Launch, Loop, Step, While, bytes_of
 from weft.compiler.target.cpu import interrupt, kernels, loops, machine, pool, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
@@ -102,11 +102,9 @@ class Executable:
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
             self.constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
-        count = program.registers + len(assembly.pointers)
-        self.template = np.zeros(count, np.int64)
-        self.template[CONSTANTS] = self.constants.ctypes.data
-        for register, block in assembly.pointers:
-            self.template[register] = block.ctypes.data
+        # Registers at the end point to the parameters of library calls.
+        fixed = [(register, block.ctypes.data) for register, block in assembly.pointers]
+        self.frame = CallFrame(program, self.constants.ctypes.data, fixed)
         # As they were traced: passes keep shapes and dtypes, but not who is weakly typed.
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
@@ -162,41 +160,40 @@ class Executable:
             tiers.improve(self)
         if config.profiling:
             return self.timed(arrays, self._events() if spans.wants_events() else 0, donate, place)[0]
-        return self._run(arrays, self.template.copy(), self.code_address, donate, place)
+        return self._run(arrays, self.code_address, donate, place)
 
     def _run(
         self,
         arrays: Sequence[Any],
-        registers: np.ndarray,
         code: int,
         donate: Callable[[], None] | None,
         place: Placement,
+        log: stamp.Log | None = None,
     ) -> list[Any]:
         program = self.program
         held: list[Any] = []
         given: list[Any] = []
-        position = FIRST_ARGUMENT
+        arguments: list[int] = []
         for array, aval in zip(arrays, self.in_types, strict=True):
             if type(array) is memory.Block:  # donated
                 given.append(array)
-                registers[position] = array.address
-                position += 1
+                arguments.append(array.address)
                 continue
             if isinstance(aval, TapeType):
                 array = tapes.to_native(array, held)
             elif type(array) is not np.ndarray or not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array).reshape(aval.shape)
             given.append(array)
-            registers[position] = array.ctypes.data
-            position += 1
+            arguments.append(array.ctypes.data)
         results: list[Any] = []
+        outputs: list[int] = []
         for aval, alias in zip(self.out_types, program.aliases, strict=True):
             pointer = 0
             if isinstance(aval, TapeType):
                 made: Any = np.zeros(2, np.int64)
                 pointer = made.ctypes.data
             elif alias is not None:
-                owner, pointer = given[alias], int(registers[FIRST_ARGUMENT + alias])
+                owner, pointer = given[alias], arguments[alias]
                 if type(owner) is memory.Block:
                     made = array_at(place, None, aval, owner, pointer)
                 else:
@@ -209,11 +206,12 @@ class Executable:
                     raise self._out_of_memory(what, bytes_of(aval)) from None
                 made = array_at(place, None, aval, chunk, pointer)
             results.append(made)
-            registers[position] = pointer
-            position += 1
+            outputs.append(pointer)
         free = self.free_temporaries(place.memory)
         temporaries = self.take_temporaries(free)
-        registers[TEMPORARIES] = temporaries.address
+        registers = self.frame.filled(temporaries.address, arguments, outputs)
+        if log is not None:
+            registers = np.append(registers, log.address)
         try:
             if donate is not None and self.again is None:
                 donate()
@@ -241,12 +239,11 @@ class Executable:
     ) -> tuple[list[Any], stamp.Log]:
         """As a call, with a log of how long each step took, and of so many single events."""
         if not stamp.can_stamp(self.compilation.target.triple):
-            return self._run(arrays, self.template.copy(), self.code_address, donate, place), stamp.Log([], 0)
+            return self._run(arrays, self.code_address, donate, place), stamp.Log([], 0)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, events)
-        registers = np.append(self.template, log.address)
         with spans.run_of(self, self.program.name, log):
-            results = self._run(arrays, registers, timed.address, donate, place)
+            results = self._run(arrays, timed.address, donate, place, log)
         return results, log
 
     prepare = staticmethod(pool.prepare)
@@ -259,7 +256,7 @@ class Executable:
     def enter_timed(self, words: bytes) -> int:
         """Run with these registers and record how long each step took; gives the status. It is what dispatchers call
         while steps are timed."""
-        count = len(self.template)
+        count = self.frame.registers
         if not stamp.can_stamp(self.compilation.target.triple):
             return machine.enter()(self.code_address, words, len(words) // 8, count)
         timed = self._timed_code()
@@ -351,7 +348,7 @@ class _Timed:
         self.steps = assembly.timed
         self._words = assembly.words()
         self.address = self._words.ctypes.data
-        if assembly.log_register != len(executable.template):
+        if assembly.log_register != executable.frame.registers:
             raise InternalError("The log of a timed program is not in its last register.", stage="run")
 
 

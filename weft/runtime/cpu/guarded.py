@@ -25,7 +25,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
-from weft.compiler.program.assign import CONSTANTS, Lifetimes
+from weft.compiler.program.assign import Lifetimes
 from weft.compiler.program.ir import Slot
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
@@ -124,7 +124,7 @@ class GuardedExecutable(Executable):
         for number, array in enumerate(program.constants):
             self._constants.put(number, array)
         self._constants.forbid_writing()
-        self.template[CONSTANTS] = self._constants.address
+        self.frame.constants = self._constants.address
 
     def room(self, size: int, of: DeviceMemory) -> tuple[int, Chunk]:
         chunk = Guarded(Layout.of([size], self.edge))

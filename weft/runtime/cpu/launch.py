@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST
-from weft.compiler.program.assign import CONSTANTS
 from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.compiler.target.cpu import machine, pool
 from weft.ir.types import ArrayType
@@ -35,12 +33,11 @@ class Launcher:
         "_calls",
         "_cut",
         "_executable",
+        "_frame",
         "_last",
-        "_pack",
         "_parallel",
         "_place",
         "_results",
-        "_tail",
         "_temporaries",
         "_timed",
     )
@@ -51,11 +48,7 @@ class Launcher:
         self._temporaries = executable.free_temporaries(place.memory)
         self._results = [(aval, -(-bytes_of(aval) // memory.ALIGNMENT) * memory.ALIGNMENT) for aval in results]
         program = executable.program
-        count = len(program.arguments) + len(results)
-        # Registers at the end point to the parameters of library calls.
-        tail = executable.template[CONSTANTS + 2 + count :] if executable.blocks else ()
-        self._tail = (int(executable.template[CONSTANTS]), tuple(int(word) for word in tail))
-        self._pack = struct.Struct(f"{CONSTANTS + 2 + count + len(tail)}Q").pack
+        self._frame = executable.frame
         self._parallel = any(
             (isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()
         )
@@ -64,7 +57,7 @@ class Launcher:
 
     def __call__(self, *addresses: int) -> list[Any]:
         """Run on the memory at these addresses, one an argument; gives new arrays."""
-        executable = self._executable
+        executable, frame = self._executable, self._frame
         self._calls += 1
         if self._calls == self._last and executable.can_improve:
             tiers.improve(executable)
@@ -82,16 +75,15 @@ class Launcher:
             else:
                 made.append(PlacedArray(None, aval, chunk, address, place))
             places.append(address)
-        constants, tail = self._tail
         if self._parallel:
             pool.prepare()
         scratch = executable.take_temporaries(self._temporaries) if executable.program.temporary_bytes else None
-        words = self._pack(scratch.address if scratch else 0, constants, 0, *addresses, *places, *tail)
+        words = frame.pack(*frame.words(scratch.address if scratch else 0, addresses, places))
         try:
             if self._timed:
                 status = executable.enter_timed(words)
             else:
-                status = _enter(executable.code_address, words, len(words) >> 3, len(executable.template))
+                status = _enter(executable.code_address, words, frame.count, frame.registers)
         finally:
             if scratch is not None:
                 self._temporaries.append(scratch)

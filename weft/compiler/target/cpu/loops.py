@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import CONSTANTS, FIRST_ARGUMENT, place_of
+from weft.compiler.program.assign import place_of
+from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, first_own
 from weft.compiler.program.ir import (
     SOME_TURNS,
     Branch,
@@ -83,7 +84,7 @@ class Outline:
         """For each place, how many bytes of it the code may keep for itself and put back in the end; 0 if it may not,
         because the same memory is reached in another way too; a negative number if nobody writes to it."""
         left, found = MOST_LOCAL_TOGETHER, []
-        first_pointer = FIRST_ARGUMENT + len(self.program.arguments) + len(self.program.results)
+        first_pointer = first_own(self.program)
         unknown = any(place.register >= first_pointer for place in self.places)
         for place in self.places:
             size = self._sizes[place]

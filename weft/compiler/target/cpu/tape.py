@@ -12,7 +12,7 @@ import ctypes
 import functools
 from typing import Any
 
-from weft.compiler.program.assign import TAPES
+from weft.compiler.program.frame import TAPES
 from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
