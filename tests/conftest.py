@@ -37,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Processes of one run share their machine code, and nothing with other runs."""
     # Tests of the tuner ask for it; nobody else's results may depend on what is quick today.
     os.environ.setdefault("WEFT_AUTOTUNE_MILLISECONDS", "0")
+    # Arrays are on the first device unless somebody names another.
+    os.environ.setdefault("WEFT_NUM_CPU_DEVICES", "8")
     _share_processors(config)
     # Random programs are others in every run; the processes of a run agree on them.
     os.environ.setdefault(_FUZZ, str(10_000_000 + int(time.time()) % 100_000_000 * 10))

@@ -211,11 +211,11 @@ def test_repr(make, text: str) -> None:
 
 
 def test_devices() -> None:
-    (device,) = weft.devices()
+    device = weft.devices()[0]
     x = weft.device_put({"a": np.ones(3), "n": 3}, device)
     assert isinstance(x["a"], weft.Array) and x["n"].weak_type and x["a"].devices() == {device}
     assert x["a"].sharding.device_set == {device} and x["a"].is_fully_addressable
-    assert weft.device_count() == weft.local_device_count() == 1 and weft.default_backend() == device.platform
+    assert weft.default_backend() == device.platform
     got = weft.device_get({"a": x["a"], "n": 3, "s": "text"})
     assert type(got["a"]) is np.ndarray and got["n"] == 3 and got["s"] == "text"
     assert weft.block_until_ready(x) is x

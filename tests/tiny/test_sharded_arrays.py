@@ -114,7 +114,7 @@ def test_trees_are_put_by_trees() -> None:
     with pytest.raises(ValueError):
         weft.device_put(values, {"w": first})
     with pytest.raises(ArgumentError, match="cannot move an array"):
-        weft.device_put(put(P("x")), DEVICES[3])
+        weft.device_put(put(P("x")), weft.Device(9, "cpu"))
     with pytest.raises(ArgumentTypeError, match="a device or a sharding"):
         weft.device_put(NUMBERS, "cpu")
 

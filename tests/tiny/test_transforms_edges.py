@@ -173,7 +173,7 @@ def test_no_tracing():
 
 
 def test_settings_of_jax_that_hold_anyway():
-    for name, value in (("platform_name", "cpu"), ("platforms", "cuda,cpu"), ("num_cpu_devices", 1)):
+    for name, value in (("platform_name", "cpu"), ("platforms", "cuda,cpu"), ("num_cpu_devices", 8)):
         with weft.base.settings.overrides(**{f"jax_{name}": value}):
             assert getattr(weft.config, f"jax_{name}") == value
 

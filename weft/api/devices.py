@@ -94,17 +94,17 @@ def _put(leaf: Any, place: Any, donated: bool, source: Any, may_alias: bool | No
     if isinstance(leaf, Tracer):
         device = None if isinstance(place, NamedSharding) else _device_of(place)
         return leaf if device is None else device_put_primitive(leaf, device=device, source=_device_of(source))
-    array = held(leaf)
     if isinstance(place, NamedSharding):
-        return split(array, place)
+        return split(held(leaf), place)
     target = _device_of(place)
+    where = None if target is None else _placement(target)
+    array = held(leaf, where)
     if isinstance(array, ShardedArray):
-        if target is None:
+        if where is None:
             return array
         array = array.gathered()
     assert isinstance(array, ConcreteArray)
-    where = array._place if target is None else _placement(target)
-    made = put(array, where, may_alias is not False or leaf is not array)
+    made = put(array, where or array._place, may_alias is not False or leaf is not array)
     if donated and made is not array and made._place.device is not array._place.device:
         array._donate(user_location())
     return made
@@ -117,14 +117,14 @@ def _placement(device: Device) -> Placement:
         raise ArgumentError(f"device_put cannot move an array to {device!r}. {error}") from None
 
 
-def held(leaf: Any) -> HeldArray:
-    """An array that has its numbers, of an array or a number."""
+def held(leaf: Any, place: Placement | None = None) -> HeldArray:
+    """An array that has its numbers, of an array, or at a place of a number."""
     if isinstance(leaf, HeldArray):
         return leaf
     if not is_value(leaf):
         what = "device_put takes arrays and numbers."
         raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
-    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf))
+    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf), place=place)
 
 
 def _device_of(device: Any) -> Device | None:

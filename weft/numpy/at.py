@@ -23,6 +23,7 @@ from weft.numpy.indexing import (
     concrete,
     find_places,
     getitem,
+    indexed,
     kind_of,
     read_index,
     traced_mask,
@@ -201,7 +202,7 @@ class AtIndex:
         wrap_negative_indices: bool = True,
     ) -> Array:
         """x[index] = func(x[index]), for an elementwise function."""
-        x = ensure_array(self.array)
+        x = indexed(self.array, self.index)
         mask = sole_mask(x.aval, self.index)
         if mask is not None:
             return select_n(expanded_mask(mask, x.aval), x, cast(func(x), x.dtype, x.weak_type))
@@ -250,7 +251,7 @@ def updated(
     wrap_negative_indices: bool = True,
 ) -> Array:
     """The array with `values` brought in at `index` by a scatter (`card`), or by `combine` where a mask says so."""
-    x = ensure_array(array)
+    x = indexed(array, index)
     aval: ArrayType = x.aval
     values = as_update(values, aval)
     mask = sole_mask(aval, index)

@@ -21,6 +21,7 @@ from weft.indexing.expression import Expression
 from weft.ir.types import array_type
 from weft.numpy.util import (
     as_shape,
+    beside,
     broadcast_all,
     broadcast_shape,
     canonicalize_axis,
@@ -42,7 +43,6 @@ from weft.ops.convert import convert_element_type
 from weft.ops.iota import iota
 from weft.ops.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
-from weft.runtime.placing import common_placement
 from weft.sharding import PartitionSpec, Sharding
 from weft.sharding.device import Device
 from weft.trace.array import Array
@@ -193,7 +193,7 @@ def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
     if all(is_concrete(x) for x in leaves) and not isinstance(wanted, dtypes.ExtendedDtype):
         value = _to_numpy(value)
         made = _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
-        return put(made, common_placement(leaves, "array", "element {}".format))  # type: ignore[arg-type]
+        return beside(made, *leaves)
     return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, wanted)], 0)
 
 
@@ -331,8 +331,8 @@ def full_like(
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = None, out_sharding: Any = None) -> Array:
     """An array like `a` with a value everywhere: on the device that is named, or else the one `a` is committed to."""
     made = _filled_like(name, a, value, dtype, shape)
-    if device is None and out_sharding is None and type(a) is PlacedArray and is_eager():
-        return put(made, common_placement([a, made], name, "operand {}".format))  # type: ignore[arg-type]
+    if device is None and out_sharding is None:
+        return beside(made, a)
     return placed(made, device, out_sharding)
 
 

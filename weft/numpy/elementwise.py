@@ -16,6 +16,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import converted, filled
 from weft.numpy.util import (
+    beside,
     broadcast_operands,
     cast,
     check_arraylike,
@@ -268,7 +269,7 @@ def signbit(x: Any, /) -> Array:
     (x,) = promote_args("signbit", x)
     kind = kind_of(x)
     if kind in "bu":
-        return filled(x.shape, False, dtypes.bool_)
+        return beside(filled(x.shape, False, dtypes.bool_), x)
     if kind == "i":
         return lax.lt(x, number_like(x, 0))
     if kind == "c":

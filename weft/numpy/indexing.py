@@ -29,7 +29,7 @@ from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
 from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
-from weft.numpy.util import broadcast_shape, cast, ensure_array
+from weft.numpy.util import beside, broadcast_shape, cast, ensure_array
 from weft.ops.check import check_index
 from weft.ops.compare import lt
 from weft.ops.concatenate import concatenate
@@ -514,6 +514,11 @@ def _empty(batch_shape: tuple[Any, ...]) -> Any:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
+def indexed(array: Any, index: Any) -> Array:
+    """The array that an index is for, on the device that the arrays of the index are committed to."""
+    return beside(ensure_array(array), *(index if type(index) is tuple else (index,)))
+
+
 def getitem(
     array: Any,
     index: Any,
@@ -528,7 +533,7 @@ def getitem(
     An index known to be out of bounds raises, unless a mode is given. One that only the running program knows is by
     default clamped; mode "fill" gives `fill_value` there (nan, or the least integer, when it is None).
     """
-    x = ensure_array(array)
+    x = indexed(array, index)
     aval: ArrayType = x.aval
     parsed = None if mode is None else GatherScatterMode.from_any(mode)
     entries, unique = read_index(index, aval, parsed, wrap_negative_indices)

@@ -16,6 +16,7 @@ from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import absolute, number_like
 from weft.numpy.util import (
+    beside,
     canonicalize_axis,
     check_arraylike,
     check_no_out,
@@ -54,9 +55,9 @@ def not_equal(x: Any, y: Any, /) -> Array:
 def _beyond(answer: Callable[[Any, Any], bool], x: Any, y: Any) -> Array:
     """A comparison with a Python integer beyond the range of an array's dtype: one answer for every element."""
     if isinstance(x, Array) and isinstance(y, int):
-        return filled(x.shape, answer(0, y), dtypes.bool_)
+        return beside(filled(x.shape, answer(0, y), dtypes.bool_), x)
     if isinstance(y, Array) and isinstance(x, int):
-        return filled(y.shape, answer(x, 0), dtypes.bool_)
+        return beside(filled(y.shape, answer(x, 0), dtypes.bool_), y)
     raise OverflowError(f"Numbers that do not fit their dtypes cannot be compared: {x!r} and {y!r}.")
 
 
@@ -187,7 +188,7 @@ def isfinite(x: Any, /) -> Array:
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_and(lax.is_finite(lax.real(x)), lax.is_finite(lax.imag(x)))
-    return filled(x.shape, True, dtypes.bool_)
+    return beside(filled(x.shape, True, dtypes.bool_), x)
 
 
 def isinf(x: Any, /) -> Array:
@@ -199,13 +200,13 @@ def isinf(x: Any, /) -> Array:
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
-    return filled(x.shape, False, dtypes.bool_)
+    return beside(filled(x.shape, False, dtypes.bool_), x)
 
 
 def isnan(x: Any, /) -> Array:
     """Whether an element is not a number."""
     (x,) = promote_args("isnan", x)
-    return lax.ne(x, x) if kind_of(x) in "fc" else filled(x.shape, False, dtypes.bool_)
+    return lax.ne(x, x) if kind_of(x) in "fc" else beside(filled(x.shape, False, dtypes.bool_), x)
 
 
 def isposinf(x: Any, /, out: Any = None) -> Array:
@@ -224,7 +225,7 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
     kind = kind_of(x)
     if kind == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
-    return lax.eq(x, number_like(x, value)) if kind == "f" else filled(x.shape, False, dtypes.bool_)
+    return lax.eq(x, number_like(x, value)) if kind == "f" else beside(filled(x.shape, False, dtypes.bool_), x)
 
 
 def iscomplex(x: Any) -> Array:
@@ -232,7 +233,7 @@ def iscomplex(x: Any) -> Array:
     check_arraylike("iscomplex", x)
     x = ensure_array(x)
     if kind_of(x) != "c":
-        return filled(x.shape, False, dtypes.bool_)
+        return beside(filled(x.shape, False, dtypes.bool_), x)
     part = lax.imag(x)
     return lax.ne(part, number_like(part, 0))
 

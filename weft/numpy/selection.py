@@ -16,6 +16,7 @@ from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import clip, remainder
 from weft.numpy.logic import truth
 from weft.numpy.util import (
+    beside,
     broadcast_all,
     broadcast_operands,
     broadcast_shape,
@@ -153,7 +154,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         raise ArgumentError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
     if size is None:
         found = np.nonzero(concrete_or_error(a, *needs_size("nonzero")))
-        return tuple(ensure_array(x.astype(dtypes.default_int_dtype())) for x in found)
+        return tuple(beside(ensure_array(x.astype(dtypes.default_int_dtype())), a) for x in found)
     size = known_size(size, "nonzero")
     flat = flat_positions(truth("nonzero", lax.reshape(a, (a.size,)))[0], size)
     fills = _fills(fill_value, a.ndim)

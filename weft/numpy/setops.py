@@ -22,6 +22,7 @@ from weft.numpy.selection import flat_positions, known_size, needs_size, taken, 
 from weft.numpy.sorting import searchsorted
 from weft.numpy.sorting import sort as sort_array
 from weft.numpy.util import (
+    beside,
     canonicalize_axis,
     cast,
     check_arraylike,
@@ -78,7 +79,7 @@ def unique(
     ar = ensure_array(ar)
     if size is None:
         known = concrete_or_error(ar, *needs_size("unique"))
-        found = _unique_known(known, axis, equal_nan)
+        found = tuple(beside(x, ar) for x in _unique_known(known, axis, equal_nan))
     else:
         found = _unique_bounded(ar, axis, equal_nan, known_size(size, "unique"), fill_value)
     wanted = [

@@ -32,7 +32,8 @@ from weft.ir.types import ArrayType, array_type
 from weft.ops.convert import convert_element_type
 from weft.ops.select import select_n
 from weft.ops.shape import broadcast_in_dim
-from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, put
+from weft.runtime.placing import common_placement
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -95,6 +96,15 @@ def ensure_arrays(name: str, *args: Any) -> list[Array]:
 def is_concrete(x: Any) -> bool:
     """Whether the numbers of `x` are known now."""
     return not isinstance(x, Tracer)
+
+
+def beside(made: Any, *operands: Any) -> Any:
+    """An array where the operands are that it was made for: on the device that those are committed to. It is for arrays
+    that are made of what is known of operands, rather than by operations on them."""
+    for operand in operands:
+        if type(operand) is PlacedArray and isinstance(made, ConcreteArray) and is_eager():
+            return put(made, common_placement([made, *operands], "an operation", "operand {}".format))
+    return made
 
 
 def is_eager() -> bool:

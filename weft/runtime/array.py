@@ -177,11 +177,12 @@ def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
     return array_at(default_placement(), np.asarray(buffer), aval)
 
 
-def from_numpy(value: Any, weak_type: bool = False, copy: bool = True) -> ConcreteArray:
-    """An array from NumPy or Python numbers, in canonical dtype, on the default device. The numbers are copied, since
-    NumPy arrays can change."""
+def from_numpy(value: Any, weak_type: bool = False, copy: bool = True, place: Placement | None = None) -> ConcreteArray:
+    """An array from NumPy or Python numbers, in canonical dtype, at a place (default: on the default device). The
+    numbers are copied, since NumPy arrays can change."""
     converted = dtypes.canonical_array(value)
-    aval, place = array_type(converted.shape, converted.dtype, weak_type), default_placement()
+    aval = array_type(converted.shape, converted.dtype, weak_type)
+    place = default_placement() if place is None else place
     return _copied(converted, aval, place) if copy and converted is value else array_at(place, converted, aval)
 
 
