@@ -39,6 +39,7 @@ def test_each_device_has_its_part(spec: P, mesh: Mesh) -> None:
     assert [s.device for s in shards] == DEVICES and array.global_shards == shards
     for i, shard in enumerate(shards):
         assert shard.index == indices[shard.device] and shard.data is array.addressable_data(i)
+        assert shard.data.device == shard.device and shard.data.committed
         np.testing.assert_array_equal(shard.data, NUMBERS[shard.index])
         copies = [s.replica_id for s in shards if s.index == shard.index]
         assert copies == list(range(len(copies)))
@@ -211,7 +212,7 @@ def test_made_of_parts() -> None:
         (lambda: put(P("x"), value=np.ones(7)), "7 elements, which do not split evenly into 4"),
         (lambda: put(P("x", "y"), value=np.ones(8)), "2 dimensions, the array has 1"),
         (lambda: put(P(unreduced={"x"}), EXPLICIT), "neither unreduced nor reduced"),
-        (lambda: put(P(), Mesh([weft.Device(0, "cuda")], "x")), "no cuda here"),
+        (lambda: put(P(), Mesh([weft.Device(0, "cuda")], "x")), r"no CudaDevice\(id=0\) here"),
         (lambda: put(P("x")).unsafe_buffer_pointer(), "no single address"),
     ],
 )
@@ -264,3 +265,14 @@ def test_an_array_of_one_device_has_one_part() -> None:
     (shard,) = array.addressable_shards
     assert shard.data is array and shard.index == (slice(None), slice(None)) and shard.replica_id == 0
     assert array.global_shards == array.addressable_shards
+
+
+def test_parts_are_taken_from_the_devices_they_are_on() -> None:
+    sharding = NamedSharding(Mesh(DEVICES[:2], "x"), P("x"))
+    parts = [weft.device_put(NUMBERS[:4], DEVICES[0]), weft.device_put(NUMBERS[4:], DEVICES[1])]
+    made = weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts)
+    assert all(made.addressable_data(i) is part for i, part in enumerate(parts))
+    with pytest.raises(ArgumentError, match="Part 0 is committed to another device"):
+        weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts[::-1])
+    with pytest.raises(ArgumentError, match="no CpuDevice"):
+        weft.device_put(NUMBERS, NamedSharding(Mesh([weft.Device(99, "cpu")], "x"), P("x")))

@@ -165,7 +165,7 @@ def put(array: ConcreteArray, place: Placement, may_alias: bool = True) -> Concr
         if array.is_deleted():
             array._raise_deleted()
         return array_at(place, array._buffer, array.aval, array._memory, array._pointer)
-    return _copied(array._value, array.aval, place)
+    return copied(array._value, array.aval, place)
 
 
 def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
@@ -183,13 +183,13 @@ def from_numpy(value: Any, weak_type: bool = False, copy: bool = True, place: Pl
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
     place = default_placement() if place is None else place
-    return _copied(converted, aval, place) if copy and converted is value else array_at(place, converted, aval)
+    return copied(converted, aval, place) if copy and converted is value else array_at(place, converted, aval)
 
 
-def _copied(value: np.ndarray, aval: ArrayType, place: Placement) -> ConcreteArray:
+def copied(value: np.ndarray, aval: ArrayType, place: Placement) -> ConcreteArray:
     """An array over a copy of its own."""
     if value.nbytes <= SMALL:
-        return array_at(place, value.copy(), aval)
+        return array_at(place, np.array(value, order="C"), aval)
     block = place.memory.copied(value, value.shape)
     return array_at(place, None, aval, block, block.address)
 
@@ -214,5 +214,5 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     assert isinstance(found, ArrayType)
     converted = dtypes.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
-        return _copied(converted, found, default_placement())
+        return copied(converted, found, default_placement())
     return array_at(default_placement(), converted, found)

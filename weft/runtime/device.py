@@ -51,14 +51,17 @@ def default_device() -> Device:
 
 
 def known(device: Device) -> Device:
-    """A device, which is one of those there are."""
-    if device is not CPU and device not in _cpus():
-        there = ", ".join(map(repr, _cpus()))
-        raise RuntimeError(
-            f"There is no device {device!r}; there are: {there}. More CPU devices are made by "
-            "weft.config.update('num_cpu_devices', n) right after `import weft`."
-        )
-    return device
+    """The device that there is, of one that is equal to it."""
+    if device is CPU:
+        return device
+    for found in _cpus():
+        if found == device:
+            return found
+    there = ", ".join(map(repr, _cpus()))
+    raise RuntimeError(
+        f"There is no device {device!r}; there are: {there}. More CPU devices are made by "
+        "weft.config.update('num_cpu_devices', n) right after `import weft`."
+    )
 
 
 class Placement:

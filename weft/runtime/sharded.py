@@ -16,7 +16,8 @@ from weft.base.arguments import described, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type
-from weft.runtime.array import ConcreteArray, wrap
+from weft.runtime.array import ConcreteArray, copied, put, wrap
+from weft.runtime.device import devices, placement
 from weft.runtime.held import HeldArray
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
@@ -24,8 +25,8 @@ from weft.sharding.shardings import NamedSharding, Sharding
 
 
 class ShardedArray(HeldArray):
-    """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh.
-    Devices that have the same part may share one object."""
+    """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh,
+    each committed to its device."""
 
     __slots__ = ("_donated_at", "_parts", "_whole", "aval", "sharding")
 
@@ -168,19 +169,13 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
         return array
     check_devices(sharding)
     aval = placed_type(array.aval, sharding)
-    value, parts = array._value, {}
-    held = []
-    for device, index in sharding.addressable_devices_indices_map(aval.shape).items():
-        key = tuple((s.start, s.stop) for s in index)
-        if key not in parts:
-            parts[key] = on_device(value[index], aval, device)
-        held.append(parts[key])
-    return ShardedArray(aval, sharding, held)
+    value, indices = array._value, sharding.addressable_devices_indices_map(aval.shape)
+    return ShardedArray(aval, sharding, [on_device(value[i], aval, device) for device, i in indices.items()])
 
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:
-    """A part as an array of its own: a copy in memory of its device, which is the process's on every CPU device."""
-    return ConcreteArray(np.array(value, order="C"), array_type(value.shape, aval.dtype, aval.weak_type))
+    """A part as an array of its own: a copy in the memory of its device, to which it is committed."""
+    return copied(value, array_type(value.shape, aval.dtype, aval.weak_type), placement(device, True))
 
 
 def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
@@ -197,11 +192,10 @@ def check_devices(sharding: Sharding) -> None:
             received=repr(sharding),
             fix="the spec without unreduced and reduced",
         )
-    foreign = [d for d in sharding.device_tuple if is_addressable(d) and d.platform != "cpu"]
-    if foreign:
-        raise ArgumentError(
-            f"There is no {foreign[0].platform} here to put an array on.", received=repr(sharding), fix="weft.devices()"
-        )
+    for device in sharding.device_tuple:
+        if is_addressable(device) and device not in devices():
+            what = f"There is no {device!r} here to put an array on."
+            raise ArgumentError(what, received=repr(sharding), fix=f"some of the {len(devices())} of weft.devices()")
 
 
 def make_array_from_single_device_arrays(
@@ -211,10 +205,10 @@ def make_array_from_single_device_arrays(
     of the mesh."""
     check_devices(sharding)
     shape = indices(shape, "shape of make_array_from_single_device_arrays")
-    wanted, count = sharding.shard_shape(shape), len(sharding.addressable_devices_indices_map(shape))
-    if len(arrays) != count:
+    wanted, places = sharding.shard_shape(shape), list(sharding.addressable_devices_indices_map(shape))
+    if len(arrays) != len(places):
         raise ArgumentError(
-            f"The sharding has {count} devices in this process, each with a part.",
+            f"The sharding has {len(places)} devices in this process, each with a part.",
             received=f"{len(arrays)} arrays for {sharding!r}",
             fix="an array for each device, in the order of sharding.addressable_devices_indices_map(shape)",
         )
@@ -228,6 +222,13 @@ def make_array_from_single_device_arrays(
                 received=f"{part.aval.short()} where {wanted} of {dtypes.name(arrays[0].dtype)} is needed",
                 fix="parts of shape sharding.shard_shape(shape), all of one dtype",
             )
+        if part.committed and part.device != places[i]:
+            raise ArgumentError(
+                f"Part {i} is committed to another device than the sharding puts it on.",
+                received=f"{part.aval.short()} on {part.device!r} where {places[i]!r} is next",
+                fix=f"weft.device_put(part, weft.devices()[{places[i].id}])",
+            )
+    arrays = [put(part, placement(device, True)) for part, device in zip(arrays, places, strict=True)]
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
     return ShardedArray(placed_type(array_type(shape, kind), sharding), sharding, arrays)
 
@@ -239,12 +240,12 @@ def make_array_from_callback(
     this process."""
     check_devices(sharding)
     shape = indices(shape, "shape of make_array_from_callback")
-    parts: dict[Any, ConcreteArray] = {}
+    values: dict[Any, np.ndarray] = {}
     held = []
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         key = tuple((s.start, s.stop) for s in index)
-        if key not in parts:
-            value = dtypes.canonical_array(np.asarray(data_callback(index), dtype))
-            parts[key] = on_device(value, array_type(value.shape, value.dtype), device)
-        held.append(parts[key])
+        if key not in values:
+            values[key] = dtypes.canonical_array(np.asarray(data_callback(index), dtype))
+        value = values[key]
+        held.append(on_device(value, array_type(value.shape, value.dtype), device))
     return make_array_from_single_device_arrays(shape, sharding, held, dtype=dtype)
