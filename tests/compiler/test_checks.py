@@ -14,8 +14,8 @@ from tests.compiler.here import compile_program, interpret
 from weft import errors, lax
 from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify
-from weft.ops.check import CHECK, unchecked
-from weft.ops.masked import masked
+from weft.primitives.control.check import CHECK, unchecked
+from weft.primitives.control.masked import masked
 
 TABLE = np.arange(10, dtype=np.float32)
 

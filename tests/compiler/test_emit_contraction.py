@@ -21,7 +21,7 @@ from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.ir import Kernel, Kind, Loop
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.target.target import Target
-from weft.ops.contract import dot_general
+from weft.primitives.contraction.contract import dot_general
 
 EXACT = np.testing.assert_array_equal
 

@@ -14,7 +14,7 @@ import weft.numpy as wnp
 from tests.compiler.emitting import check, close
 from tests.compiler.test_emit_contraction import whole
 from weft import lax
-from weft.ops.convolution import conv_general_dilated
+from weft.primitives.contraction.convolution import conv_general_dilated
 
 EXACT = np.testing.assert_array_equal
 LAYOUTS = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}

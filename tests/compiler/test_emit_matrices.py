@@ -11,9 +11,9 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fused_program
 from weft import lax
-from weft.ops.linalg_cholesky import cholesky
-from weft.ops.linalg_lu import linear_solve, lu
-from weft.ops.linalg_triangular import triangular_solve
+from weft.primitives.linalg.cholesky import cholesky
+from weft.primitives.linalg.lu import linear_solve, lu
+from weft.primitives.linalg.triangular import triangular_solve
 
 
 def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:

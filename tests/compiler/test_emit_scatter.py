@@ -13,16 +13,16 @@ from tests.compiler.emitting import array, check, close, fused_program, fusions_
 from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes, errors
-from weft.compiler.emit import scatter_split
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
+from weft.compiler.emit.maps import scatter_split
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
-from weft.ops.gather import GatherScatterMode
-from weft.ops.scatter import ScatterDimensionNumbers, scatter_params
+from weft.primitives.movement.gather import GatherScatterMode
+from weft.primitives.movement.scatter import ScatterDimensionNumbers, scatter_params
 
 pytestmark = pytest.mark.usefixtures("sixty_four_bits")
 FAMILY = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")

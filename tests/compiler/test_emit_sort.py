@@ -13,11 +13,11 @@ from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
 from weft.base.settings import num_threads
-from weft.compiler.emit import sort as emitter
-from weft.compiler.emit import sort_radix, sort_split
 from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.sorts import sort as emitter
+from weft.compiler.emit.sorts import sort_radix, sort_split
 from weft.compiler.target.cpu.targets import host
-from weft.ops.sort import sort, top_k
+from weft.primitives.movement.sort import sort, top_k
 
 SHORT_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e8m0fnu")
 KEYS = ("bool", "int8", "uint8", "int4", "uint2", "int16", "int32", "uint32", "float32", *SHORT_FLOATS)

@@ -15,11 +15,11 @@ from tests.compiler.here import AVX512
 from tests.compiler.running import compiled
 from weft import lax
 from weft.base import dtypes
-from weft.compiler.emit import window_loops
 from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.gather_windows import window_loops
 from weft.compiler.target.cpu.targets import host
-from weft.ops.compare import ge, le
-from weft.ops.window import (
+from weft.primitives.elementwise.compare import ge, le
+from weft.primitives.reduction.window import (
     WINDOW_PARAMETERS,
     reduce_window_max,
     reduce_window_min,

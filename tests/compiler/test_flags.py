@@ -19,9 +19,9 @@ from weft.compiler.program.ir import Branch, Launch, Loop
 from weft.compiler.program.verifier import verify
 from weft.indexing.ranges import Range
 from weft.ir.primitive import lookup
-from weft.ops.check import Found, can_flag, check, writes_in_place
-from weft.ops.gather import GatherScatterMode
-from weft.ops.scatter import ScatterDimensionNumbers, scatter_params
+from weft.primitives.control.check import Found, can_flag, check, writes_in_place
+from weft.primitives.movement.gather import GatherScatterMode
+from weft.primitives.movement.scatter import ScatterDimensionNumbers, scatter_params
 
 INDEX, NUMBER = errors.OutOfBoundsIndexError, errors.NonFiniteValueError
 

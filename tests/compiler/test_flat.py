@@ -13,8 +13,8 @@ from weft.compiler.flat import compile_flat
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import Launch
 from weft.ir.types import array_type
-from weft.ops.arithmetic import mul
-from weft.ops.exponential import sqrt
+from weft.primitives.elementwise.arithmetic import mul
+from weft.primitives.elementwise.exponential import sqrt
 from weft.runtime.execute import program_of
 
 

@@ -24,7 +24,7 @@ from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host
-from weft.ops.threefry import threefry_arrays
+from weft.primitives.random.threefry import threefry_arrays
 
 FLOATS = {"float32": np.float32, "float64": np.float64}
 EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1.5, 2.0**-149, 2.0**-126, 5e-324, 2.0**-1022, 3e38, 1e308]

@@ -11,7 +11,7 @@ import pytest
 from tests.compiler.running import MACHINES, assert_compiles, numbers
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.transpose import transposed
+from weft.compiler.emit.maps.transpose import transposed
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, Kind, Value
 from weft.compiler.kernel.printer import to_text

@@ -30,8 +30,8 @@ from weft.base.promotion import DTYPES
 from weft.compiler.target.lanes import Lanes
 from weft.compiler.target.llvm import Module, i64, vector, void
 from weft.ir.primitive import lookup
-from weft.ops.elementwise import Elementwise
-from weft.ops.rounding import RoundingMethod
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.elementwise.rounding import RoundingMethod
 
 # Iterative ones are tested in test_lanes_special: for any bits `eval` would take hours.
 ITERATED = {

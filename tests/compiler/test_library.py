@@ -28,16 +28,16 @@ from weft.compiler.target.cpu.targets import aarch64, host
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive, lookup
 from weft.ir.types import ArrayType
-from weft.ops.contract import dot_general
-from weft.ops.fft import FftType, fft
-from weft.ops.linalg_cholesky import cholesky
-from weft.ops.linalg_eigen import eig, eigh
-from weft.ops.linalg_lu import linear_solve, lu, lu_pivots_to_permutation
-from weft.ops.linalg_qr import geqrf, qr
-from weft.ops.linalg_reduce import hessenberg, schur, tridiagonal
-from weft.ops.linalg_svd import svd
-from weft.ops.linalg_triangular import triangular_solve, tridiagonal_solve
-from weft.ops.tape import tape_new
+from weft.primitives.contraction.contract import dot_general
+from weft.primitives.control.tape import tape_new
+from weft.primitives.linalg.cholesky import cholesky
+from weft.primitives.linalg.condensed import hessenberg, schur, tridiagonal
+from weft.primitives.linalg.eigen import eig, eigh
+from weft.primitives.linalg.fft import FftType, fft
+from weft.primitives.linalg.lu import linear_solve, lu, lu_pivots_to_permutation
+from weft.primitives.linalg.qr import geqrf, qr
+from weft.primitives.linalg.svd import svd
+from weft.primitives.linalg.triangular import triangular_solve, tridiagonal_solve
 
 DTYPES = [np.dtype(d) for d in (np.float32, np.float64, np.complex64, np.complex128)]
 EIGH: dict[str, Any] = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}

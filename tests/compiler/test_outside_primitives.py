@@ -18,10 +18,10 @@ from weft.compiler.target.lanes import Lanes
 from weft.indexing.index_map import Constraint, IndexMap, indices
 from weft.ir.primitive import Axis, primitive
 from weft.ir.types import ArrayType
-from weft.ops.cumulative import Cumulative
-from weft.ops.elementwise import Comparison, Elementwise
-from weft.ops.families import Composite, Indexing, Reduction, kept_axes
-from weft.ops.shape import broadcast_in_dim, move_axis
+from weft.primitives.elementwise.elementwise import Comparison, Elementwise
+from weft.primitives.families import Composite, Indexing, Reduction, kept_axes
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis
+from weft.primitives.reduction.cumulative import Cumulative
 
 
 @primitive

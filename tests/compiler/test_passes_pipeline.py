@@ -25,8 +25,8 @@ from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.parser import equal, parse
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Composite
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Composite
 
 x, y = operands("x y")
 sin, cos = operation("sin"), operation("cos")

@@ -13,8 +13,8 @@ import pytest
 import weft
 from tests.compiler.here import AVX2, AVX512, compile_program, run_passes
 from weft.compiler import cache
+from weft.compiler.emit.contractions.tiling import fits
 from weft.compiler.emit.key import fusion_key
-from weft.compiler.emit.tiling import fits
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.program.ir import Call
 from weft.compiler.target.cpu.link import Tier

@@ -28,9 +28,9 @@ class Fault:
 
     @property
     def area(self) -> str:
-        """The part of the package that it is in: `compiler/emit`, `ops`, ..."""
+        """The part of the package that it is in: `compiler/emit`, `primitives`, ..."""
         folders = self.file.split("/")[1:-1]
-        return "/".join(folders[:2])
+        return "/".join(folders[: 2 if folders[0] == "compiler" else 1])
 
     def applied(self, text: str) -> str:
         """The text of its file with the slip in it."""

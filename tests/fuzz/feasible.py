@@ -24,7 +24,7 @@ from weft.base import dtypes
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, TapeType, array_type, type_of
-from weft.ops.callback import Callback
+from weft.primitives.control.callback import Callback
 
 NUMBERS = tuple(dict.fromkeys(np.dtype(d) for d in WIDE))
 KEY = type_of(weft.random.key(0)).dtype  # type: ignore[attr-defined]

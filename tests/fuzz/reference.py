@@ -24,8 +24,8 @@ from weft.ir import interpreter
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import NO_EFFECTS, Primitive, lookup
 from weft.ir.types import array_type
-from weft.ops.elementwise import Elementwise
-from weft.ops.matrix import MatrixFunction
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.linalg.matrix import MatrixFunction
 from weft.runtime.cpu.executable import Executable
 
 # Sums whose terms may be added in any order.

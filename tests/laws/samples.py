@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import weft
-import weft.ops
+import weft.primitives
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample
 from weft.ir.primitive import registered as all_registered
 from weft.ir.types import ArrayType, array_type
-from weft.ops.random import FRY
+from weft.primitives.random.bits import FRY
 from weft.runtime.array import ConcreteArray
 from weft.trace.closed import stage_closed
 
@@ -33,7 +33,7 @@ WITHIN_PROGRAMS = CALLBACKS | frozenset(
     | {"tape_write", "check", "trap", "scatter_flagged"}
 )
 
-MODULES = [f"weft.ops.{module.name}" for module in pkgutil.iter_modules(weft.ops.__path__)]
+MODULES = [module.name for module in pkgutil.walk_packages(weft.primitives.__path__, "weft.primitives.")]
 BROKEN: dict[str, Exception] = {}
 for _name in MODULES:
     # A module that fails to import fails one test by name, instead of hiding the laws of all others.

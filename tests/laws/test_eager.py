@@ -24,7 +24,7 @@ from weft.base import dtypes
 from weft.base.settings import enable_x64
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import NO_EFFECTS
-from weft.ops.elementwise import Elementwise
+from weft.primitives.elementwise.elementwise import Elementwise
 from weft.runtime.execute import executable_of
 
 

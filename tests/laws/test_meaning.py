@@ -24,8 +24,8 @@ from weft.indexing import index_map
 from weft.indexing.dimension import Symbol, substitute_shape, symbol
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Indexing, Reduction
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Indexing, Reduction
 
 # -------------------------------------------------------------------------------------------------------------- samples
 

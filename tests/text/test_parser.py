@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import weft.ops.random
+import weft.primitives.random.bits
 from weft.base.errors import JaxprSyntaxError
 from weft.indexing.dimension import symbol
 from weft.ir.interpreter import run
@@ -17,7 +17,7 @@ from weft.ir.verifier import verify
 
 pytestmark = pytest.mark.tiny
 
-assert weft.ops.random.FRY.name == "key<fry>"  # importing the module makes the type of keys known
+assert weft.primitives.random.bits.FRY.name == "key<fry>"  # importing the module makes the type of keys known
 
 TEXTS = [
     "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }",

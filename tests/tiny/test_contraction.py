@@ -12,8 +12,8 @@ from weft import numpy as wnp
 from weft.base.settings import config
 from weft.ir.types import array_type
 from weft.numpy import einsum_plan
-from weft.ops.contract import dot_general
-from weft.ops.precision import canonical_precision
+from weft.primitives.contraction.contract import dot_general
+from weft.primitives.contraction.precision import canonical_precision
 
 PLAIN = (((1,), (0,)), ((), ()))
 

@@ -9,8 +9,8 @@ import pytest
 import weft
 from weft import lax
 from weft.ir.types import array_type
-from weft.ops.convolution import conv_general_dilated as primitive
-from weft.ops.convolution_shapes import ConvDimensionNumbers, padtype_to_pads
+from weft.primitives.contraction.convolution import conv_general_dilated as primitive
+from weft.primitives.contraction.convolution_shapes import ConvDimensionNumbers, padtype_to_pads
 
 
 def normal(*shape, seed=0, dtype=np.float32):

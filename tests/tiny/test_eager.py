@@ -11,7 +11,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.ir.types import array_type
-from weft.ops.trigonometric import sin
+from weft.primitives.elementwise.trigonometric import sin
 from weft.runtime import evaluate
 from weft.runtime.cpu.launch import FLAT_LENGTH
 from weft.runtime.execute import compile_costs, program_of

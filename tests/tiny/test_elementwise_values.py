@@ -16,7 +16,7 @@ from weft.base.errors import MissingRuleError, ShapeMismatchError
 from weft.base.settings import enable_x64
 from weft.ir import interpreter
 from weft.ir.primitive import lookup
-from weft.ops.random import FRY, random_wrap
+from weft.primitives.random.bits import FRY, random_wrap
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(d) for d in (np.float32, np.float16, bfloat16, np.float64)]

@@ -15,8 +15,8 @@ from weft.indexing.dimension import symbol
 from weft.ir.primitive import lookup
 from weft.ir.types import array_type
 from weft.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
-from weft.ops.gather import sample_cases
-from weft.ops.scatter import window_dims
+from weft.primitives.movement.gather import sample_cases
+from weft.primitives.movement.scatter import window_dims
 
 # -------------------------------------------------------------------------------------- the definition, in loops
 

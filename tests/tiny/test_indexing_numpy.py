@@ -14,7 +14,7 @@ from weft.base.errors import NonConcreteBooleanIndexError, OutOfBoundsIndexError
 from weft.indexing.dimension import symbol
 from weft.numpy.at import At
 from weft.numpy.indexing import getitem
-from weft.ops.arithmetic import mul, neg
+from weft.primitives.elementwise.arithmetic import mul, neg
 from weft.trace.stage import stage
 
 # ------------------------------------------------------------------------------------------------ against NumPy

@@ -17,7 +17,7 @@ from weft.base.settings import enable_x64
 from weft.ir.context import EVALUATION
 from weft.lax import linalg as ll
 from weft.numpy import linalg as wl
-from weft.ops import linalg_lu
+from weft.primitives.linalg import lu as linalg_lu
 from weft.test_util import check_grads
 
 GENERATOR = np.random.default_rng(11)

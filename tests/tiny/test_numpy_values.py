@@ -12,7 +12,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax, random
 from weft.base.errors import ShapeMismatchError
-from weft.ops.threefry import threefry_arrays
+from weft.primitives.random.threefry import threefry_arrays
 
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.5, -7.0, np.inf, -np.inf, np.nan, 1e-45, 3e38], np.float32)
 

@@ -15,7 +15,7 @@ import weft.numpy as wnp
 import weft.random as random
 from weft.base.errors import KeyReuseError, MissingRuleError, ShapeMismatchError
 from weft.base.settings import threefry_partitionable
-from weft.ops.random import FRY, KeyDtype, threefry2x32
+from weft.primitives.random.bits import FRY, KeyDtype, threefry2x32
 
 CASES = json.loads((pathlib.Path(__file__).parents[1] / "data" / "random.json").read_text())["cases"]
 REJECTION = {"gamma", "beta", "dirichlet", "t"}

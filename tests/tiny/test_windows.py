@@ -12,8 +12,8 @@ import weft
 from weft import lax
 from weft.base.errors import MissingRuleError
 from weft.ir.types import array_type
-from weft.ops.compare import ge, le
-from weft.ops.window import select_and_gather_add, select_and_scatter, select_and_scatter_add
+from weft.primitives.elementwise.compare import ge, le
+from weft.primitives.reduction.window import select_and_gather_add, select_and_scatter, select_and_scatter_add
 from weft.trace.closed import stage_closed
 
 CASES = [

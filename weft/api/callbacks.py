@@ -16,7 +16,7 @@ from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, JaxRuntimeError
 from weft.base.source import is_internal, user_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
-from weft.ops import callback as primitives
+from weft.primitives.control import callback as primitives
 
 
 def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:

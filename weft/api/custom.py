@@ -45,7 +45,7 @@ from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
 from weft.ir.types import Type, type_of
 from weft.ir.zeros import Zero
-from weft.ops.custom import JvpRule, Mask, Pullback, VjpRule, custom_jvp_call, custom_vjp_call, inexact
+from weft.primitives.control.custom import JvpRule, Mask, Pullback, VjpRule, custom_jvp_call, custom_vjp_call, inexact
 from weft.trace.closed import stage_closed
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer

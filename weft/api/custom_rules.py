@@ -13,8 +13,8 @@ from weft.ir.context import lifted
 from weft.ir.primitive import instantiate
 from weft.ir.types import Type, is_value, type_of
 from weft.ir.zeros import Zero
-from weft.ops.convert import convert_element_type
-from weft.ops.custom import inexact
+from weft.primitives.control.custom import inexact
+from weft.primitives.elementwise.convert import convert_element_type
 
 
 class SymbolicZero:

@@ -10,7 +10,7 @@ from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_location
 from weft.ir.types import is_value
-from weft.ops.device_put import device_put as device_put_primitive
+from weft.primitives.movement.device_put import device_put as device_put_primitive
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import CPU, Placement, placement

@@ -35,7 +35,7 @@ from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
 from weft.ir.types import ArrayType, Type, is_value, type_of
 from weft.ir.zeros import Zero
-from weft.ops.convert import convert_element_type
+from weft.primitives.elementwise.convert import convert_element_type
 from weft.runtime.array import wrap
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer

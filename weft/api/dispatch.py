@@ -22,7 +22,7 @@ from weft.base.tree_nodes import same_data
 from weft.compiler.program.ir import Call, Launch, bytes_of
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
-from weft.ops.check import Found
+from weft.primitives.control.check import Found
 from weft.runtime import memory
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu.executable import Executable

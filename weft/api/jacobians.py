@@ -16,8 +16,8 @@ from weft.base.errors import ArgumentTypeError
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION
 from weft.ir.types import type_of
-from weft.ops.shape import move_axis, reshape
-from weft.ops.slicing import slice as slice_primitive
+from weft.primitives.movement.shape import move_axis, reshape
+from weft.primitives.movement.slicing import slice as slice_primitive
 
 
 def jacfwd(

@@ -42,7 +42,7 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.types import ArrayType, Type
-from weft.ops.call import jit as jit_primitive
+from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.array import ConcreteArray, put
 from weft.runtime.device import HOME, Placement, placement
 from weft.runtime.execute import executable_of

@@ -12,8 +12,8 @@ from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
 from weft.ir.types import type_of
-from weft.ops.remat import checkpoint as checkpoint_primitive
-from weft.ops.remat import checkpoint_name as name_primitive
+from weft.primitives.control.remat import checkpoint as checkpoint_primitive
+from weft.primitives.control.remat import checkpoint_name as name_primitive
 from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import linearize_flat
 

@@ -13,7 +13,7 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, is_value, type_of
-from weft.ops.call import jit as jit_primitive
+from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
 from weft.sharding import Sharding
 

@@ -12,7 +12,7 @@ from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, is_value, type_of
-from weft.ops.shape import batched_at_front, move_axis
+from weft.primitives.movement.shape import batched_at_front, move_axis
 from weft.transforms.batch import batch_flat
 
 

@@ -9,7 +9,7 @@ from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.program.ir import Program
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
-from weft.ops.elementwise import Elementwise
+from weft.primitives.elementwise.elementwise import Elementwise
 
 
 @dataclass(frozen=True)

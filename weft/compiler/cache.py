@@ -31,7 +31,7 @@ SCHEDULE_MAGIC = b"weft schedule 1\n"
 # Schedules are never pruned: they are small, and without them the next process could choose otherwise.
 SCHEDULE = ".s"
 # The folders of Weft whose code has a part in what a traced program becomes.
-BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "ops", "transforms", "compiler", "runtime")
+BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime")
 MOST_BYTES = 1 << 29
 # The folder is measured after so many new files.
 MEASURE_AFTER = 64

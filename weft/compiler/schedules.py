@@ -15,7 +15,7 @@ from weft.compiler import cache
 from weft.compiler.fingerprint import fingerprint
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
-from weft.ops.contract import dot_general, suits_library
+from weft.primitives.contraction.contract import dot_general, suits_library
 
 LIBRARY = "library"
 FIRST = "0"

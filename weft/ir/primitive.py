@@ -365,7 +365,7 @@ class Sample:
 
 class HigherOrder(Primitive):
     """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply
-    it to the programs they carry; so `ops` never imports `transforms`."""
+    it to the programs they carry; so `primitives` never imports `transforms`."""
 
     multiple_results = True
     higher_order = True
@@ -470,7 +470,8 @@ def registered() -> list[Primitive]:
     return list(_registry.values())
 
 
-# What rules need of later folders: zeros and addition, which `ops` fills in, and batching, which `transforms` fills in.
+# What rules need of later folders: zeros and addition, which `primitives` fills in, and batching, which `transforms`
+# fills in.
 _needs: dict[str, Callable[..., Any]] = {}
 
 

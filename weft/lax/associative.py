@@ -11,8 +11,8 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import lifted
 from weft.ir.types import type_of
 from weft.lax.control_flow import leaves_of
-from weft.ops.cumulative import prefixes
-from weft.ops.shape import rev
+from weft.primitives.movement.shape import rev
+from weft.primitives.reduction.cumulative import prefixes
 
 __all__ = ["associative_scan"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base import tree
-from weft.ops.remat import optimization_barrier as barrier_primitive
+from weft.primitives.control.remat import optimization_barrier as barrier_primitive
 
 __all__ = ["optimization_barrier"]
 

@@ -10,18 +10,24 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.arguments import index, parts
 from weft.ir.types import ArrayType, type_of
-from weft.ops.arithmetic import sub
-from weft.ops.bitwise import and_
-from weft.ops.compare import ge, lt
-from weft.ops.contract import DimensionNumbers
-from weft.ops.contract import dot_general as dot_general_primitive
-from weft.ops.cumulative import cumsum
-from weft.ops.families import fail, kept_axes
-from weft.ops.iota import iota
-from weft.ops.precision import DotAlgorithm, DotAlgorithmPreset, Precision, PrecisionLike, canonical_precision
-from weft.ops.select import select_n
-from weft.ops.shape import broadcast_in_dim, move_axis, reshape, transpose
-from weft.ops.slicing import dynamic_slice
+from weft.primitives.contraction.contract import DimensionNumbers
+from weft.primitives.contraction.contract import dot_general as dot_general_primitive
+from weft.primitives.contraction.precision import (
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    Precision,
+    PrecisionLike,
+    canonical_precision,
+)
+from weft.primitives.elementwise.arithmetic import sub
+from weft.primitives.elementwise.bitwise import and_
+from weft.primitives.elementwise.compare import ge, lt
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.families import fail, kept_axes
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, transpose
+from weft.primitives.movement.slicing import dynamic_slice
+from weft.primitives.reduction.cumulative import cumsum
 
 __all__ = [
     "DotAlgorithm",

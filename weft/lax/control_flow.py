@@ -26,16 +26,16 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.lax.bodies import adapted, arrays_of, staged
-from weft.ops.arithmetic import add
-from weft.ops.compare import lt, ne
-from weft.ops.concatenate import concatenate, stacked
-from weft.ops.cond import cond as cond_primitive
-from weft.ops.convert import convert_element_type
-from weft.ops.scan import scan as scan_primitive
-from weft.ops.select import clamp
-from weft.ops.shape import reshape
-from weft.ops.slicing import slice as slice_primitive
-from weft.ops.while_loop import while_ as while_primitive
+from weft.primitives.control.cond import cond as cond_primitive
+from weft.primitives.control.scan import scan as scan_primitive
+from weft.primitives.control.while_loop import while_ as while_primitive
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.compare import lt, ne
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.select import clamp
+from weft.primitives.movement.concatenate import concatenate, stacked
+from weft.primitives.movement.shape import reshape
+from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
 

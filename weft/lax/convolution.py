@@ -14,8 +14,8 @@ from weft.base.errors import ArgumentError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType, type_of
 from weft.lax.contraction import dot_general, preferred
-from weft.ops.convolution import conv_general_dilated as conv_primitive
-from weft.ops.convolution_shapes import (
+from weft.primitives.contraction.convolution import conv_general_dilated as conv_primitive
+from weft.primitives.contraction.convolution_shapes import (
     ConvDimensionNumbers,
     ConvGeneralDilatedDimensionNumbers,
     Pads,
@@ -29,9 +29,9 @@ from weft.ops.convolution_shapes import (
     padtype_to_pads,
     transpose_pads,
 )
-from weft.ops.families import fail, inverse_permutation
-from weft.ops.precision import PrecisionLike, canonical_precision
-from weft.ops.shape import broadcast_in_dim, reshape, rev, transpose
+from weft.primitives.contraction.precision import PrecisionLike, canonical_precision
+from weft.primitives.families import fail, inverse_permutation
+from weft.primitives.movement.shape import broadcast_in_dim, reshape, rev, transpose
 
 __all__ = [
     "ConvDimensionNumbers",

@@ -15,13 +15,23 @@ from weft.base import dtypes, tree
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import type_of
-from weft.ops import arithmetic, bitwise, compare, convert, exponential, rounding, special, special_gamma, trigonometric
-from weft.ops import complex as complex_numbers
-from weft.ops import select as selection
-from weft.ops.check import check_divisor
-from weft.ops.families import fail
-from weft.ops.rounding import RoundingMethod
-from weft.ops.shape import broadcast_in_dim
+from weft.primitives.control.check import check_divisor
+from weft.primitives.elementwise import (
+    arithmetic,
+    bitwise,
+    compare,
+    convert,
+    exponential,
+    rounding,
+    special,
+    special_gamma,
+    trigonometric,
+)
+from weft.primitives.elementwise import complex as complex_numbers
+from weft.primitives.elementwise import select as selection
+from weft.primitives.elementwise.rounding import RoundingMethod
+from weft.primitives.families import fail
+from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import from_numpy
 
 _NUMBERS = (int, float, complex)

@@ -8,9 +8,9 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
-from weft.ops import fft as _fft
-from weft.ops.convert import convert_element_type
-from weft.ops.fft import FftType
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.linalg import fft as _fft
+from weft.primitives.linalg.fft import FftType
 from weft.runtime.array import from_numpy
 from weft.trace.array import Array
 

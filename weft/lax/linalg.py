@@ -14,16 +14,18 @@ import numpy as np
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.lax.tridiagonal import perturbed_tridiagonal_solve
-from weft.ops import linalg_cholesky as _cholesky
-from weft.ops import linalg_eigen, linalg_reduce, linalg_svd
-from weft.ops import linalg_lu as _lu
-from weft.ops import linalg_qr as _qr
-from weft.ops import linalg_triangular as _triangular
-from weft.ops.arithmetic import add, mul, sub
-from weft.ops.compare import lt
-from weft.ops.concatenate import concatenate
-from weft.ops.families import fail
-from weft.ops.matrix import (
+from weft.primitives.elementwise.arithmetic import add, mul, sub
+from weft.primitives.elementwise.compare import lt
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.families import fail
+from weft.primitives.linalg import cholesky as _cholesky
+from weft.primitives.linalg import condensed as linalg_reduce
+from weft.primitives.linalg import eigen as linalg_eigen
+from weft.primitives.linalg import lu as _lu
+from weft.primitives.linalg import qr as _qr
+from weft.primitives.linalg import svd as linalg_svd
+from weft.primitives.linalg import triangular as _triangular
+from weft.primitives.linalg.matrix import (
     adjoint,
     as_columns,
     as_dtype,
@@ -39,8 +41,8 @@ from weft.ops.matrix import (
     scaled,
     triangle,
 )
-from weft.ops.select import select_n
-from weft.ops.shape import reshape
+from weft.primitives.movement.concatenate import concatenate
+from weft.primitives.movement.shape import reshape
 from weft.runtime.array import from_numpy
 from weft.trace.array import Array
 

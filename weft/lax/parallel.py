@@ -11,11 +11,11 @@ from weft.base.errors import ArgumentError, UnboundAxisError
 from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.types import type_of
-from weft.ops import collectives
-from weft.ops.arithmetic import div
-from weft.ops.collectives import joined, parted
-from weft.ops.convert import convert_element_type
-from weft.ops.shape import move_axis
+from weft.primitives import collectives
+from weft.primitives.collectives import joined, parted
+from weft.primitives.elementwise.arithmetic import div
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.shape import move_axis
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "pshuffle", "psum",

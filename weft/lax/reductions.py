@@ -14,11 +14,11 @@ from weft.base.source import user_line
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type, type_of
-from weft.ops import cumulative as _cumulative
-from weft.ops import reduce as _sum
-from weft.ops import reduce_extrema as _extrema
-from weft.ops import reduce_other as _other
-from weft.ops.convert import convert_element_type
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.reduction import cumulative as _cumulative
+from weft.primitives.reduction import reduce as _sum
+from weft.primitives.reduction import reduce_extrema as _extrema
+from weft.primitives.reduction import reduce_other as _other
 from weft.trace.array import Array
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer

@@ -20,12 +20,12 @@ from weft.base.source import user_line
 from weft.indexing.dimension import as_dimension
 from weft.indexing.expression import Expression
 from weft.ir.types import ArrayType, Shape, array_type, type_of
-from weft.ops import concatenate as _concatenate
-from weft.ops import iota as _iota
-from weft.ops import pad as _pad
-from weft.ops import shape as _shape
-from weft.ops.convert import convert_element_type as _convert_element_type
-from weft.ops.random import KeyDtype, key_of_words
+from weft.primitives.elementwise.convert import convert_element_type as _convert_element_type
+from weft.primitives.movement import concatenate as _concatenate
+from weft.primitives.movement import iota as _iota
+from weft.primitives.movement import pad as _pad
+from weft.primitives.movement import shape as _shape
+from weft.primitives.random.bits import KeyDtype, key_of_words
 from weft.runtime.array import wrap
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer

@@ -16,17 +16,17 @@ from weft.ir.primitive import lookup
 from weft.ir.types import type_of
 from weft.lax.control_flow import while_loop
 from weft.lax.shape import as_index, canonical_axis, canonical_shape, expand_dims, full, squeeze
-from weft.ops import gather as _gather
-from weft.ops import scatter as _scatter
-from weft.ops import slicing as _slicing
-from weft.ops.arithmetic import add
-from weft.ops.check import asked, check_index
-from weft.ops.compare import gt, lt
-from weft.ops.gather import GatherDimensionNumbers, GatherScatterMode
-from weft.ops.random import KeyDtype
-from weft.ops.reduce_extrema import reduce_max
-from weft.ops.scatter import ScatterDimensionNumbers, window_sizes
-from weft.ops.select import select_n
+from weft.primitives.control.check import asked, check_index
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.compare import gt, lt
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.movement import gather as _gather
+from weft.primitives.movement import scatter as _scatter
+from weft.primitives.movement import slicing as _slicing
+from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode
+from weft.primitives.movement.scatter import ScatterDimensionNumbers, window_sizes
+from weft.primitives.random.bits import KeyDtype
+from weft.primitives.reduction.reduce_extrema import reduce_max
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 

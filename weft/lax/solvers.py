@@ -18,9 +18,9 @@ from weft.ir.types import type_of
 from weft.lax.bodies import staged
 from weft.lax.control_flow import leaves_of
 from weft.lax.elementwise import stop_gradient
-from weft.ops.call import jit as jit_primitive
-from weft.ops.implicit import Counts
-from weft.ops.implicit import custom_linear_solve as solve_primitive
+from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.control.implicit import Counts
+from weft.primitives.control.implicit import custom_linear_solve as solve_primitive
 
 __all__ = ["custom_linear_solve", "custom_root"]
 

@@ -10,9 +10,9 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.expression import Expression
 from weft.ir.types import ArrayType, type_of
 from weft.lax.shape import canonical_axis
-from weft.ops import sort as _sort
-from weft.ops.iota import iota
-from weft.ops.reduce_other import part
+from weft.primitives.movement import sort as _sort
+from weft.primitives.movement.iota import iota
+from weft.primitives.reduction.reduce_other import part
 from weft.trace.array import Array
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]

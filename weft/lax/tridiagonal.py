@@ -11,8 +11,8 @@ from weft.lax.elementwise import div, eq, ge, max, mul, select, sub
 from weft.lax.reductions import reduce_max
 from weft.lax.shape import broadcast_in_dim, concatenate, expand_dims, full_like
 from weft.lax.slicing import index_in_dim, slice_in_dim
-from weft.ops.matrix import as_dtype, scalar
-from weft.ops.shape import move_axis
+from weft.primitives.linalg.matrix import as_dtype, scalar
+from weft.primitives.movement.shape import move_axis
 
 Row = tuple[Any, Any, Any, Any]  # the three elements from the diagonal on, and the right hand sides
 

@@ -10,9 +10,9 @@ from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 from weft.ir.types import type_of
 from weft.lax.reductions import Folded
-from weft.ops import window as _window
-from weft.ops.convolution_shapes import dilated_size
-from weft.ops.convolution_shapes import padtype_to_pads as _padtype_to_pads
+from weft.primitives.contraction.convolution_shapes import dilated_size
+from weft.primitives.contraction.convolution_shapes import padtype_to_pads as _padtype_to_pads
+from weft.primitives.reduction import window as _window
 
 __all__ = ["padtype_to_pads", "reduce_window", "reduce_window_shape_tuple"]
 

@@ -29,12 +29,12 @@ from weft.numpy.indexing import (
     traced_mask,
 )
 from weft.numpy.util import cast, ensure_array
-from weft.ops.arithmetic import add, sub
-from weft.ops.arithmetic import max as max_
-from weft.ops.arithmetic import min as min_
-from weft.ops.arithmetic import mul as times
-from weft.ops.select import select_n
-from weft.ops.shape import broadcast_in_dim
+from weft.primitives.elementwise.arithmetic import add, sub
+from weft.primitives.elementwise.arithmetic import max as max_
+from weft.primitives.elementwise.arithmetic import min as min_
+from weft.primitives.elementwise.arithmetic import mul as times
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.movement.shape import broadcast_in_dim
 from weft.trace.array import Array
 
 _KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

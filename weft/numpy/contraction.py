@@ -23,17 +23,17 @@ from weft.numpy.util import (
     ensure_arrays,
     promote_dtypes,
 )
-from weft.ops.arithmetic import mul
-from weft.ops.bitwise import and_
-from weft.ops.compare import eq
-from weft.ops.complex import conj
-from weft.ops.convert import convert_element_type
-from weft.ops.families import fail
-from weft.ops.iota import iota
-from weft.ops.precision import PrecisionLike
-from weft.ops.reduce import reduce_sum
-from weft.ops.select import select_n
-from weft.ops.shape import broadcast_in_dim, move_axis, reshape, squeeze, transpose
+from weft.primitives.contraction.precision import PrecisionLike
+from weft.primitives.elementwise.arithmetic import mul
+from weft.primitives.elementwise.bitwise import and_
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.complex import conj
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.families import fail
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, squeeze, transpose
+from weft.primitives.reduction.reduce import reduce_sum
 
 __all__ = [
     "dot",

@@ -39,9 +39,9 @@ from weft.numpy.util import (
     promote_dtypes_inexact,
     requested,
 )
-from weft.ops.convert import convert_element_type
-from weft.ops.iota import iota
-from weft.ops.shape import broadcast_in_dim
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
 from weft.sharding import PartitionSpec, Sharding
 from weft.sharding.device import Device

@@ -31,8 +31,8 @@ from weft.numpy.util import (
     promote_dtypes,
     promote_dtypes_inexact,
 )
-from weft.ops import arithmetic
-from weft.ops.check import check_divisor
+from weft.primitives.control.check import check_divisor
+from weft.primitives.elementwise import arithmetic
 from weft.trace.array import Array
 
 

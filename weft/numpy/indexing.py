@@ -30,13 +30,13 @@ from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
 from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
 from weft.numpy.util import beside, broadcast_shape, cast, ensure_array
-from weft.ops.check import check_index
-from weft.ops.compare import lt
-from weft.ops.concatenate import concatenate
-from weft.ops.gather import default_fill
-from weft.ops.select import select_n
-from weft.ops.shape import broadcast_in_dim
-from weft.ops.slicing import dynamic_slice
+from weft.primitives.control.check import check_index
+from weft.primitives.elementwise.compare import lt
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.movement.concatenate import concatenate
+from weft.primitives.movement.gather import default_fill
+from weft.primitives.movement.shape import broadcast_in_dim
+from weft.primitives.movement.slicing import dynamic_slice
 from weft.runtime.array import ConcreteArray
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer

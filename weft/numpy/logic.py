@@ -28,7 +28,7 @@ from weft.numpy.util import (
     promote_args_numeric,
     promote_dtypes_inexact,
 )
-from weft.ops import compare
+from weft.primitives.elementwise import compare
 from weft.trace.array import Array
 
 # ------------------------------------------------------------------------------------------------ comparisons

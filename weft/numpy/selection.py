@@ -31,7 +31,7 @@ from weft.numpy.util import (
     kind_of,
     promote_dtypes,
 )
-from weft.ops.select import select_n
+from weft.primitives.elementwise.select import select_n
 from weft.trace.array import Array
 
 # --------------------------------------------------------------------------------------------------------- by condition

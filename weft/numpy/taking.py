@@ -22,7 +22,7 @@ from weft.numpy.util import (
     expand_to,
     kind_of,
 )
-from weft.ops.check import check_index
+from weft.primitives.control.check import check_index
 from weft.trace.array import Array
 
 

@@ -29,9 +29,9 @@ from weft.base.source import user_line, user_stacklevel
 from weft.indexing.expression import Expression
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
-from weft.ops.convert import convert_element_type
-from weft.ops.select import select_n
-from weft.ops.shape import broadcast_in_dim
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, put
 from weft.runtime.placing import common_placement
 from weft.trace.array import Array

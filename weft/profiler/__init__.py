@@ -20,7 +20,7 @@ from weft.base.source import user_location
 from weft.base.spans import mark, span
 from weft.ir.context import EVALUATION
 from weft.ir.primitive import Primitive
-from weft.ops.call import jit as jit_primitive
+from weft.primitives.control.call import jit as jit_primitive
 from weft.profiler.chrome import trace_of
 from weft.profiler.data import ProfileData, ProfileEvent, ProfilePlane
 from weft.profiler.recorder import Recorder

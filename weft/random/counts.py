@@ -14,7 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.ir.nans import unwatched
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
-from weft.ops.random import random_clone, random_split
+from weft.primitives.random.bits import random_clone, random_split
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, integer_dtype, parameters, real_dtype, sampler
 from weft.trace.array import Array

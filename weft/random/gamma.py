@@ -15,7 +15,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, shape_of
-from weft.ops.random import random_split
+from weft.primitives.random.bits import random_split
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
 from weft.random.normal import draw_normal

@@ -18,7 +18,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
 from weft.base.source import user_stacklevel
 from weft.numpy.util import as_shape, cast
-from weft.ops.random import (
+from weft.primitives.random.bits import (
     BY_TAG,
     IMPLEMENTATIONS,
     KeyDtype,

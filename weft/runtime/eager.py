@@ -20,8 +20,8 @@ from weft.base.settings import overrides
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type, array_type
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Reduction
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Reduction
 from weft.runtime.array import ConcreteArray
 from weft.runtime.device import Placement
 from weft.runtime.execute import executable_of, flat_executable, program_of

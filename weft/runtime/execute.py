@@ -20,8 +20,8 @@ from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, Type
 from weft.ir.unplaced import unplaced
-from weft.ops.call import jit
-from weft.ops.check import can_flag, writes_in_place
+from weft.primitives.control.call import jit
+from weft.primitives.control.check import can_flag, writes_in_place
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU, Placement, default_device
 from weft.runtime.memory import SMALL

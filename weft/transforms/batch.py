@@ -12,9 +12,9 @@ from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
 from weft.ir.nans import watches_numbers
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
-from weft.ops.check import Lane
-from weft.ops.shape import move_axis
-from weft.ops.tape import batched_value
+from weft.primitives.control.check import Lane
+from weft.primitives.control.tape import batched_value
+from weft.primitives.movement.shape import move_axis
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import as_list

@@ -9,7 +9,7 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Value
 from weft.ir.jaxpr import Jaxpr, Literal
-from weft.ops.elementwise import Elementwise
+from weft.primitives.elementwise.elementwise import Elementwise
 
 
 def run_on_scalars(k: KernelBuilder, program: Jaxpr, values: Sequence[Value]) -> list[Value]:

@@ -15,9 +15,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit import bits
+from weft.compiler.emit.gather_windows import first_of_window
 from weft.compiler.emit.indices import INT64, applied, both, condition, position_dtype, sources
 from weft.compiler.emit.moved import bits_of
-from weft.compiler.emit.windows import first_of_window
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Value
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var

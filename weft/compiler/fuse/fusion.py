@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.primitive import No, Params, primitive
-from weft.ops.call import Call
+from weft.primitives.control.call import Call
 
 # Every kind with what its loops run over. `full` is the space of what a reduction folds, `kept` that of its result.
 KINDS: dict[str, str] = {

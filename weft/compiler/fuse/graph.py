@@ -17,7 +17,7 @@ from weft.ir.fusing import BARE, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE,
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import weight_of
 from weft.ir.types import ArrayType
-from weft.ops.contract import BY_LIBRARY
+from weft.primitives.contraction.contract import BY_LIBRARY
 
 REDUCTIONS = frozenset({"row", "column", "all"})
 IN_PLACE_KINDS = frozenset({"dynamic_update_slice", "scatter"})

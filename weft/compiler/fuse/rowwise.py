@@ -15,7 +15,7 @@ from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.graph import REDUCTIONS, Graph, Group, Node
 from weft.ir.fusing import EXPAND, HERO, MOVE, POINTWISE, Space, size_of
 from weft.ir.jaxpr import Var
-from weft.ops.families import Reduction
+from weft.primitives.families import Reduction
 
 RULE = "row"
 TAIL_ROLES = frozenset({POINTWISE, EXPAND, MOVE})

@@ -25,7 +25,7 @@ from weft.compiler.kernel.ir import (
 )
 from weft.compiler.target.target import KernelCosts
 from weft.ir.primitive import lookup
-from weft.ops.elementwise import Elementwise
+from weft.primitives.elementwise.elementwise import Elementwise
 
 
 def work(kernel: Kernel, costs: KernelCosts) -> float:

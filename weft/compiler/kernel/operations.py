@@ -20,8 +20,8 @@ from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import lookup
 from weft.ir.types import array_type
-from weft.ops.elementwise import Elementwise
-from weft.ops.threefry import threefry_arrays
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.random.threefry import threefry_arrays
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from weft.base import dtypes
 from weft.compiler.rewrite import everywhere, new_equation
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
-from weft.ops.arithmetic import add
-from weft.ops.repeat import repeat
-from weft.ops.scan import scan
-from weft.ops.shape import broadcast_in_dim
-from weft.ops.slicing import dynamic_update_slice
+from weft.primitives.control.repeat import repeat
+from weft.primitives.control.scan import scan
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.movement.shape import broadcast_in_dim
+from weft.primitives.movement.slicing import dynamic_update_slice
 
 Definitions = dict[Any, Equation]
 

@@ -22,9 +22,9 @@ from weft.compiler.rewrite import (
     rule,
 )
 from weft.ir.jaxpr import Atom, Jaxpr, Literal, Var
-from weft.ops.convert import converted
-from weft.ops.elementwise import Elementwise
-from weft.ops.shape import broadcast_in_dim
+from weft.primitives.elementwise.convert import converted
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.movement.shape import broadcast_in_dim
 
 x, y = operands("x y")
 c = literal("c")

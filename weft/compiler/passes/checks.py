@@ -20,8 +20,8 @@ from weft.ir.nans import is_unwatched, watches_numbers
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
-from weft.ops.check import CHECK, Flags, Lane, Made, check, without_checks
-from weft.ops.families import Reduction
+from weft.primitives.control.check import CHECK, Flags, Lane, Made, check, without_checks
+from weft.primitives.families import Reduction
 
 _TRAP = lookup("trap")
 # An equation of no line.

@@ -18,9 +18,9 @@ from weft.compiler.fuse.cost import bytes_of
 from weft.compiler.passes.accumulate import addend_of, uses_in
 from weft.compiler.rewrite import everywhere, new_equation
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
-from weft.ops.contract import dot_general
-from weft.ops.scan import scan, stacked
-from weft.ops.shape import transpose
+from weft.primitives.contraction.contract import dot_general
+from weft.primitives.control.scan import scan, stacked
+from weft.primitives.movement.shape import transpose
 
 DTYPES = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
 # A product that sums more terms than this in a turn makes good use of a total that it reads.

@@ -24,15 +24,15 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.nans import is_unwatched, watches_numbers
 from weft.ir.primitive import Params, lookup, positions
 from weft.ir.types import array_type
-from weft.ops.check import CHECK, check, unchecked, without_checks
-from weft.ops.cond import cond
-from weft.ops.elementwise import Elementwise
-from weft.ops.families import Reduction
-from weft.ops.gather import GatherScatterMode
-from weft.ops.repeat import repeat
-from weft.ops.scan import scan
-from weft.ops.scatter import Scatter, window_sizes
-from weft.ops.while_loop import while_
+from weft.primitives.control.check import CHECK, check, unchecked, without_checks
+from weft.primitives.control.cond import cond
+from weft.primitives.control.repeat import repeat
+from weft.primitives.control.scan import scan
+from weft.primitives.control.while_loop import while_
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Reduction
+from weft.primitives.movement.gather import GatherScatterMode
+from weft.primitives.movement.scatter import Scatter, window_sizes
 
 _FLAG = array_type((), np.dtype(np.bool_))
 _COUNT = np.dtype(np.uint8)

@@ -16,7 +16,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.nans import unwatched
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
-from weft.ops.shape import broadcast_in_dim
+from weft.primitives.movement.shape import broadcast_in_dim
 
 # Results of more elements are computed when the program runs: constants take room, and time to make.
 LARGEST = 64

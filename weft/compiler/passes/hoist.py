@@ -19,9 +19,9 @@ from weft.ir.context import joined_names
 from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import weight_of
-from weft.ops.repeat import repeat
-from weft.ops.scan import scan
-from weft.ops.while_loop import while_
+from weft.primitives.control.repeat import repeat
+from weft.primitives.control.scan import scan
+from weft.primitives.control.while_loop import while_
 
 # A value of at most this many bytes stays in the cache, whatever it was made from.
 SMALL = 1 << 16

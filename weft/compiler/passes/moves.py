@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.compiler.rewrite import Match, Rules, operands, operation, rule
 from weft.ir.jaxpr import Atom, Equation, Literal
-from weft.ops.families import Indexing, inverse_permutation
+from weft.primitives.families import Indexing, inverse_permutation
 
 x, y, s = operands("x y s")
 broadcast, reshape, transpose = operation("broadcast_in_dim"), operation("reshape"), operation("transpose")

@@ -17,8 +17,8 @@ from weft.base import dtypes
 from weft.compiler.rewrite import everywhere, make_literal, new_equation, with_operands
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
-from weft.ops.contract import dot_general, free_axes
-from weft.ops.shape import transpose
+from weft.primitives.contraction.contract import dot_general, free_axes
+from weft.primitives.movement.shape import transpose
 
 Axes = tuple[int, ...]
 

@@ -17,8 +17,8 @@ from weft.compiler.passes.canonicalize import CANONICAL
 from weft.compiler.passes.moves import is_static, shape_of
 from weft.compiler.rewrite import Match, Rules, everywhere, literal, operands, operation, rewrite, rule, same_literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ops.convert import holds_all
-from weft.ops.families import Reduction, kept_axes
+from weft.primitives.elementwise.convert import holds_all
+from weft.primitives.families import Reduction, kept_axes
 
 x, y, p = operands("x y p")
 c = literal("c")

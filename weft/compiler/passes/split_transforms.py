@@ -18,20 +18,20 @@ from weft.base import dtypes
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.rewrite import everywhere
 from weft.ir.jaxpr import Equation, Jaxpr
-from weft.ops.arithmetic import add, mul, sub
-from weft.ops.bitwise import and_, or_
-from weft.ops.compare import eq, ge
-from weft.ops.complex import complex as complex_
-from weft.ops.complex import conj, imag, real
-from weft.ops.concatenate import concatenate
-from weft.ops.convert import convert_element_type
-from weft.ops.fft import FftType, fft
-from weft.ops.iota import iota
-from weft.ops.remat import optimization_barrier
-from weft.ops.select import select_n
-from weft.ops.shape import broadcast_in_dim, reshape, rev, transpose
-from weft.ops.slicing import slice as slice_
-from weft.ops.trigonometric import cos, sin
+from weft.primitives.control.remat import optimization_barrier
+from weft.primitives.elementwise.arithmetic import add, mul, sub
+from weft.primitives.elementwise.bitwise import and_, or_
+from weft.primitives.elementwise.compare import eq, ge
+from weft.primitives.elementwise.complex import complex as complex_
+from weft.primitives.elementwise.complex import conj, imag, real
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.elementwise.trigonometric import cos, sin
+from weft.primitives.linalg.fft import FftType, fft
+from weft.primitives.movement.concatenate import concatenate
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim, reshape, rev, transpose
+from weft.primitives.movement.slicing import slice as slice_
 
 INT32 = np.dtype(np.int32)
 # Shorter transforms fit the cache as they are; of many long ones threads take one each.

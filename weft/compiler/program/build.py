@@ -33,10 +33,10 @@ from weft.ir.fusing import HERO
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
-from weft.ops.callback import Callback
-from weft.ops.check import trap
-from weft.ops.contract import dot_general
-from weft.ops.tape import TapePrimitive
+from weft.primitives.contraction.contract import dot_general
+from weft.primitives.control.callback import Callback
+from weft.primitives.control.check import trap
+from weft.primitives.control.tape import TapePrimitive
 
 _emissions: Memo[Any, Emission] = Memo(4096)
 

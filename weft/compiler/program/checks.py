@@ -13,7 +13,7 @@ from weft.base.source import Location
 from weft.compiler.program.block import Block
 from weft.compiler.program.ir import Branch, Call, Register
 from weft.ir.jaxpr import Equation
-from weft.ops.check import reason
+from weft.primitives.control.check import reason
 
 if TYPE_CHECKING:
     from weft.compiler.program.build import Builder

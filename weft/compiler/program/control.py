@@ -20,11 +20,11 @@ from weft.compiler.program.checks import turning
 from weft.compiler.program.ir import Branch, Count, Fill, Loop, Point, Register, Slot, Step, While
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import TapeType
-from weft.ops.check import CHECK
-from weft.ops.cond import cond
-from weft.ops.repeat import repeat
-from weft.ops.scan import scan, sections
-from weft.ops.while_loop import while_
+from weft.primitives.control.check import CHECK
+from weft.primitives.control.cond import cond
+from weft.primitives.control.repeat import repeat
+from weft.primitives.control.scan import scan, sections
+from weft.primitives.control.while_loop import while_
 
 if TYPE_CHECKING:
     from weft.compiler.program.build import Builder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import InternalError
 from weft.compiler.program.ir import Call, Count, Fill, Register, Slot
 from weft.ir.types import TapeType
-from weft.ops.tape import tape_length, tape_new, tape_read, tape_write
+from weft.primitives.control.tape import tape_length, tape_new, tape_read, tape_write
 
 if TYPE_CHECKING:
     from weft.compiler.program.block import Block

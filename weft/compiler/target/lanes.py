@@ -41,7 +41,7 @@ from weft.compiler.target.math import (
 )
 from weft.compiler.target.math.complex import Complex
 from weft.compiler.target.math.term import Term
-from weft.ops.rounding import RoundingMethod
+from weft.primitives.elementwise.rounding import RoundingMethod
 
 
 class Layout(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.linalg.inputs import matrix, square_matrix
-from weft.ops.linalg_qr import geqrf
-from weft.ops.matrix import adjoint, flip, hermitian_part
+from weft.primitives.linalg.matrix import adjoint, flip, hermitian_part
+from weft.primitives.linalg.qr import geqrf
 from weft.trace.array import Array
 
 

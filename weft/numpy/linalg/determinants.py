@@ -11,8 +11,8 @@ from weft.api.custom import custom_jvp
 from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.linalg.inputs import square_matrix
-from weft.ops.linalg_lu import solve
-from weft.ops.matrix import (
+from weft.primitives.linalg.lu import solve
+from weft.primitives.linalg.matrix import (
     adjoint,
     as_dtype,
     as_rows,

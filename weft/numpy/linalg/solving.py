@@ -22,8 +22,8 @@ from weft.numpy.reductions import any as any_
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.util import canonicalize_axis, concrete_or_error, ensure_array, ensure_arrays, expand_to
-from weft.ops.linalg_lu import solve as solve_matrices
-from weft.ops.matrix import (
+from weft.primitives.linalg.lu import solve as solve_matrices
+from weft.primitives.linalg.matrix import (
     adjoint,
     as_columns,
     as_dtype,
@@ -35,7 +35,7 @@ from weft.ops.matrix import (
     real_part,
     scalar,
 )
-from weft.ops.shape import move_axis
+from weft.primitives.movement.shape import move_axis
 from weft.trace.array import Array
 
 

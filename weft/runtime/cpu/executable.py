@@ -25,7 +25,7 @@ from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
-from weft.ops.check import Found
+from weft.primitives.control.check import Found
 from weft.runtime import memory
 from weft.runtime.array import array_at
 from weft.runtime.cpu import tapes, tiers

@@ -9,7 +9,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.target.cpu.tape import HEAD
 from weft.ir.types import TapeType
-from weft.ops.tape import Tape
+from weft.primitives.control.tape import Tape
 from weft.runtime import memory
 
 

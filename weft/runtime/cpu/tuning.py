@@ -26,7 +26,7 @@ from weft.compiler.program.cost import estimate
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_either
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
-from weft.ops.contract import dot_general
+from weft.primitives.contraction.contract import dot_general
 from weft.runtime.cpu.executable import Executable
 
 # Nanoseconds of one run on one thread, by our count, below which the first call is worth more than later ones.

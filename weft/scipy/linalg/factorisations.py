@@ -15,8 +15,8 @@ from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy import linalg
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
-from weft.ops.matrix import adjoint, identity_like, matmul, resized, take_rows, triangle
-from weft.ops.matrix import conjugate as conjugated
+from weft.primitives.linalg.matrix import adjoint, identity_like, matmul, resized, take_rows, triangle
+from weft.primitives.linalg.matrix import conjugate as conjugated
 from weft.trace.array import Array
 
 

@@ -19,8 +19,8 @@ from weft.numpy.linalg.inputs import inexact, same_batch, square_matrix
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.util import concrete_or_error, ensure_array
-from weft.ops.linalg_lu import solve
-from weft.ops.matrix import (
+from weft.primitives.linalg.lu import solve
+from weft.primitives.linalg.matrix import (
     adjoint,
     as_columns,
     as_dtype,

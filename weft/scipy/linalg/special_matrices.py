@@ -14,7 +14,7 @@ from weft.base.errors import ArgumentError
 from weft.numpy.elementwise import absolute, conjugate, negative, subtract, true_divide
 from weft.numpy.manipulation import concatenate, expand_dims, flip
 from weft.numpy.util import broadcast_shape, ensure_array, ensure_arrays, expand_to, promote_dtypes, requested
-from weft.ops.matrix import as_columns, on_diagonal, part
+from weft.primitives.linalg.matrix import as_columns, on_diagonal, part
 from weft.trace.array import Array
 
 

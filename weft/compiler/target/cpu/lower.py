@@ -46,7 +46,7 @@ from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 from weft.compiler.target.target import Target
 from weft.ir.primitive import lookup
-from weft.ops.elementwise import Elementwise
+from weft.primitives.elementwise.elementwise import Elementwise
 
 # Whole vectors have a body of their own without masks if there are so many of them, and it is no more work (in
 # additions) than this: the exponential of a softmax is the most.

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.compiler.emit.argmax import emit_argmax
-from weft.compiler.emit.concatenate import emit_concatenate
-from weft.compiler.emit.contraction import emit_contraction
-from weft.compiler.emit.convolution import emit_convolution
-from weft.compiler.emit.cumulative import emit_cumulative
+from weft.compiler.emit.contractions.contraction import emit_contraction
+from weft.compiler.emit.contractions.convolution import emit_convolution
+from weft.compiler.emit.contractions.matrices import emit_matrices
 from weft.compiler.emit.emission import Emission, Fusion
-from weft.compiler.emit.gather import emit_gather
-from weft.compiler.emit.matrices import emit_matrices
-from weft.compiler.emit.reduction import emit_reduction
-from weft.compiler.emit.scatter import emit_scatter
-from weft.compiler.emit.slices import emit_slices
-from weft.compiler.emit.sort import emit_sort
-from weft.compiler.emit.tile import emit_loop_kind
-from weft.compiler.emit.transpose import emit_transpose
-from weft.compiler.emit.update import emit_update
-from weft.compiler.emit.window import emit_window
+from weft.compiler.emit.maps.concatenate import emit_concatenate
+from weft.compiler.emit.maps.gather import emit_gather
+from weft.compiler.emit.maps.scatter import emit_scatter
+from weft.compiler.emit.maps.slices import emit_slices
+from weft.compiler.emit.maps.tile import emit_loop_kind
+from weft.compiler.emit.maps.transpose import emit_transpose
+from weft.compiler.emit.maps.update import emit_update
+from weft.compiler.emit.reductions.argmax import emit_argmax
+from weft.compiler.emit.reductions.cumulative import emit_cumulative
+from weft.compiler.emit.reductions.reduction import emit_reduction
+from weft.compiler.emit.sorts.sort import emit_sort
+from weft.compiler.emit.windows.window import emit_window
 from weft.compiler.target.cpu.library.planning import plan
 from weft.compiler.target.tables import Tables
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.compiler.target.math.term import Term
-from weft.ops import threefry as body
-from weft.ops.threefry import PARITY
+from weft.primitives.random import threefry as body
+from weft.primitives.random.threefry import PARITY
 
 
 class TermWords:

@@ -9,7 +9,7 @@ from weft.compiler.target.math.iteration import called, repeated
 from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.power import exp_pair
 from weft.compiler.target.math.term import Term
-from weft.ops.gamma_derivatives import derivative
+from weft.primitives.elementwise.gamma_derivatives import derivative
 
 
 class TermFunctions:

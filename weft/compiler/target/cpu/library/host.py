@@ -15,7 +15,7 @@ from weft.compiler.target.cpu import pool
 from weft.compiler.target.library_call import HOST, LibraryCall, arrays_of
 from weft.ir.interpreter import run_equation
 from weft.ir.jaxpr import Equation
-from weft.ops.fft import FftType
+from weft.primitives.linalg.fft import FftType
 
 # Bytes of transforms that threads share.
 SHARED = 1 << 18

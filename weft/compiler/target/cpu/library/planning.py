@@ -14,16 +14,16 @@ from weft.compiler.target.cpu.library.routines import ZEROS
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive
-from weft.ops.contract import dot_general
-from weft.ops.custom import custom_lin
-from weft.ops.fft import fft
-from weft.ops.linalg_cholesky import cholesky
-from weft.ops.linalg_eigen import eig, eigh
-from weft.ops.linalg_lu import linear_solve, lu, lu_pivots_to_permutation
-from weft.ops.linalg_qr import geqrf, qr
-from weft.ops.linalg_reduce import hessenberg, schur, tridiagonal
-from weft.ops.linalg_svd import svd
-from weft.ops.linalg_triangular import triangular_solve, tridiagonal_solve
+from weft.primitives.contraction.contract import dot_general
+from weft.primitives.control.custom import custom_lin
+from weft.primitives.linalg.cholesky import cholesky
+from weft.primitives.linalg.condensed import hessenberg, schur, tridiagonal
+from weft.primitives.linalg.eigen import eig, eigh
+from weft.primitives.linalg.fft import fft
+from weft.primitives.linalg.lu import linear_solve, lu, lu_pivots_to_permutation
+from weft.primitives.linalg.qr import geqrf, qr
+from weft.primitives.linalg.svd import svd
+from weft.primitives.linalg.triangular import triangular_solve, tridiagonal_solve
 
 
 def _plan_schur(equation: Equation) -> LibraryCall:

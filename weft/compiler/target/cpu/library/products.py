@@ -19,7 +19,7 @@ from weft.compiler.target.cpu.library.batches import MOST, TooLarge
 from weft.compiler.target.cpu.library.writer import LETTERS
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
-from weft.ops.contract import free_axes
+from weft.primitives.contraction.contract import free_axes
 
 # Products smaller than this, as what remains inside of loops over free axes, are worth a transposition instead.
 LEAST_INNER = 128**3

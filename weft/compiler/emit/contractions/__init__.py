@@ -1,0 +1,1 @@
+"""Emitters of contractions and convolutions, and of small matrices."""

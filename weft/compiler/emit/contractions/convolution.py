@@ -1,0 +1,253 @@
+"""The convolution emitter: windows contracted with a kernel. Hero: `conv_general_dilated`.
+
+A convolution is a sum of products whose left factor is read at `place * stride + window element * dilation`. Where
+windows reach beyond the operand they read a padded copy of it. An operand that is spread out by a dilation is not: the
+results whose windows meet the same elements of the kernel, every `dilation`th one, are a sum of products of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.compiler.emit.contractions.microkernel import copies_along, emit_products, result_pairs
+from weft.compiler.emit.contractions.packing import rearranged
+from weft.compiler.emit.contractions.products import Axis, Products, Spot, as_factor, product_of, sum_dtype
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.values import row_major
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.primitives.contraction.convolution import conv_general_dilated
+from weft.primitives.contraction.convolution_shapes import Window, dilated_size
+
+# An operand at an index of its copy.
+Reader = Callable[[Writer, tuple[Index, ...]], Value]
+# The axis of the features of the result.
+OUT = "out"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Results along one dimension that meet the same elements of the window.
+
+    The result `first + i * apart`, for i below `count`, sums over j below `taps` the window's element
+    `first_tap + j * apart` times the operand's at `i * stride + j * dilation + offset`.
+    """
+
+    count: int
+    taps: int
+    apart: int
+    first: int
+    first_tap: int
+    stride: int
+    dilation: int
+    offset: int
+
+    @property
+    def last(self) -> int:
+        """The last place of the operand that is asked for."""
+        return (self.count - 1) * self.stride + (self.taps - 1) * self.dilation + self.offset
+
+
+@dataclass(frozen=True)
+class Border:
+    """One dimension of the copy of an operand: zeros before it, elements apart by `spread`, zeros after it."""
+
+    size: int
+    before: int
+    after: int
+    spread: int
+
+    @property
+    def padded(self) -> int:
+        inside: Any = dilated_size(self.size, self.spread)
+        return int(self.before + inside + self.after)
+
+    @property
+    def plain(self) -> bool:
+        return not self.before and not self.after and self.spread == 1
+
+
+def phases_of(window: Window) -> tuple[list[Phase], int]:
+    """The phases of a dimension, and how far apart elements of the operand must be put for them."""
+    w: Any = window
+    step = w.lhs_dilation
+    if step == 1 or w.stride != 1 or w.rhs_dilation != 1 or w.size == 0:
+        return [Phase(w.count, w.window, 1, 0, 0, w.stride, w.rhs_dilation, -w.low)], step
+    made = []
+    for first in range(min(step, w.count)):
+        tap = (w.low - first) % step
+        count, taps = -(-(w.count - first) // step), max(0, -(-(w.window - tap) // step))
+        made.append(Phase(count, taps, step, first, tap, 1, 1, (first + tap - w.low) // step))
+    return made, 1
+
+
+def border_of(window: Window, phases: Sequence[Phase], spread: int) -> Border:
+    """What of a dimension must be in the copy."""
+    size: Any = window.size
+    asked = [p for p in phases if p.count and p.taps]
+    before = max(0, *(-p.offset for p in asked), 0)
+    end: Any = dilated_size(size, spread) - 1
+    after = max(0, *(p.last - end for p in asked), 0)
+    return Border(size, before, after, spread)
+
+
+def emit_convolution(fusion: Fusion) -> Emission:
+    """Kernels for a program with one convolution, whose operands are in memory, and pointwise work after it."""
+    hero = fusion.hero
+    assert hero is not None
+    lhs, rhs = hero.invars
+    types: Any = (lhs.aval, rhs.aval)
+    form: Any = conv_general_dilated.canonical(*types, **hero.params)
+    if not product_of(form.shape):
+        return fusion.finish()
+    found = [phases_of(w) for w in form.windows]
+    borders = [border_of(w, phases, spread) for w, (phases, spread) in zip(form.windows, found, strict=True)]
+    read = _operand(fusion, form, lhs, borders)
+    phases = list(itertools.product(*(phases for phases, _ in found)))
+    window = _window(form, rhs)
+    products = [_products(form, chosen, borders, read, window) for chosen in phases]
+    largest = max(products, key=lambda p: p.multiplications)
+    if len(phases) > 1 and copies_along(fusion, largest, OUT):
+        # All phases read one copy of the window: copies of parts of it would have a kernel each.
+        window = _copied_window(fusion, form, window)
+        products = [_products(form, chosen, borders, read, window) for chosen in phases]
+    for one in products:
+        emit_products(fusion, one)
+    return fusion.finish(in_place=result_pairs(fusion))
+
+
+def _window(form: Any, rhs: Any) -> Reader:
+    """The window at an index: the feature of the result, that of the operand, and where in the window."""
+
+    def read(writer: Writer, index: tuple[Index, ...]) -> Value:
+        return as_factor(writer, writer.values.at(rhs, _placed(index, form.rhs_axes)), form.compute)
+
+    return read
+
+
+def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
+    """The window from a copy whose last dimension are the features of the result."""
+    inside, outside = Axis("in", form.in_features), Axis(OUT, form.groups * form.out_features)
+    taps = [Axis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
+
+    def factor(writer: Writer, spot: Spot) -> Value:
+        return window(writer, tuple(at(spot.places, axis) for axis in (outside, inside, *taps)))
+
+    copy = rearranged(fusion, factor, (*taps, inside, outside), sum_dtype(form.compute))
+    return lambda writer, index: copy(writer, Spot(dict(zip((outside, inside, *taps), index, strict=True))))
+
+
+def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, window: Reader) -> Products:
+    """The sum of products of one phase in each dimension."""
+    group, batch = Axis("group", form.groups), Axis("batch", form.batch)
+    inside, outside = Axis("in", form.in_features), Axis(OUT, form.out_features)
+    places = [Axis(f"place{n}", p.count) for n, p in enumerate(phases)]
+    taps = [Axis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
+
+    def features(spot: Spot) -> Index:
+        return at(spot.places, group) * form.out_features + at(spot.places, outside)
+
+    def left(writer: Writer, spot: Spot) -> Value:
+        batched, featured = at(spot.places, batch), at(spot.places, inside)
+        if form.batch_groups:
+            batched = at(spot.places, group) * form.batch + batched
+        else:
+            featured = at(spot.places, group) * form.in_features + featured
+        spatial = [
+            at(spot.places, place) * p.stride + at(spot.places, tap) * p.dilation + (p.offset + border.before)
+            for place, tap, p, border in zip(places, taps, phases, borders, strict=True)
+        ]
+        return read(writer, _placed((batched, featured, *spatial), form.lhs_axes))
+
+    def right(writer: Writer, spot: Spot) -> Value:
+        spatial = [at(spot.places, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
+        return window(writer, (features(spot), at(spot.places, inside), *spatial))
+
+    def place(where: dict[Axis, Index]) -> tuple[Index, ...]:
+        spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(places, phases, strict=True)]
+        return _placed((at(where, batch), features(Spot(where)), *spatial), form.out_axes)
+
+    return Products(
+        free=tuple(a for a in (group, batch, *places, outside) if a.size != 1),
+        depth=tuple(a for a in (*taps, inside) if a.size != 1),
+        left=left,
+        right=right,
+        place=place,
+        compute=form.compute,
+        exact=form.result,
+        shape=form.shape,
+        whole=all(p.apart == 1 for p in phases),
+    )
+
+
+def at(places: dict[Axis, Index], axis: Axis) -> Index:
+    """The place along an axis; along one of size 1 there is only the first."""
+    return places.get(axis, Index())
+
+
+def _placed(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
+    made = [Index()] * len(axes)
+    for i, axis in zip(index, axes, strict=True):
+        made[axis] = i
+    return tuple(made)
+
+
+# ------------------------------------------------------------------------------------------------------ the operand
+
+
+def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> Reader:
+    """The left operand at an index of its copy, or at its own where it needs no copy."""
+    dtype = sum_dtype(form.compute)
+    if not product_of(lhs.aval.shape):
+        return lambda writer, index: writer.k.constant(0, dtype)  # windows meet padding only
+    if all(border.plain for border in borders) and storage(lhs) == dtype:
+        return lambda writer, index: writer.values.at(lhs, index)
+    shape = list(lhs.aval.shape)
+    by_axis = dict(zip(form.lhs_axes[2:], borders, strict=True))
+    for axis, border in by_axis.items():
+        shape[axis] = border.padded
+    number = fusion.new_scratch(dtype, product_of(shape))
+    writer = fusion.writer("pad")
+    k = writer.k
+
+    def body(index: tuple[Index, ...]) -> None:
+        source, conditions = list(index), []
+        for axis, border in by_axis.items():
+            if border.plain:
+                continue
+            place = index[axis] - border.before
+            number_of = k.position(place)
+            low, high = k.constant(0, "int64"), k.constant(dilated_size(border.size, border.spread), "int64")
+            conditions += [k.compute("ge", number_of, low), k.compute("lt", number_of, high)]
+            if border.spread > 1:
+                step = k.constant(border.spread, "int64")
+                conditions.append(k.compute("eq", k.compute("rem", number_of, step), low))
+                place = Index.of(k.compute("div", number_of, step))
+            source[axis] = place
+        holds = None
+        for condition in conditions:
+            holds = condition if holds is None else k.compute("and", holds, condition)
+        value = as_factor(writer, writer.values.at(lhs, tuple(source), holds), form.compute)
+        k.store(writer.scratch(number), row_major(shape, index), value)
+
+    _loops(writer, shape, body)
+    return lambda reader, index: reader.k.load(reader.scratch_input(number), row_major(shape, index))
+
+
+def _loops(writer: Writer, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None]) -> None:
+    """Loops over a shape of which no dimension is left out; the last one that is longer than 1 has the lanes."""
+    k = writer.k
+    long = [axis for axis, size in enumerate(shape) if size > 1]
+
+    def inner(left: list[int], index: tuple[Index, ...]) -> None:
+        if not left:
+            body(index)
+            return
+        axis, *rest = left
+        kind = Kind.LANES if not rest else Kind.THREADS if axis == long[0] else Kind.SERIAL
+        with k.loop(shape[axis], kind=kind, width=writer.lanes if not rest else 1) as i:
+            inner(rest, (*index[:axis], Index.of(i), *index[axis + 1 :]))
+
+    inner(long, (Index(),) * len(shape))

@@ -1,0 +1,1 @@
+"""Emitters of maps and of data movement."""

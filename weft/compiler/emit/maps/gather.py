@@ -1,0 +1,41 @@
+"""The emitter of lookups: one loop over the results, whose loads have indices that are known at run time only.
+
+Hero: a `gather`, which like everything else is the value at an index. Lanes run along the last dimension: where that is
+part of the slices which are looked up, an index is read once for a row, and the row is copied; else each lane has an
+index of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.compiler.emit.emission import Emission, Fusion
+from weft.compiler.emit.in_place import pointwise_pairs
+from weft.compiler.emit.pieces import copy_lanes, visit
+from weft.compiler.emit.values import space_of
+from weft.primitives.movement.gather import gather
+
+# Registers that a row of a copy may take at a time.
+REGISTERS = 4
+
+
+def emit_gather(fusion: Fusion) -> Emission:
+    """A kernel that computes all results, which have one space."""
+    writer = fusion.writer("gather")
+    space = space_of(fusion.program.outvars[0])
+    width = _width(fusion, space)
+    visit(writer, space, len(space) - 1 if space else None, width, writer.store_results, threads=True)
+    return fusion.finish(in_place=pointwise_pairs(fusion.program))
+
+
+def _width(fusion: Fusion, space: Sequence[int]) -> int:
+    """The lanes of a row: as many registers as it fills, up to a few, and no more than it has elements. Where each lane
+    has an index of its own, a register."""
+    hero, width = fusion.hero, copy_lanes(fusion)
+    if hero is None or hero.primitive is not gather or space_of(hero.outvars[0]) != space or not space:
+        return width
+    shape = hero.outvars[0].aval.shape  # type: ignore[attr-defined]
+    last = max(axis for axis, d in enumerate(shape) if d != 1)
+    if last not in hero.params["dimension_numbers"].offset_dims:
+        return width
+    return min(REGISTERS * width, 1 << max(space[-1].bit_length() - 1, 0))

@@ -1,0 +1,272 @@
+"""The emitter of scatters: windows of updates are brought into an array in place, in the order of their indices.
+
+Hero: one of the `Scatter` family. Of two updates of one place the later comes later, so the loop over indices is
+serial; lanes run along a window. Threads take what is written apart: batches, windows that are said to be unique, or
+parts of a dimension that windows cover whole. Many scalars have kernels of their own.
+Sums and products of short floats are kept wider until the last update: in memory of their own, which is rounded at the
+end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.gather_windows import first_of_window
+from weft.compiler.emit.maps.loop import nest
+from weft.compiler.emit.maps.scatter_split import emit_split, fits_split
+from weft.compiler.emit.maps.update import begin_update
+from weft.compiler.emit.pieces import FEW, copy_lanes
+from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
+from weft.primitives.families import kept_axes
+from weft.primitives.movement.gather import GatherScatterMode, window_index
+from weft.primitives.movement.scatter import window_dims, window_sizes
+from weft.primitives.movement.scatter_flagged import card_of
+
+# Of bools, sums are `or` and products are `and`.
+MEETS_OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
+# The widest part of a window that lanes take at a time, in registers.
+REGISTERS = 4
+
+
+def emit_scatter(fusion: Fusion) -> Emission:
+    """A kernel that changes the hero's first operand; with short floats, two more that widen and round."""
+    hero: Any = fusion.hero
+    operand, _, updates = hero.invars
+    made = hero.outvars[0]
+    exact = storage(made)
+    wide = dtypes.accumulation_dtype(exact)
+    _clear_flag(fusion)
+    nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
+    # What is updated once only is rounded once only, wherever it is kept.
+    widened = card_of(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
+    needed = made in fusion.results  # else it is done for the flag alone
+    if needed and (nothing or not widened or hero.params["unique_indices"]):
+        updated = begin_update(fusion)
+        if not nothing:
+            _emit(fusion, lambda writer: writer.result(made), wide if widened else exact)
+        return fusion.finish(updated=updated)
+    if nothing:
+        return fusion.finish()
+    kept = fusion.new_scratch(wide, math.prod(operand.aval.shape))
+    writer = fusion.writer("widen")
+
+    def widen(index: Place) -> None:
+        value = writer.values.at(operand, expanded(operand, index))
+        place = row_major(operand.aval.shape, expanded(operand, index))
+        writer.k.store(writer.scratch(kept), place, writer.k.scalars.convert(value, wide))
+
+    nest(writer.k, space_of(operand), writer.lanes, widen)
+    _emit(fusion, lambda writer: writer.scratch(kept), wide)
+    if not needed:
+        return fusion.finish()
+    last = fusion.writer("round")
+
+    def rounded(index: Place) -> None:
+        place = row_major(operand.aval.shape, expanded(operand, index))
+        last.store(made, index, last.k.scalars.convert(last.k.load(last.scratch_input(kept), place), exact))
+
+    nest(last.k, space_of(made), last.lanes, rounded)
+    return fusion.finish()
+
+
+def _clear_flag(fusion: Fusion) -> None:
+    """A kernel that begins the flag, if there is one: the one that sets it may run in several threads."""
+    hero: Any = fusion.hero
+    for flag in (v for v in hero.outvars[1:] if v in fusion.results):
+        writer = fusion.writer("clear")
+        writer.k.store(writer.result(flag), Index(), writer.k.constant(False, dtypes.bool_))
+
+
+def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
+    """One kernel, or several for many scalars, that store into a buffer."""
+
+    def made(writer: Writer) -> Scattering:
+        return Scattering(fusion, writer, buffer_of, wide)
+
+    if fits_split(made(Writer(fusion, "none"))):
+        emit_split(fusion, made)
+    else:
+        made(fusion.writer("scatter")).emit()
+
+
+class Scattering:
+    """One kernel: loops over batches, indices and windows that store into the buffer that `buffer_of` gives for a
+    writer, computing in `wide`."""
+
+    def __init__(self, fusion: Fusion, writer: Writer, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
+        self.writer, self.k, self.buffer_of, self.wide = writer, writer.k, buffer_of, wide
+        hero: Any = fusion.hero
+        self.hero = hero
+        operand, self.indices, self.updates = hero.invars
+        self.shape: tuple[int, ...] = operand.aval.shape
+        self.numbers = hero.params["dimension_numbers"]
+        self.sizes = window_sizes(len(self.shape), self.updates.aval.shape, self.numbers)
+        self.window_dims = window_dims(len(self.shape), self.numbers)
+        self.many = self.indices.aval.shape[:-1]
+        self.pairs = list(
+            zip(self.numbers.operand_batching_dims, self.numbers.scatter_indices_batching_dims, strict=True)
+        )
+        self.width = copy_lanes(fusion)
+        self.clip = hero.params["mode"] is GatherScatterMode.CLIP
+        self.op = card_of(hero.primitive, hero.params).operation
+        self.flags = [v for v in hero.outvars[1:] if v in fusion.results]
+        self.notes_outside = bool(self.flags) and hero.params["outside"]
+        self.notes_nan = bool(self.flags) and hero.params["nan"]
+        if self.op is not None and wide == dtypes.bool_:
+            self.op = MEETS_OF_BOOLS[self.op]
+
+    def emit(self) -> None:
+        """The loop over threads, if there is one, then batches, indices in order, and the window."""
+        batched = [e for _, e in self.pairs if self.many[e] != 1]
+        # No two windows meet, unless they were moved inside.
+        apart = self.hero.params["unique_indices"] and not self.clip
+        if apart and not self.pairs and not self.flags and all(size == 1 for size in self.sizes):
+            self._scalars_apart()
+            return
+        if not batched and apart:
+            batched = [e for e, size in enumerate(self.many) if size >= FEW]
+        first = max(batched, key=lambda e: self.many[e], default=None)
+        order = [] if first is None else [first]
+        order += [e for e in batched if e != first]
+        order += [e for e in range(len(self.many)) if e not in order]
+        blocks = None if batched else self._blocks()
+        if blocks is None:
+            self._over_indices(order, {}, bool(batched), None)
+            return
+        axis, block = blocks
+        with self.k.loop(-(-self.sizes[axis] // block), kind=Kind.THREADS) as part:
+            self._over_indices(order, {}, False, (axis, block, part * block))
+
+    def _scalars_apart(self) -> None:
+        """Single elements of which no two meet: lanes run along the indices."""
+
+        def body(index: Place) -> None:
+            given = iter(index)
+            many = tuple(Index() if size == 1 else next(given) for size in self.many)
+            begin, inside = self.start(many)
+            self._met(self.place(many, {}, begin), self.update(many, {}), inside)
+
+        nest(self.k, [size for size in self.many if size != 1], self.writer.lanes, body)
+
+    def _blocks(self) -> tuple[int, int] | None:
+        """A window dimension that may be cut for threads, and the length of a part: what it covers whole is apart for
+        all indices if it is cut at the same places."""
+        width = REGISTERS * self.width
+        for d in self.window_dims:
+            covered = d not in self.numbers.scatter_dims_to_operand_dims
+            last = d == self._lane_dim()
+            if covered and self.sizes[d] >= (4 * width if last else 4):
+                return d, 2 * width if last else 1
+        return None
+
+    def _lane_dim(self) -> int | None:
+        """The last dimension in which a window is more than one element."""
+        return next((d for d in reversed(self.window_dims) if self.sizes[d] != 1), None)
+
+    def _over_indices(self, order: Sequence[int], places: dict[int, Index], threads: bool, part: Any) -> None:
+        if not order:
+            self._window(tuple(places[e] for e in range(len(self.many))), part)
+            return
+        dimension, *rest = order
+        if self.many[dimension] == 1:
+            self._over_indices(rest, {**places, dimension: Index()}, threads, part)
+            return
+        with self.k.loop(self.many[dimension], kind=Kind.THREADS if threads else Kind.SERIAL) as i:
+            self._over_indices(rest, {**places, dimension: Index.of(i)}, False, part)
+
+    def _window(self, many: Place, part: Any) -> None:
+        """One window: where it starts, and loops over its elements."""
+        k = self.k
+        begin, inside = self.start(many)
+        dims = [d for d in self.window_dims if self.sizes[d] != 1]
+
+        def store(inner: dict[int, Index]) -> Value:
+            return self._element(many, inner, begin)
+
+        if inside is None:
+            self._over_window(dims, {}, part, store)
+            return
+        if self.notes_outside:
+            self.note(k.compute("not", inside))
+        with k.when(inside):
+            self._over_window(dims, {}, part, store)
+
+    def start(self, many: Place) -> tuple[dict[int, Index], Value | None]:
+        """Where a window starts, in the dimensions that indices are of, and whether it lies inside (None: it does)."""
+        starts = self.numbers.scatter_dims_to_operand_dims
+        vector = [self.writer.values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
+        limits = [self.shape[d] - self.sizes[d] for d in starts]
+        first, inside = first_of_window(self.k, vector, limits, self.clip)
+        return dict(zip(starts, first, strict=True)), inside
+
+    def note(self, found: Value) -> None:
+        """Set the flag, if a scalar condition holds."""
+        with self.k.when(found):
+            self.k.store(self.writer.result(self.flags[0]), Index(), self.k.constant(True, dtypes.bool_))
+
+    def _over_window(
+        self, dims: Sequence[int], inner: dict[int, Index], part: Any, store: Callable[[dict[int, Index]], Value]
+    ) -> None:
+        if not dims:
+            self._note_nan(store(inner))
+            return
+        d, *rest = dims
+        size, offset, limit = self.sizes[d], Index(), None
+        if part is not None and part[0] == d:
+            size, offset = part[1], Index.of(part[2])
+            limit = None if self.sizes[d] % size == 0 else Index(self.sizes[d]) - offset
+        lanes = not rest
+        width = self._row_width(size) if lanes else 1
+        if lanes and self.notes_nan:
+            clean = self.k.constant(False, dtypes.bool_)
+            with self.k.loop(size, kind=Kind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
+                value = store({**inner, d: offset + i})
+                (found,) = self.k.carry(self.k.compute("or", before, self.k.compute("ne", value, value)))
+            self.note(self.k.fold("or", found, width))
+            return
+        with self.k.loop(size, kind=Kind.LANES if lanes else Kind.SERIAL, width=width, limit=limit) as i:
+            self._over_window(rest, {**inner, d: offset + i}, part, store)
+
+    def _row_width(self, size: int) -> int:
+        """As many registers as a row fills, up to a few, and no more lanes than it has elements."""
+        return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
+
+    def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
+        """One element of a window: what is there and the update meet. Gives what is there then."""
+        return self._met(self.place(many, inner, begin), self.update(many, inner))
+
+    def place(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
+        """Where an element of a window lies in the buffer."""
+        place = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
+        return row_major(self.shape, [Index.of(i) for i in place])
+
+    def update(self, many: Place, inner: dict[int, Index]) -> Value:
+        """An element of an update; of dimensions that are not given, the first."""
+        rank = len(self.updates.aval.shape)
+        window = self.numbers.update_window_dims
+        found = dict(zip(kept_axes(rank, window), many, strict=True))
+        found.update(zip(window, (inner.get(d, Index()) for d in self.window_dims), strict=True))
+        return self.writer.values.at(self.updates, tuple(found[axis] for axis in range(rank)))
+
+    def meet(self, place: Index, update: Value) -> None:
+        """Bring an update into the buffer, outside of loops over lanes."""
+        self._note_nan(self._met(place, update))
+
+    def _note_nan(self, value: Value) -> None:
+        if self.notes_nan:
+            self.note(self.k.compute("ne", value, value))
+
+    def _met(self, place: Index, update: Value, condition: Value | None = None) -> Value:
+        k, buffer = self.k, self.buffer_of(self.writer)
+        met = update
+        if self.op is not None:
+            there = k.scalars.convert(k.load(buffer, place, condition), self.wide)
+            new = k.compute(self.op, there, k.scalars.convert(update, self.wide))
+            met = k.scalars.convert(new, buffer.dtype)
+        k.store(buffer, place, met, condition)
+        return met

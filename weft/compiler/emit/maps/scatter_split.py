@@ -1,0 +1,186 @@
+"""Many scalars brought into a large array, by several threads.
+
+The array is cut into parts, each small enough for a cache. Blocks of the updates count how many go to each part; from
+these numbers each block knows where to put its updates, in their order, so that those of one part come together. Parts
+are then updated on their own. Updates of one place keep their order, and nothing depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.values import Place, row_major
+from weft.compiler.kernel.ir import Index, Kind, Value
+
+if TYPE_CHECKING:
+    from weft.compiler.emit.maps.scatter import Scattering
+
+# Updates, and bytes of an array, from which on it pays to bring updates together: smaller arrays are in a cache anyway.
+LEAST, LARGE = 1 << 17, 3 << 20
+# Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most. Updates and
+# places are written to two lines for each part, and with many more of these caches lose them before they are full.
+BLOCKS, PART, MOST = 16, 1 << 17, 32
+COUNT = dtypes.uint32
+# Bytes of a line of the cache.
+LINE = 64
+
+
+def fits_split(scattering: Scattering) -> bool:
+    """Whether updates are single elements, many of them, that may go anywhere in a large array."""
+    params, size = scattering.hero.params, math.prod(scattering.shape)
+    if params["unique_indices"] or params["indices_are_sorted"] or scattering.pairs:
+        return False
+    many = [n for n in scattering.many if n != 1]
+    single = all(n == 1 for n in scattering.sizes)
+    large = size * scattering.wide.itemsize >= LARGE and size < 1 << 31
+    return single and large and LEAST <= math.prod(many) < 1 << 31 and many[0] >= BLOCKS
+
+
+@dataclass(frozen=True)
+class Split:
+    """How updates are brought together: `shift` gives the part of a place. Scratch: `counts` has the numbers of blocks,
+    `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `places` and
+    `updates` what is brought together."""
+
+    fusion: Fusion
+    made: Callable[[Writer], Scattering]
+    shift: int
+    parts: int
+    counts: int
+    starts: int
+    ranks: int
+    places: int
+    updates: int
+
+    def written_by(self, name: str) -> Scattering:
+        """What the next kernel knows of the scatter."""
+        return self.made(self.fusion.writer(name, settled=True))
+
+
+def emit_split(fusion: Fusion, made: Callable[[Writer], Scattering]) -> None:
+    """Kernels that count, that add up, that bring updates together and that update. `made` gives what a kernel knows of
+    the scatter."""
+    some = made(Writer(fusion, "none"))
+    size, many = math.prod(some.shape), math.prod(some.many)
+    shift = max((PART // some.wide.itemsize).bit_length() - 1, (size - 1).bit_length() - (MOST.bit_length() - 1))
+    parts = (size - 1 >> shift) + 1
+    split = Split(
+        fusion,
+        made,
+        shift,
+        parts,
+        fusion.new_scratch(COUNT, BLOCKS * (parts + 1)),
+        fusion.new_scratch(COUNT, parts + 1),
+        fusion.new_scratch(COUNT, many),
+        fusion.new_scratch(dtypes.uint32, many),
+        fusion.new_scratch(fusion.kept(some.updates), many),
+    )
+    _count(split)
+    _add_up(split)
+    _bring_together(split)
+    _update(split)
+
+
+def _over_block(scattering: Scattering, block: Index, visit: Callable[[Place], None]) -> None:
+    """Loops over the updates of a block, in their order."""
+    k, many = scattering.k, scattering.many
+    shared = next(e for e, size in enumerate(many) if size != 1)
+    length = -(-many[shared] // BLOCKS)
+    begin = block * length
+    limit = None if length * BLOCKS == many[shared] else Index(many[shared]) - begin
+    with ExitStack() as stack:
+        index = []
+        for e, size in enumerate(many):
+            if e == shared:
+                index.append(begin + stack.enter_context(k.loop(length, limit=limit)))
+            else:
+                index.append(Index() if size == 1 else Index.of(stack.enter_context(k.loop(size))))
+        visit(tuple(index))
+
+
+def _target(split: Split, scattering: Scattering, index: Place) -> tuple[Value, Index]:
+    """The place that an update goes to, and its part. What goes nowhere has a part of its own, the last."""
+    k = scattering.k
+    begin, inside = scattering.start(index)
+    place = k.scalars.convert(k.position(scattering.place(index, {}, begin)), dtypes.uint32)
+    part = k.compute("shift_right_logical", place, k.constant(split.shift, place.dtype))
+    if inside is not None:
+        part = k.compute("select_n", inside, k.constant(split.parts, part.dtype), part)
+    return place, Index.of(part)
+
+
+def _count(split: Split) -> None:
+    """How many updates of each block go to each part, and of each update, how many before it go to the same: so nothing
+    that a later kernel stores decides where it stores next."""
+    scattering = split.written_by("scatter_count")
+    k, writer = scattering.k, scattering.writer
+    counts, ranks = writer.scratch(split.counts), writer.scratch(split.ranks)
+    one, none = k.constant(1, COUNT), k.constant(0, COUNT)
+    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+        own = block * (split.parts + 1)
+        with k.loop(split.parts + 1, kind=Kind.LANES, width=scattering.width) as part:
+            k.store(counts, own + part, none)
+
+        def visit(index: Place) -> None:
+            _, part = _target(split, scattering, index)
+            before = k.load(counts, own + part)
+            k.store(counts, own + part, k.compute("add", before, one))
+            k.store(ranks, row_major(scattering.many, index), before)
+
+        _over_block(scattering, Index.of(block), visit)
+        if scattering.notes_outside:
+            scattering.note(k.compute("ne", k.load(counts, own + split.parts), none))
+
+
+def _add_up(split: Split) -> None:
+    """Where each block puts the first update of each part, and where parts begin."""
+    scattering = split.written_by("scatter_places")
+    k, writer = scattering.k, scattering.writer
+    counts, starts = writer.scratch(split.counts), writer.scratch(split.starts)
+    with k.loop(split.parts + 1, carries=[k.constant(0, COUNT)]) as (part, (total,)):
+        k.store(starts, part, total)
+        with k.loop(BLOCKS, carries=[total]) as (block, (place,)):
+            at = block * (split.parts + 1) + part
+            held = k.load(counts, at)
+            k.store(counts, at, place)
+            (place,) = k.carry(k.compute("add", place, held))
+        k.carry(place)
+
+
+def _bring_together(split: Split) -> None:
+    """Write the updates of each part, and their places, one after the other."""
+    scattering = split.written_by("scatter_move")
+    k, writer = scattering.k, scattering.writer
+    counts, ranks = (writer.scratch_input(n) for n in (split.counts, split.ranks))
+    places, updates = (writer.scratch(n) for n in (split.places, split.updates))
+    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+
+        def visit(index: Place) -> None:
+            place, part = _target(split, scattering, index)
+            update = scattering.update(index, {})
+            first = k.load(counts, block * (split.parts + 1) + part)
+            target = Index.of(k.compute("add", first, k.load(ranks, row_major(scattering.many, index))))
+            for buffer, number in ((places, place), (updates, update)):
+                k.expect(buffer, target + LINE // buffer.dtype.itemsize)
+                k.store(buffer, target, number)
+
+        _over_block(scattering, Index.of(block), visit)
+
+
+def _update(split: Split) -> None:
+    """Bring the updates of each part into it, in their order."""
+    scattering = split.written_by("scatter")
+    k, writer = scattering.k, scattering.writer
+    starts, places, updates = (writer.scratch_input(n) for n in (split.starts, split.places, split.updates))
+    with k.loop(split.parts, kind=Kind.THREADS) as part:
+        begin = k.load(starts, part)
+        size = k.compute("sub", k.load(starts, part + 1), begin)
+        with k.loop(updates.size, limit=Index.of(size)) as i:
+            place = Index.of(k.load(places, Index.of(begin) + i))
+            scattering.meet(place, k.load(updates, Index.of(begin) + i))

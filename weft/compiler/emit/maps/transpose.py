@@ -1,0 +1,341 @@
+"""The emitter of transposes: square tiles that are read along the operand's rows and written along the result's.
+
+Hero: `transpose`; there may be several with one permutation. A tile is read as vectors along the dimension that is last
+in the operand, turned round in registers, and worked on and stored as vectors along the dimension that is last in the
+result. So memory is touched in whole lines on both sides. What does not fill a tile is visited along the result with
+loads that are apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Emission, Fusion, Writer, size_of, storage
+from weft.compiler.emit.in_place import pointwise_pairs
+from weft.compiler.emit.moved import bits_dtype
+from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.ir.primitive import weight_of
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import inverse_permutation
+
+# The longest side of a tile, and that of a small array: larger tiles fill lines of memory, but are longer to compile.
+SIDE, SHORT_SIDE = 16, 8
+SMALL_BYTES = 1 << 20
+# Bytes of a register within which its elements move easily.
+PART_BYTES = 16
+# Work on an element (in additions) beyond which it is not copied out for each row of a tile.
+SMALL_WORK = 7
+# Elements in a row of a block that is visited with loads apart: what its lines need fits the first cache.
+BLOCK = 64
+
+
+class Axes:
+    """The dimensions of the result that loops see: those that stay together in operand and result are one.
+
+    `read` is the dimension along which the operand is contiguous, `written` that along which the result is.
+    """
+
+    def __init__(self, fusion: Fusion) -> None:
+        hero: Any = fusion.hero
+        self.full = hero.outvars[0].aval.shape
+        order = hero.params["permutation"]
+        wide = [axis for axis, d in enumerate(self.full) if d != 1]
+        # A group is a run of result dimensions that is one in the operand too.
+        groups: list[list[int]] = []
+        ranks = {axis: rank for rank, axis in enumerate(sorted(wide, key=lambda axis: order[axis]))}
+        for axis in wide:
+            if groups and ranks[axis] == ranks[groups[-1][-1]] + 1 and _uniform(fusion):
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        self.groups = groups
+        self.sizes = [math.prod(self.full[axis] for axis in group) for group in groups]
+        self.written = len(groups) - 1
+        last = max(wide, key=lambda axis: order[axis])
+        self.read = next(n for n, group in enumerate(groups) if last in group)
+        self.others = [n for n in range(len(groups)) if n not in (self.read, self.written)]
+
+    def index(self, k: KernelBuilder, places: dict[int, Index]) -> Place:
+        """An index of the result's space, from places along the groups."""
+        parts = [k.unravel(places[n], [self.full[axis] for axis in group]) for n, group in enumerate(self.groups)]
+        return tuple(i for part in parts for i in part)
+
+
+def _uniform(fusion: Fusion) -> bool:
+    """Whether everything is read at the index of the result or of the hero's operand, as it stands in memory."""
+    hero: Any = fusion.hero
+    program = fusion.program
+    spaces = (space_of(hero.outvars[0]), space_of(hero.invars[0]), ())
+    plain = all(_is_hero(fusion, e) or isinstance(e.primitive, Elementwise) for e in program.eqns)
+    return plain and all(space_of(v) in spaces for v in program.invars)
+
+
+def _is_hero(fusion: Fusion, equation: Any) -> bool:
+    hero: Any = fusion.hero
+    same = equation.primitive is hero.primitive and equation.params == hero.params
+    return same and equation.invars[0].aval.shape == hero.invars[0].aval.shape
+
+
+def emit_transpose(fusion: Fusion) -> Emission:
+    """Kernels for whole tiles and for what is left of them."""
+    axes = Axes(fusion)
+    side = tile_side(fusion)
+    rows, columns = axes.sizes[axes.read], axes.sizes[axes.written]
+    whole_rows, whole_columns = rows - rows % side, columns - columns % side
+    before, after = _work(fusion)
+    parked = _parking(fusion) if max(before, after) > SMALL_WORK else None
+    if not whole_rows or not whole_columns or (parked is None and max(before, after) > SMALL_WORK):
+        if math.prod(axes.sizes):
+            writer = fusion.writer("transpose_apart")
+            _visit_apart(writer, axes, (0, rows), (0, columns), threads=True)
+        return fusion.finish(in_place=pointwise_pairs(fusion.program))
+    writer = fusion.writer("transpose")
+    tiles = _Tiles(
+        writer,
+        axes,
+        side,
+        parked if before > SMALL_WORK else None,
+        parked if after > SMALL_WORK else None,
+    )
+    tiles.visit()
+    if whole_rows < rows or whole_columns < columns:
+        edges = fusion.writer("transpose_edges")
+        if whole_rows < rows:
+            _visit_apart(edges, axes, (whole_rows, rows), (0, columns), threads=False)
+        if whole_columns < columns:
+            _visit_apart(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
+    # A result in which tiles are parked is written before everything is read.
+    return fusion.finish(in_place=pointwise_pairs(fusion.program) if parked is None else ())
+
+
+def _work(fusion: Fusion) -> tuple[float, float]:
+    """What is computed for an element before the heroes and after them."""
+    needed: set[Any] = set()
+    before = after = 0.0
+    for equation in reversed(fusion.program.eqns):
+        if _is_hero(fusion, equation):
+            needed.update(equation.invars)
+        elif needed.intersection(equation.outvars):
+            needed.update(equation.invars)
+            before += weight_of(equation)
+        else:
+            after += weight_of(equation)
+    return before, after
+
+
+def _parking(fusion: Fusion) -> Any:
+    """A result in whose memory a tile can stand for a while: one with the elements of the only hero."""
+    heroes = [e for e in fusion.program.eqns if _is_hero(fusion, e)]
+    dtype = fusion.kept(heroes[0].outvars[0])
+    same = (v for v in fusion.program.outvars if fusion.kept(v) == dtype)
+    return next(same, None) if len(heroes) == 1 else None
+
+
+def tile_side(fusion: Fusion) -> int:
+    """The side of a tile: the lanes of a register, of the widest elements that are turned."""
+    widest = max((e.outvars[0] for e in fusion.program.eqns if _is_hero(fusion, e)), key=lambda v: storage(v).itemsize)
+    size = storage(widest).itemsize
+    longest = SHORT_SIDE if size > 2 and size_of(widest) * size < SMALL_BYTES else SIDE
+    return max(4, min(longest, fusion.target.vector_bytes // size))
+
+
+# ------------------------------------------------------------------------------------------------------- whole tiles
+
+
+class _Tiles:
+    """The loops over tiles, and what is done with each.
+
+    Much work is not copied out for each row of a tile: the tile is parked in a result, where it comes to stand anyway,
+    and its rows are visited by a loop, before it is turned (`before` is that result) or after that (`after`).
+    """
+
+    def __init__(self, writer: Writer, axes: Axes, side: int, before: Any, after: Any) -> None:
+        self.writer, self.axes, self.side = writer, axes, side
+        self.before, self.after = before, after
+        self.heroes: list[Any] = [e for e in writer.fusion.program.eqns if _is_hero(writer.fusion, e)]
+        self.inverse = inverse_permutation(self.heroes[0].params["permutation"])
+
+    def visit(self) -> None:
+        """The innermost loop goes along the operand's rows, the longest of the others over threads."""
+        axes, side = self.axes, self.side
+        counts = {n: axes.sizes[n] for n in axes.others}
+        counts |= {n: axes.sizes[n] // side for n in (axes.written, axes.read)}
+        order = [*_longest_first([*axes.others, axes.written], counts), axes.read]
+
+        def inner(position: int, places: dict[int, Index]) -> None:
+            if position == len(order):
+                self.tile(places)
+                return
+            number = order[position]
+            with self.writer.k.loop(counts[number], kind=Kind.SERIAL if position else Kind.THREADS) as i:
+                step = side if number in (axes.read, axes.written) else 1
+                inner(position + 1, {**places, number: i * step})
+
+        inner(0, {})
+
+    def tile(self, places: dict[int, Index]) -> None:
+        """Read a tile, turn it, and store it."""
+        k, side, heroes, kept = self.writer.k, self.side, self.heroes, self.writer.fusion.kept
+        if self.before is not None:
+            with k.loop(side) as row, k.loop(side, kind=Kind.LANES, width=side) as lane:
+                self.park(self.before, self.index(places, row, lane), self.operand(heroes[0], places, lane, row))
+        codes = [code_dtype(kept(e.outvars[0])) for e in heroes]
+        empty = [k.constant(0, dtype) for dtype in codes for _ in range(side)]
+        with k.loop(side, kind=Kind.LANES, width=side, carries=empty) as (lane, _):
+            vectors = k.carry(
+                *(
+                    _code(k, self.read(e, places, number, lane), dtype)
+                    for e, dtype in zip(heroes, codes, strict=True)
+                    for number in range(side)
+                )
+            )
+        turned = [v for n in range(len(heroes)) for v in transposed(k, vectors[n * side : (n + 1) * side])]
+        with k.loop(side, kind=Kind.LANES, width=side, carries=turned) as (lane, inside):
+            for number in range(side):
+                made = [_decoded(k, inside[n * side + number], kept(e.outvars[0])) for n, e in enumerate(heroes)]
+                if self.after is not None:
+                    self.park(self.after, self.index(places, number, lane), made[0])
+                else:
+                    self.store(self.index(places, number, lane), made)
+            k.carry(*inside)
+        if self.after is not None:
+            with k.loop(side) as row, k.loop(side, kind=Kind.LANES, width=side) as lane:
+                index = self.index(places, row, lane)
+                self.store(index, [self.parked(self.after, index)])
+
+    def index(self, places: dict[int, Index], row: Any, column: Any) -> Place:
+        """The result's index of an element of a tile; its rows are along what is written."""
+        axes = self.axes
+        moved = {axes.read: places[axes.read] + row, axes.written: places[axes.written] + column}
+        return axes.index(self.writer.k, {**places, **moved})
+
+    def operand(self, hero: Any, places: dict[int, Index], row: Any, column: Any) -> Value:
+        """The element of the hero's operand that comes to stand at an element of a tile."""
+        full = expanded(hero.outvars[0], self.index(places, row, column))
+        return self.writer.values.at(hero.invars[0], tuple(full[axis] for axis in self.inverse))
+
+    def read(self, hero: Any, places: dict[int, Index], number: int, lane: Any) -> Value:
+        """A lane of one of the vectors that are turned."""
+        if self.before is not None:
+            return self.parked(self.before, self.index(places, number, lane))
+        return self.operand(hero, places, lane, number)
+
+    def store(self, index: Place, made: Sequence[Value]) -> None:
+        """Work on an element of each hero, and store the results."""
+        overrides = self.writer.values.overrides
+        overrides.update((e.outvars[0], value) for e, value in zip(self.heroes, made, strict=True))
+        self.writer.store_results(index)
+        for e in self.heroes:
+            del overrides[e.outvars[0]]
+
+    def park(self, v: Any, index: Place, value: Value) -> None:
+        self.writer.store(v, index, value)
+
+    def parked(self, v: Any, index: Place) -> Value:
+        return self.writer.k.load(self.writer.result(v), row_major(v.aval.shape, expanded(v, index)))
+
+
+def transposed(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
+    """The columns of a square of vectors.
+
+    Registers consist of parts, between which elements move less easily. So squares as long as a part are turned first,
+    side by side in all parts, and then the parts are exchanged.
+    """
+    side, dtype = len(rows), rows[0].dtype
+    part = min(side, PART_BYTES // (dtype.itemsize // 2 if dtypes.kind(dtype) == "c" else dtype.itemsize))
+    turned: list[Value] = []
+    for first in range(0, side, part):
+        turned += _turned_parts(k, rows[first : first + part], side)
+    columns = [_exchanged(k, turned[j::part], part, side) for j in range(part)]
+    return [columns[number % part][number // part] for number in range(side)]
+
+
+def _turned_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Value]:
+    """As many vectors as a part has elements, with the square in each part turned. A round interleaves vectors that are
+    half of them apart, which moves the highest bit of a vector's number to the end of the number of an element."""
+    vectors, part = list(rows), len(rows)
+    half = part // 2
+    halves = [
+        [lane for first in range(start, side, part) for i in range(first, first + half) for lane in (i, i + side)]
+        for start in (0, half)
+    ]
+    for _ in range(part.bit_length() - 1):
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [k.shuffle(pair, chosen) for pair in pairs for chosen in halves]
+    return vectors
+
+
+def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int) -> list[Value]:
+    """The first parts of all vectors, their second parts, and so on: the even parts of neighbours, and the odd ones,
+    are put together until each vector has one number of parts only."""
+    if len(vectors) == 1:
+        return list(vectors)
+    sorted_parts = []
+    for start in (0, part):
+        chosen = [lane for first in range(start, 2 * side, 2 * part) for lane in range(first, first + part)]
+        joined = [k.shuffle(pair, chosen) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
+        sorted_parts.append(_exchanged(k, joined, part, side))
+    return [vector for pair in zip(*sorted_parts, strict=True) for vector in pair]
+
+
+def code_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What stands for a dtype while it is turned: where lanes have other sizes than memory, integers of its size."""
+    bits = bits_dtype(dtype)
+    return dtype if bits is None or dtypes.kind(dtype) == "c" else bits
+
+
+def _code(k: KernelBuilder, value: Value, dtype: np.dtype[Any]) -> Value:
+    return k.scalars.convert(value, dtype) if value.dtype == dtypes.bool_ else k.scalars.bitcast(value, dtype)
+
+
+def _decoded(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
+    return k.scalars.convert(code, dtype) if dtype == dtypes.bool_ else k.scalars.bitcast(code, dtype)
+
+
+# ------------------------------------------------------------------------------------------------------ other elements
+
+
+def _visit_apart(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tuple[int, int], threads: bool) -> None:
+    """Visit a range of both dimensions in blocks, lanes along the result, or along the operand if that is longer by
+    far."""
+    k, width = writer.k, writer.lanes
+    ranges = {axes.read: rows, axes.written: columns}
+    lengths = {n: high - low for n, (low, high) in ranges.items()}
+    lanes, other = axes.written, axes.read
+    if lengths[lanes] * 2 <= width < lengths[other]:
+        lanes, other = other, lanes
+    counts = {n: axes.sizes[n] for n in axes.others} | {n: -(-lengths[n] // BLOCK) for n in (lanes, other)}
+    order = _longest_first([*axes.others, lanes, other], counts)
+
+    def outer(position: int, places: dict[int, Index]) -> None:
+        if position == len(order):
+            block(places)
+            return
+        kind = Kind.THREADS if threads and position == 0 else Kind.SERIAL
+        with k.loop(counts[order[position]], kind=kind) as i:
+            outer(position + 1, {**places, order[position]: Index.of(i)})
+
+    def block(places: dict[int, Index]) -> None:
+        limits = {n: None if lengths[n] % BLOCK == 0 else Index(lengths[n]) - places[n] * BLOCK for n in (lanes, other)}
+        first = {n: places[n] * BLOCK + ranges[n][0] for n in (lanes, other)}
+        with (
+            k.loop(BLOCK, limit=limits[other]) as j,
+            k.loop(BLOCK, kind=Kind.LANES, width=width, limit=limits[lanes]) as i,
+        ):
+            here = {**places, lanes: first[lanes] + i, other: first[other] + j}
+            writer.store_results(axes.index(k, here))
+
+    outer(0, {})
+
+
+def _longest_first(numbers: Sequence[int], counts: dict[int, int]) -> list[int]:
+    """The order of loops: the longest outermost, for threads, and the others as they are."""
+    first = max(numbers, key=lambda n: counts[n])
+    return [first, *(n for n in numbers if n != first)]

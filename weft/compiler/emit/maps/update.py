@@ -1,0 +1,61 @@
+"""The emitter of a slice written into an array: only the slice is visited. Hero: `dynamic_update_slice`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.maps.loop import nest
+from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
+from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.ir.jaxpr import Literal
+
+
+def emit_update(fusion: Fusion) -> Emission:
+    """A kernel that stores the update over what the hero's first operand holds."""
+    hero = fusion.hero
+    assert hero is not None
+    operand, update, *starts = hero.invars
+    (made,) = hero.outvars
+    shape, sizes = operand.aval.shape, update.aval.shape  # type: ignore[attr-defined]
+    updated = begin_update(fusion)
+    if not math.prod(sizes):
+        return fusion.finish(updated=updated)
+    writer = fusion.writer("update")
+    space = space_of(update)
+    cut = [axis for axis, (a, b) in enumerate(zip(shape, sizes, strict=True)) if a != b]
+    apart = sum(1 for d in sizes[: cut[-1] if cut else 0] if d != 1)
+
+    def store(index: Place) -> None:
+        inside = expanded(update, index)
+        first = writer.values.clamped_starts(starts, shape, sizes)
+        place = tuple(i + start for i, start in zip(inside, first, strict=True))
+        writer.k.store(writer.result(made), row_major(shape, place), writer.values.at(update, inside))
+
+    width = copy_lanes(fusion)
+    visit(writer, space, lane_axis(space, apart, width) if space else None, width, store, threads=True)
+    return fusion.finish(updated=updated)
+
+
+def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
+    """Bring the hero's first operand into the result: by sharing its buffer, as the pair that is given says, or where
+    the hero reads it in another way too, or it is a literal, by a kernel that copies."""
+    hero: Any = fusion.hero
+    operand, *others = hero.invars
+    if type(operand) is not Literal and operand not in others:
+        return [(fusion.arguments[operand], 0)]
+    writer = fusion.writer("copy")
+    copy_operand(fusion, writer)
+    return []
+
+
+def copy_operand(fusion: Fusion, writer: Writer) -> None:
+    """A loop that stores the hero's first operand as the result."""
+    hero: Any = fusion.hero
+    operand, made = hero.invars[0], hero.outvars[0]
+
+    def store(index: Place) -> None:
+        writer.store(made, index, writer.values.at(operand, expanded(operand, index)))
+
+    nest(writer.k, space_of(made), copy_lanes(fusion), store)

@@ -1,0 +1,170 @@
+"""Where the greatest or least element along an axis is. Hero: a `Where`.
+
+An accumulator is a pair: the best element so far and its place. A later element takes over only if it is better, so the
+first of equal ones stays; a nan is better than any number, and nothing than a nan. Lanes are folded in two steps: the
+best of all lanes, and the first place among lanes that hold it. Before anything was seen the place is 0, which is right
+if nothing is better than the worst there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.reductions.folding import (
+    Axis,
+    Places,
+    Schedule,
+    Space,
+    collapsed,
+    kept_nest,
+    register_lanes,
+    schedule,
+    should_split,
+    size_of_axes,
+    split_block,
+)
+from weft.compiler.emit.values import expanded, space_of
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.primitives.reduction.reduce_extrema import Where, greatest, least
+
+Pair = tuple[Value, Value]
+Element = Callable[[dict[Axis, Index]], Pair]
+
+
+class Search:
+    """The hero of a fusion, the space it looks through, and how pairs are compared."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        hero = fusion.hero
+        assert hero is not None
+        if not isinstance(hero.primitive, Where):
+            raise InternalError(f"`{hero.primitive.name}` looks for nothing.", stage="emit")
+        self.fusion, self.hero = fusion, hero
+        self.largest = hero.primitive.largest
+        (self.operand,) = hero.invars
+        self.exact = storage(self.operand)
+        self.wide = dtypes.accumulation_dtype(self.exact)
+        shape: Any = self.operand.aval.shape  # type: ignore[attr-defined]
+        (axis,) = hero.params["axes"]
+        # The searched dimension among those that are not of size 1.
+        folded = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
+        self.space = collapsed(fusion, space_of(self.operand), folded, self._ask)
+        self.place_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
+        self.lanes = register_lanes(fusion, besides=hero)
+
+    def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
+        writer.values.at(self.operand, expanded(self.operand, full))
+        writer.store(self.hero.outvars[0], kept, writer.k.constant(0, storage(self.hero.outvars[0])))
+
+    def starts(self, writer: Writer) -> Pair:
+        k, worst = writer.k, (least if self.largest else greatest)(self.wide)
+        return k.constant(worst, self.wide), k.constant(0, self.place_dtype)
+
+    def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
+        """The pair of two that is better, the second if they are equal."""
+        s = writer.k.scalars
+        takes = (s.gt if self.largest else s.lt)(new[0], best[0])
+        if dtypes.kind(self.wide) == "f":
+            # Not worse and not equal, which a nan is not either.
+            worse = (s.le if self.largest else s.ge)(new[0], best[0])
+            takes = getattr(s, "and")(getattr(s, "not")(worse), s.eq(best[0], best[0]))
+        return s.select_n(takes, best[0], new[0]), s.select_n(takes, best[1], new[1])
+
+    def folded(self, writer: Writer, pair: Pair, width: int) -> Pair:
+        """The best of all lanes and the first of its places."""
+        k, s = writer.k, writer.k.scalars
+        best = k.fold("max" if self.largest else "min", pair[0], width)
+        holds = s.eq(pair[0], best)
+        if dtypes.kind(self.wide) == "f":
+            holds = getattr(s, "or")(holds, s.ne(pair[0], pair[0]))
+        beyond = k.constant(np.iinfo(self.place_dtype).max, self.place_dtype)
+        return best, k.fold("min", s.select_n(holds, beyond, pair[1]), width)
+
+    def element(self, writer: Writer) -> Element:
+        """The pair of an element and its place."""
+        (axis,) = self.space.folded or (None,)
+
+        def made(places: dict[Axis, Index]) -> Pair:
+            index = self.space.full_index(writer.k, places)
+            value = writer.values.at(self.operand, expanded(self.operand, index))
+            place = Index() if axis is None else places[axis]
+            return writer.k.scalars.convert(value, self.wide), writer.k.position(place, self.place_dtype)
+
+        return made
+
+    def through(
+        self,
+        writer: Writer,
+        axes: Sequence[Axis],
+        plan: Schedule,
+        places: Places,
+        element: Element,
+        cut: tuple[Index, int] | None = None,
+    ) -> Pair:
+        """The best pair along an axis (or the only element), or along a block of it."""
+        k = writer.k
+        if not axes:
+            return element(dict(places))
+        (axis,) = axes
+        first, size = cut or (Index(), axis.size)
+        limit = None if axis.size % size == 0 else Index(axis.size) - first
+        lanes = axis is plan.lanes
+        kind, width = (Kind.LANES, plan.width) if lanes else (Kind.SERIAL, 1)
+        with k.loop(size, kind=kind, width=width, carries=self.starts(writer), limit=limit) as (i, inside):
+            better = self.better(writer, element({**places, axis: first + i}), inside)
+            best, place = k.carry(*better)
+        return self.folded(writer, (best, place), plan.width) if lanes else (best, place)
+
+    def store(self, writer: Writer, places: Places, pair: Pair) -> None:
+        result = self.hero.outvars[0]
+        writer.store(
+            result, self.space.kept_index(writer.k, places), writer.k.scalars.convert(pair[1], storage(result))
+        )
+
+
+def emit_argmax(fusion: Fusion) -> Emission:
+    """One kernel; or for few and long searches blocks of them, and a kernel that compares what those found."""
+    search = Search(fusion)
+    space = search.space
+    plan = schedule(space, search.lanes)
+    if should_split(space, plan):
+        _emit_split(search, plan, size_of_axes(space.kept))
+        return fusion.finish()
+    writer = fusion.writer("search", settled=True)
+    with kept_nest(writer.k, space, plan, size_of_axes(space.folded)) as places:
+        pair = search.through(writer, space.folded, plan, places, search.element(writer))
+        search.store(writer, places, pair)
+    return fusion.finish()
+
+
+def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
+    space, fusion = search.space, search.fusion
+    (axis,) = space.folded
+    block = split_block(axis, plan, rows)
+    blocks = -(-axis.size // block)
+    found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.place_dtype)]
+    writer = fusion.writer("partial_search", settled=True)
+    k = writer.k
+    with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+        cut = (Index.of(b) * block, block)
+        pair = search.through(writer, space.folded, plan, places, search.element(writer), cut)
+        for number, value in zip(found, pair, strict=True):
+            k.store(writer.scratch(number), Index.of(b) * rows + space.kept_position(places), value)
+    pieces = Axis(-1, (blocks,), folded=True)
+    joined = Space((pieces, *space.kept), 1.0)
+    plan = schedule(joined, search.lanes)
+    last = fusion.writer("joined_search", settled=True)
+
+    def element(at: dict[Axis, Index]) -> Pair:
+        position = at[pieces] * rows + space.kept_position(at)
+        value, place = (last.k.load(last.scratch_input(number), position) for number in found)
+        return value, place
+
+    with kept_nest(last.k, joined, plan, blocks) as places:
+        search.store(last, places, search.through(last, [pieces], plan, places, element))

@@ -1,0 +1,298 @@
+"""Running folds along an axis. Hero: a `Cumulative`.
+
+If vectors go along the axis, the lanes of each are scanned in steps of 1, 2, 4, ... lanes, and what came before is
+combined with them. Else they go along another axis, and the fold is a loop. Long ones that are few are cut into blocks:
+the totals of the blocks, what comes before each of them, and then each on its own. Long columns side by side are read
+as they lie in memory, with an array of accumulators.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.maps.loop import nest
+from weft.compiler.emit.reductions.folding import (
+    ENOUGH_TURNS,
+    STREAMED_WORK,
+    Places,
+    Schedule,
+    collapsed,
+    kept_nest,
+    register_lanes,
+    schedule,
+    should_split,
+    size_of_axes,
+    split_block,
+)
+from weft.compiler.emit.reductions.row import Passes
+from weft.compiler.emit.values import Place, expanded, space_of
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.primitives.reduction.cumulative import Cumulative
+
+# The columns that are worked on together where accumulators are an array.
+TILE = 1024
+# Rows that a block of them has at least.
+LEAST_ROWS = 32
+
+
+class Running:
+    """The hero of a fusion, its space, and one step of its fold."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        hero = fusion.hero
+        assert hero is not None
+        if not isinstance(hero.primitive, Cumulative):
+            raise InternalError(f"`{hero.primitive.name}` is no running fold.", stage="emit")
+        self.fusion, self.hero, self.card = fusion, hero, hero.primitive
+        (self.operand,) = hero.invars
+        self.exact = storage(self.operand)
+        self.wide = dtypes.accumulation_dtype(self.exact)
+        shape: Any = self.operand.aval.shape  # type: ignore[attr-defined]
+        axis = hero.params["axis"]
+        self.reverse: bool = hero.params["reverse"]
+        self.full = space_of(self.operand)
+        folded = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
+        self.space = collapsed(fusion, self.full, folded, self._ask)
+        self.axis = next(iter(self.space.folded), None)
+        self.lanes = register_lanes(fusion)
+        self.rows = size_of_axes(self.space.kept)
+        # Products and logarithms of complex numbers have nothing that they could start from without changing a number.
+        self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
+
+    def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
+        writer.values.at(self.operand, expanded(self.operand, full))
+        writer.values.overrides[self.hero.outvars[0]] = writer.k.constant(0, self.exact)
+        writer.store_results(full)
+
+    # -- one element -----------------------------------------------------------------------------------------------
+
+    def neutral(self, writer: Writer) -> Value:
+        """What leaves every number as it is: for sums the negative zero, which keeps the sign of the other."""
+        return writer.k.constant(self.card.neutral(self.wide), self.wide)
+
+    def combine(self, writer: Writer, left: Value, right: Value) -> Value:
+        return self.card.emit(writer.k.scalars, left, right)
+
+    def index(self, writer: Writer, places: Places) -> Place:
+        """The index of an element, of which the place along the axis is counted in the order of the fold."""
+        assert self.axis is not None
+        if self.reverse:
+            places = {**places, self.axis: Index(self.axis.size - 1) - places[self.axis]}
+        return self.space.full_index(writer.k, places)
+
+    def element(self, writer: Writer, index: Place) -> Value:
+        value = writer.values.at(self.operand, expanded(self.operand, index))
+        return writer.k.scalars.convert(value, self.wide)
+
+    def store(self, writer: Writer, index: Place, total: Value) -> None:
+        result = self.hero.outvars[0]
+        writer.values.overrides[result] = writer.k.scalars.convert(total, self.exact)
+        writer.store_results(index)
+        del writer.values.overrides[result]
+
+    # -- one row ---------------------------------------------------------------------------------------------------
+
+    def serial(self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None) -> None:
+        """The fold as a loop along the axis or a block of it."""
+        k, axis = writer.k, self.axis
+        assert axis is not None
+        first, size = cut or (Index(), axis.size)
+        limit = None if axis.size % size == 0 else Index(axis.size) - first
+        with k.loop(size, carries=[start], limit=limit) as (i, (before,)):
+            place = first + i
+            index = self.index(writer, {**places, axis: place})
+            value = self.element(writer, index)
+            total = self.combine(writer, before, value)
+            if self.no_neutral:
+                begins = k.scalars.eq(k.position(place), k.constant(0, dtypes.int64))
+                total = k.scalars.select_n(begins, total, value)
+            self.store(writer, index, total)
+            k.carry(total)
+
+    def scanned(self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None) -> None:
+        """The fold with vectors along the axis or a block of it."""
+        k, axis = writer.k, self.axis
+        assert axis is not None
+        first, size = cut or (Index(), axis.size)
+        limit = None if axis.size % size == 0 else Index(axis.size) - first
+        neutral = self.neutral(writer)
+        with k.loop(size, kind=Kind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
+            index = self.index(writer, {**places, axis: first + i})
+            lanes = self.element(writer, index)
+            step = 1
+            while step < self.lanes:
+                if self.card.operation is None:
+                    # Logarithms of nothing take long, so the first lanes are combined with themselves, in vain.
+                    lane = k.compute("and", k.position(i, dtypes.int32), k.constant(self.lanes - 1, dtypes.int32))
+                    takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
+                    both = self.combine(writer, k.shift(lanes, step, lanes), lanes)
+                    lanes = k.scalars.select_n(takes, lanes, both)
+                else:
+                    lanes = self.combine(writer, k.shift(lanes, step, neutral), lanes)
+                step *= 2
+            self.store(writer, index, self.combine(writer, before, lanes))
+            k.carry(self.combine(writer, before, k.last(lanes)))
+
+    def total(self, writer: Writer, places: Places, plan: Schedule, first: Index, size: int) -> Value:
+        """All elements of a block along the axis combined. Order does not matter, so each lane has an accumulator."""
+        k, axis = writer.k, self.axis
+        assert axis is not None
+        width = plan.width if plan.lanes is axis else 1
+        kind = Kind.LANES if plan.lanes is axis else Kind.SERIAL
+        with k.loop(size, kind=kind, width=width, carries=[self.neutral(writer)]) as (i, (before,)):
+            value = self.element(writer, self.index(writer, {**places, axis: first + i}))
+            (total,) = k.carry(self.combine(writer, before, value))
+        if width == 1:
+            return total
+        if self.card.operation is not None:
+            return k.fold(self.card.operation, total, width)
+        while width > 2:
+            width //= 2
+            halves = [k.shuffle([total], range(start, start + width)) for start in (0, width)]
+            total = self.combine(writer, *halves)
+        return k.fold("max", self.combine(writer, total, k.shuffle([total], (1, 0))), 2)  # both lanes are equal
+
+
+# -------------------------------------------------------------------------------------------------------- the kernels
+
+
+def emit_cumulative(fusion: Fusion) -> Emission:
+    """The kernels of a fusion with a running fold, whose results have one space."""
+    running = Running(fusion)
+    space, axis = running.space, running.axis
+    passes = Passes(fusion.program, [running.hero], running.full)
+    if axis is None or 0 in running.full:
+        _emit_copy(running)
+        return fusion.finish(in_place=passes.in_place())
+    plan = schedule(space, running.lanes)
+    if running.no_neutral and plan.lanes is axis:
+        last = next(iter(reversed(space.kept)), None)
+        plan = Schedule(last, 1 if last is None else running.lanes)
+    if _streams(running, plan):
+        _emit_streamed(running, plan)
+    elif should_split(space, plan) and not running.no_neutral:
+        _emit_split(running, plan)
+    else:
+        writer = fusion.writer("running", settled=True)
+        with kept_nest(writer.k, space, plan, axis.size) as places:
+            start = running.neutral(writer)
+            (running.scanned if plan.lanes is axis else running.serial)(writer, places, start)
+    return fusion.finish(in_place=passes.in_place())
+
+
+def _emit_copy(running: Running) -> None:
+    """Along an axis of one element every fold is the element; of none there is nothing to do."""
+    writer = running.fusion.writer("running")
+
+    def body(index: Place) -> None:
+        running.store(writer, index, running.element(writer, index))
+
+    nest(writer.k, running.full, writer.lanes, body)
+
+
+def _emit_split(running: Running, plan: Schedule) -> None:
+    """Three kernels: the totals of all blocks but the last, what comes before each block, and the blocks."""
+    fusion, space, axis, rows = running.fusion, running.space, running.axis, running.rows
+    assert axis is not None
+    along = plan.lanes is axis
+    block = split_block(axis, plan, rows)
+    blocks = -(-axis.size // block)
+    before = fusion.new_scratch(running.wide, blocks * rows)
+    fold = running.scanned if along else running.serial
+    writer = fusion.writer("totals_of_blocks", settled=True)
+    k = writer.k
+    with k.loop(blocks - 1, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+        total = running.total(writer, places, plan, Index.of(b) * block, block)
+        k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.kept_position(places), total)
+    _emit_before(running, Schedule(None, 1) if along else plan, before, blocks)
+    writer = fusion.writer("blocks", settled=True)
+    k = writer.k
+    with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+        start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.kept_position(places))
+        fold(writer, places, start, (Index.of(b) * block, block))
+
+
+def _emit_before(running: Running, plan: Schedule, before: int, blocks: int) -> None:
+    """The kernel that folds what was found for each block but the last, which stands one further, to what comes before
+    each block."""
+    writer = running.fusion.writer("before_blocks", settled=True)
+    k = writer.k
+    with kept_nest(k, running.space, plan, blocks) as places:
+        position = running.space.kept_position(places)
+        k.store(writer.scratch(before), position, running.neutral(writer))
+        with k.loop(blocks - 1, carries=[running.neutral(writer)]) as (b, (so_far,)):
+            place = (Index.of(b) + 1) * running.rows + position
+            total = running.combine(writer, so_far, k.load(writer.scratch(before), place))
+            k.store(writer.scratch(before), place, total)
+            k.carry(total)
+
+
+def _streams(running: Running, plan: Schedule) -> bool:
+    """Whether accumulators should be an array: long columns side by side."""
+    lanes, axis = plan.lanes, running.axis
+    if lanes is None or lanes is axis or axis is None or lanes is not running.space.axes[-1] or running.no_neutral:
+        return False
+    return running.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
+
+
+def _emit_streamed(running: Running, plan: Schedule) -> None:
+    """Row after row as they lie in memory; the accumulators of a tile of columns stay in cache. If there are few tiles,
+    rows are cut into blocks, in three kernels as above."""
+    axis, lanes = running.axis, plan.lanes
+    assert axis is not None and lanes is not None
+    tile = min(TILE, lanes.size)
+    pieces = running.rows // lanes.size * -(-lanes.size // tile)
+    blocks = 1 if pieces >= ENOUGH_TURNS // 2 else min(-(-ENOUGH_TURNS // pieces), axis.size // LEAST_ROWS)
+    block = -(-axis.size // max(1, blocks))
+    blocks = -(-axis.size // block)
+    scratch = running.fusion.new_scratch(running.wide, blocks * running.rows)
+    if blocks > 1:
+        writer = running.fusion.writer("totals_of_blocks", settled=True)
+        _write_rows(running, plan, writer, scratch, range(1, blocks), block, tile, store=False)
+        _emit_before(running, plan, scratch, blocks)
+    writer = running.fusion.writer("blocks", settled=True)
+    _write_rows(running, plan, writer, scratch, range(blocks), block, tile, store=True)
+
+
+def _write_rows(
+    running: Running, plan: Schedule, writer: Writer, scratch: int, numbers: range, block: int, tile: int, store: bool
+) -> None:
+    """Blocks of rows, each into accumulators of its own. Storing, the blocks are those of the numbers, and go on from
+    what the accumulators hold if there are several; else they are those before, and start from nothing."""
+    space, axis, lanes, k = running.space, running.axis, plan.lanes, writer.k
+    assert axis is not None and lanes is not None
+    others = [(a, a.size) for a in space.kept if a is not lanes]
+    sizes: list[tuple[Any, int]] = [("block", len(numbers)), ("tile", -(-lanes.size // tile)), *others]
+    sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
+    with ExitStack() as stack:
+        at: dict[Any, Index] = {}
+        for number, (what, size) in enumerate(sizes):
+            kind = Kind.SERIAL if number else Kind.THREADS
+            at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
+        number_of_block, first = at.pop("block"), at.pop("tile") * tile
+        columns = None if lanes.size % tile == 0 else Index(lanes.size) - first
+        row = number_of_block * block
+        limit = None if axis.size % block == 0 or not store else Index(axis.size) - row
+
+        def position(places: Places) -> Index:
+            return (number_of_block + numbers.start) * running.rows + space.kept_position(places)
+
+        if not store or len(numbers) == 1:
+            with k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i:
+                place = position({**at, lanes: first + i})
+                k.store(writer.scratch(scratch), place, running.neutral(writer))
+        with (
+            k.loop(block, limit=limit) as r,
+            k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i,
+        ):
+            places = {**at, lanes: first + i, axis: row + r}
+            place, index = position(places), running.index(writer, places)
+            before = k.load(writer.scratch(scratch), place)
+            total = running.combine(writer, before, running.element(writer, index))
+            k.store(writer.scratch(scratch), place, total)
+            if store:
+                running.store(writer, index, total)

@@ -1,0 +1,145 @@
+"""What all ways of sorting share: rows, their scratch, and the task of bringing operands into an order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Fusion, Writer, storage
+from weft.compiler.emit.sorts.sort_words import Order, Part, packed, stages_of
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.ir.jaxpr import Var
+from weft.primitives.movement.sort import top_k
+
+# Rows are shared out to threads in at most so many blocks, each with scratch of its own.
+BLOCKS = 16
+
+# Where a row begins in an array whose rows have so many elements.
+Row = Callable[[int], Index]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of `length` elements, `inner` apart: the sorted dimension of an array of outer * length * inner elements."""
+
+    outer: int
+    length: int
+    inner: int
+
+    @property
+    def count(self) -> int:
+        return self.outer * self.inner
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the rows are shared out in."""
+        return -(-self.count // self._in_block)
+
+    @property
+    def _in_block(self) -> int:
+        return -(-self.count // BLOCKS)
+
+    @contextmanager
+    def each(self, k: KernelBuilder) -> Iterator[tuple[Index, Row]]:
+        """Loops over blocks and the rows in them; gives the block and the row."""
+        size = self._in_block
+        with k.loop(self.blocks, kind=Kind.THREADS) as block:
+            limit = None if self.blocks * size == self.count else Index(self.count) - block * size
+            with k.loop(size, limit=limit) as i:
+                number = block * size + i
+                outer, inner = (Index(), number) if self.outer == 1 else divided(k, number, self.inner)
+                yield Index.of(block), lambda length: outer * (length * self.inner) + inner
+
+    @contextmanager
+    def beside(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
+        """A loop over lanes, one row a lane, of rows that lie side by side. Gives the place of a row's first element in
+        scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
+        with k.loop(self.pieces(width), kind=Kind.THREADS) as piece:
+            outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
+            whole = self.inner % width == 0
+            limit = None if whole else Index(self.inner) - part * width
+            with k.loop(width, kind=Kind.LANES, width=width, limit=limit) as lane:
+                start = part * width + lane
+                place = piece * (self.length * width) + lane
+                yield place, lambda length: outer * (length * self.inner) + start
+
+    def pieces(self, width: int) -> int:
+        """How many loops over lanes there are, each of at most `width` rows that lie side by side."""
+        return self.outer * -(-self.inner // width)
+
+
+def divided(k: KernelBuilder, number: Index, by: int) -> tuple[Index, Index]:
+    """Quotient and remainder of an index that is not negative."""
+    if by == 1:
+        return number, Index()
+    place, divisor = k.position(number), k.constant(by, dtypes.int64)
+    return Index.of(k.compute("div", place, divisor)), Index.of(k.compute("rem", place, divisor))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be sorted: by which keys in which order, how many of each row are taken, and the results: each an
+    operand in the new order, or the order itself (None)."""
+
+    fusion: Fusion
+    keys: tuple[Any, ...]
+    order: Order
+    taken: int
+    results: tuple[tuple[Var, Any], ...]
+    rows: Rows
+
+    @property
+    def stages(self) -> list[list[Part]]:
+        """The words that elements are compared by, the most significant first."""
+        return stages_of([storage(key) for key in self.keys])
+
+    def element(self, writer: Writer, atom: Any, row: Row, i: Any) -> Value:
+        """An element of an operand."""
+        return writer.k.load(writer.argument(atom), row(self.rows.length) + Index.of(i) * self.rows.inner)
+
+    def word(self, writer: Writer, stage: list[Part], row: Row, i: Any) -> Value:
+        """The word of an element that a stage compares."""
+        return packed(writer.k.scalars, stage, lambda key: self.element(writer, self.keys[key], row, i), self.order)
+
+    def store(self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None) -> None:
+        """Write an element of a result."""
+        place = row(self.taken) + Index.of(i) * self.rows.inner
+        writer.k.store(writer.result(v), place, value, condition)
+
+    def deliver(self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None) -> None:
+        """Write all results at place i of a row: what stood at place `origin` of the operands."""
+        k = writer.k
+        for v, source in self.results:
+            if source is None:
+                number = origin if isinstance(origin, Value) else k.position(origin)
+                value = k.scalars.convert(number, storage(v))
+            else:
+                value = self.element(writer, source, row, origin)
+            self.store(writer, v, row, i, value, condition)
+
+
+def task_of(fusion: Fusion) -> Task:
+    """The hero's operands, parameters and those results that are wanted."""
+    hero = fusion.hero
+    assert hero is not None
+    params, operands = hero.params, tuple(hero.invars)
+    shape: tuple[int, ...] = operands[0].aval.shape  # type: ignore[attr-defined]
+    sources: tuple[Any, ...]
+    if hero.primitive is top_k:
+        axis, taken, order = params["axis"], params["k"], Order.DESCENDING
+        keys, sources = operands, (operands[0], None)
+    else:
+        axis, order = params["dimension"], Order.ASCENDING
+        taken, keys, sources = shape[axis], operands[: params["num_keys"]], operands
+    outer, inner = 1, 1
+    for size in shape[:axis]:
+        outer *= size
+    for size in shape[axis + 1 :]:
+        inner *= size
+    pairs = zip(hero.outvars, sources, strict=True)
+    results = tuple((v, source) for v, source in pairs if v in fusion.results)
+    return Task(fusion, keys, order, taken, results, Rows(outer, shape[axis], inner))

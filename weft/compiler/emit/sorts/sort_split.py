@@ -1,0 +1,255 @@
+"""One long row, sorted by several threads.
+
+First it is seen in which bits words differ at all: the uppermost of these are the upper digit. Blocks of the row count
+how often each upper digit comes; from these numbers each block knows where to put its words, in their order, so that
+words with one upper digit come together. What then has one upper digit is a bucket, which fits a cache and is sorted by
+its other digits on its own. All of it is stable, and nothing depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.compiler.emit.emission import Writer
+from weft.compiler.emit.sorts.sort_radix import (
+    INT64,
+    Radix,
+    Range,
+    count,
+    deliver,
+    digit_of,
+    fill,
+    has_specials,
+    move_all,
+    pass_all,
+    put_back,
+    radix_of,
+)
+from weft.compiler.emit.sorts.sort_rows import Task
+from weft.compiler.emit.sorts.sort_words import Part, stage_bits
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kind, Value
+
+# Rows from this length on are worth several kernels.
+LEAST = 1 << 16
+# Blocks that threads share, and tiles of buckets.
+BLOCKS, TILES = 16, 64
+# Bits of the upper digit, and of a digit inside of a bucket: of a small one, and of one that has so many elements that
+# fewer passes are worth longer tables.
+UPPER, LOWER, WIDE = 11, 7, 11
+MANY = 1 << 12
+
+
+def fits_split(task: Task) -> bool:
+    """Whether a task is one long row that is sorted by one word, of which enough is left below the upper digit."""
+    rows, stages = task.rows, task.stages
+    long = rows.count == 1 and task.taken == rows.length and LEAST <= rows.length < 1 << 31
+    return long and len(stages) == 1 and stage_bits(stages[0]) >= UPPER + LOWER
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of the work: how the row is sorted, and the scratch that kernels share besides that of `radix`.
+    `counts` has the digits of blocks, `starts` where buckets begin, `specials` what each block found that is no word,
+    `differing` the bits in which the words of each block differ from the first of all."""
+
+    radix: Radix
+    stage: list[Part]
+    counts: int
+    starts: int
+    specials: int
+    differing: int
+
+    @property
+    def length(self) -> int:
+        return self.radix.length
+
+    @property
+    def block(self) -> int:
+        """The elements of a block."""
+        return -(-self.length // BLOCKS)
+
+    def written_by(self, name: str) -> Split:
+        """The same for the next kernel."""
+        writer = self.radix.task.fusion.writer(name, settled=True)
+        return replace(self, radix=replace(self.radix, writer=writer))
+
+    @property
+    def writer(self) -> Writer:
+        return self.radix.writer
+
+    @property
+    def k(self) -> KernelBuilder:
+        return self.radix.k
+
+    @property
+    def upper(self) -> Radix:
+        """Sorting by the upper digit."""
+        return replace(self.radix, digit=UPPER, counts=self.counts, far=True)
+
+    def below(self) -> Value:
+        """How many bits below the upper digit words differ in."""
+        k, radix = self.k, self.radix
+        found = self.writer.scratch_input(self.differing)
+        word = found.dtype
+        with k.loop(BLOCKS, carries=[k.constant(0, word)]) as (block, (bits,)):
+            (bits,) = k.carry(k.compute("or", bits, k.load(found, block)))
+        if radix.joined:
+            bits = k.compute("shift_right_logical", bits, k.constant(32, word))
+        length = k.compute("sub", k.constant(8 * word.itemsize, word), k.compute("clz", bits))
+        upper = k.constant(UPPER, word)
+        return k.compute("sub", k.compute("max", length, upper), upper)
+
+    def shift(self) -> Value:
+        """How far the upper digit is from the end of a word."""
+        k, below = self.k, self.below()
+        word = below.dtype
+        if self.radix.joined:
+            below = k.compute("add", below, k.constant(32, word))
+        # The mask changes nothing, but says that the shift is not longer than the word, so that it is not checked.
+        return k.compute("and", below, k.constant(8 * word.itemsize - 1, word))
+
+    def part(self, block: Any) -> Range:
+        """The elements of a block."""
+        first = Index.of(block) * self.block
+        return first, self.block, None if self.block * BLOCKS == self.length else Index(self.length) - first
+
+    def size_of(self, block: Any) -> Index:
+        """How many elements a block has."""
+        k = self.k
+        left = k.position(Index(self.length) - Index.of(block) * self.block)
+        return Index.of(k.compute("min", left, k.constant(self.block, INT64)))
+
+
+def emit_split(task: Task) -> None:
+    """Kernels for blocks, for where these put their words, for the words, for buckets, and for what is no word."""
+    fusion, (stage,) = task.fusion, task.stages
+    # Whatever kernel asks for a buffer has it in its own signature; none is written by this one.
+    radix = replace(radix_of(task, Writer(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
+    counted = radix.count
+    table = max(replace(radix, digit=digit).passes(stage) << digit for digit in (LOWER, WIDE))
+    tables = fusion.new_scratch(counted, TILES * table)
+    split = Split(
+        replace(radix, counts=tables),
+        stage,
+        fusion.new_scratch(counted, BLOCKS << UPPER),
+        fusion.new_scratch(counted, (1 << UPPER) + 1),
+        fusion.new_scratch(counted, BLOCKS * 3),
+        fusion.new_scratch(fusion.scratch[radix.words[0]].dtype, BLOCKS),
+    )
+    _fill_blocks(split.written_by("sort_words"))
+    _count_blocks(split.written_by("sort_count"))
+    _add_up(split.written_by("sort_places"))
+    _move_blocks(split.written_by("sort_move"))
+    _sort_buckets(split.written_by("sort_buckets"))
+    if has_specials(radix) and any(source is task.keys[0] for _, source in task.results):
+        _restore(split.written_by("sort_restore"))
+
+
+def _row(length: int) -> Index:
+    """Where the only row begins."""
+    return Index()
+
+
+def _fill_blocks(split: Split) -> None:
+    """Write the words of each block, and see in which bits they differ from the first word of all."""
+    k, radix, task = split.k, split.radix, split.radix.task
+    (words, *_) = radix.buffers()
+    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+        part = first, size, limit = split.part(block)
+        for number, found in enumerate(fill(radix, split.stage, _row, Index(), part)):
+            k.store(split.writer.scratch(split.specials), block * 3 + number, found)
+        other = k.scalars.convert(task.word(split.writer, split.stage, _row, 0), words.dtype)
+        if radix.joined:
+            other = k.compute("shift_left", other, k.constant(32, words.dtype))
+        width, none = split.writer.lanes, k.constant(0, words.dtype)
+        with k.loop(size, kind=Kind.LANES, width=width, carries=[none], limit=limit) as (i, (bits,)):
+            (bits,) = k.carry(k.compute("or", bits, k.compute("xor", k.load(words, first + i), other)))
+        k.store(split.writer.scratch(split.differing), block, k.fold("or", bits, width))
+
+
+def _count_blocks(split: Split) -> None:
+    """How often each upper digit comes in each block."""
+    k, radix, counts = split.k, split.upper, split.writer.scratch(split.counts)
+    one, zero, shift = k.constant(1, radix.count), k.constant(0, radix.count), split.shift()
+    words = split.writer.scratch_input(radix.words[0])
+    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+        own, (first, size, limit) = block * radix.buckets, split.part(block)
+        with k.loop(radix.buckets, kind=Kind.LANES, width=split.writer.lanes) as n:
+            k.store(counts, own + n, zero)
+        with k.loop(size, limit=limit) as i:
+            bucket = own + digit_of(radix, k.load(words, first + i), shift)
+            k.store(counts, bucket, k.compute("add", k.load(counts, bucket), one))
+
+
+def _add_up(split: Split) -> None:
+    """Where each block puts the first word with each digit, and where buckets begin."""
+    k, radix = split.k, split.upper
+    counts, starts = split.writer.scratch(split.counts), split.writer.scratch(split.starts)
+    with k.loop(radix.buckets, carries=[k.constant(0, radix.count)]) as (digit, (total,)):
+        k.store(starts, digit, total)
+        with k.loop(BLOCKS, carries=[total]) as (block, (place,)):
+            held = k.load(counts, block * radix.buckets + digit)
+            k.store(counts, block * radix.buckets + digit, place)
+            (place,) = k.carry(k.compute("add", place, held))
+        (total,) = k.carry(place)
+    k.store(starts, radix.buckets, total)
+
+
+def _move_blocks(split: Split) -> None:
+    """Bring words with one upper digit together, into the second half of the scratch."""
+    k, shift = split.k, split.shift()
+    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+        few = replace(split.upper, size=split.size_of(block))
+        # As numbers, so that they are made before the loops and not in them.
+        own, begin = (Index.of(k.position(i)) for i in (block * few.buckets, block * split.block))
+        move_all(few, own, shift, begin, Index(split.length))
+
+
+def _sort_buckets(split: Split) -> None:
+    """Sort each bucket by its other digits and write its results. The buckets of a tile are far apart, since large ones
+    often are neighbours."""
+    k, radix, starts = split.k, split.radix, split.writer.scratch_input(split.starts)
+    zero, many, below = k.constant(0, radix.count), k.constant(MANY, radix.count), split.below()
+    digits = {digit: _rounded_up(k, below, digit) for digit in (LOWER, WIDE)}
+    table = split.writer.scratch(radix.counts).size // TILES
+    with k.loop(TILES, kind=Kind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as turn:
+        bucket = turn * TILES + tile
+        start = k.load(starts, bucket)
+        size = k.compute("sub", k.load(starts, bucket + 1), start)
+        few = k.compute("and", k.compute("gt", size, zero), k.compute("lt", size, many))
+        for digit, holds in ((LOWER, few), (WIDE, k.compute("ge", size, many))):
+            with k.when(holds):
+                own = replace(radix, digit=digit, size=Index.of(size), rounds=Index.of(digits[digit]))
+                _sort_bucket(own, split.stage, Index.of(start), tile * table)
+
+
+def _rounded_up(k: KernelBuilder, bits: Value, digit: int) -> Value:
+    """How many digits so many bits are."""
+    more = k.compute("add", bits, k.constant(digit - 1, bits.dtype))
+    return k.compute("div", more, k.constant(digit, bits.dtype))
+
+
+def _sort_bucket(radix: Radix, stage: list[Part], first: Index, table: Index) -> None:
+    """Sort the bucket that begins at `first` in the second half of the scratch."""
+    k = radix.k
+    assert radix.size is not None and radix.rounds is not None
+    half, rounds, size = k.constant(radix.length, INT64), k.position(radix.rounds), k.position(radix.size)
+    # Where there is no digit left, nothing is counted.
+    none = k.constant(0, INT64)
+    counted = k.compute("select_n", k.compute("gt", rounds, none), none, size)
+    count(replace(radix, size=Index.of(counted)), stage, first, half, table)
+    deliver(radix, _row, first, pass_all(radix, stage, first, half, table), [], first)
+
+
+def _restore(split: Split) -> None:
+    """Write what cannot be made of words."""
+    k, radix = split.k, split.radix
+    specials = split.writer.scratch_input(split.specials)
+    found = []
+    for number in range(3):
+        with k.loop(BLOCKS, carries=[k.constant(0, radix.count)]) as (block, (total,)):
+            (total,) = k.carry(k.compute("add", total, k.load(specials, block * 3 + number)))
+        found.append(total)
+    put_back(radix, _row, found, [v for v, source in radix.task.results if source is radix.task.keys[0]])

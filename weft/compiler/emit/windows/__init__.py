@@ -1,0 +1,1 @@
+"""Emitters of reductions over windows."""

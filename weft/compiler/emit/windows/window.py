@@ -1,0 +1,306 @@
+"""The window emitter. Heroes: folds over sliding windows, and choosing an element of each window.
+
+A fold visits every window and its taps. Choosing goes through the taps with the element chosen so far. What adds to the
+chosen elements is done in two kernels: the first writes which element each window has chosen, the second visits every
+element and adds what the windows that chose it bring, in the order of the windows. So no two threads or lanes write to
+one place, and sums have one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.scalar_program import run_on_scalars
+from weft.compiler.emit.values import row_major
+from weft.compiler.emit.windows.window_loops import At, fold_taps, visit
+from weft.compiler.emit.windows.window_taps import transposed
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Value
+from weft.ir.jaxpr import Equation, Literal
+from weft.primitives.contraction.convolution_shapes import Window
+from weft.primitives.reduction.window import (
+    WINDOW_PARAMETERS,
+    WindowFold,
+    geometry,
+    select_and_gather_add,
+    select_and_scatter,
+    select_and_scatter_add,
+)
+
+BOOL, NUMBER = dtypes.bool_, dtypes.int32
+# Writing an element to scratch and reading it again costs as much as adding so many; folding the greater of two with
+# the order of zeros and with nan costs as much as these additions.
+SEPARATED, EXTREMUM = 4, 3
+# Whether the element chosen so far stays, given it and the next one.
+Keeps = Callable[[Value, Value], Value]
+
+
+def emit_window(fusion: Fusion) -> Emission:
+    """The kernels of a program with one fold over windows, or one choice in windows, and pointwise work after it."""
+    hero = fusion.hero
+    assert hero is not None
+    if any(0 in v.aval.shape for v in fusion.program.outvars):  # type: ignore[attr-defined]
+        return fusion.finish()
+    if isinstance(hero.primitive, WindowFold):
+        _emit_fold(fusion, windows_of(hero, hero.invars[0]))
+    else:
+        CHOICES[hero.primitive](fusion, hero)
+    return fusion.finish()
+
+
+def windows_of(hero: Any, operand: Any) -> list[Window]:
+    """The windows over an operand of the hero."""
+    params = {key: hero.params[key] for key in WINDOW_PARAMETERS if key in hero.params}
+    return geometry(operand.aval.shape, **params)
+
+
+def sizes_of(windows: Sequence[Any]) -> list[int]:
+    """How many elements a window has along each dimension."""
+    return [int(w.window) for w in windows]
+
+
+def counts_of(windows: Sequence[Any]) -> list[int]:
+    """How many windows there are along each dimension."""
+    return [int(w.count) for w in windows]
+
+
+def element(writer: Writer, atom: Any, place: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
+    """An element of an operand of the hero; `otherwise` where the condition does not hold."""
+    if isinstance(atom, Literal):
+        return writer.literal(atom)
+    k, dtype = writer.k, storage(atom)
+    rest = None if taken is None else k.constant(otherwise, dtype)
+    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(place)), taken, rest)
+
+
+def store_at(writer: Writer, at: At, value: Value) -> None:
+    """Write the results at a window (an element) for which the hero gives a value."""
+    hero = writer.fusion.hero
+    assert hero is not None
+    (result,) = hero.outvars
+    index = tuple(i for i, d in zip(at.index, result.aval.shape, strict=True) if d != 1)  # type: ignore[attr-defined]
+    writer.values.overrides[result] = value
+    writer.store_results(index)
+    del writer.values.overrides[result]
+
+
+# --------------------------------------------------------------------------------------------------------------- folds
+
+
+def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
+    """One kernel, or one for each dimension that is folded, if that is much less work; sums between them stay wide."""
+    hero = fusion.hero
+    assert hero is not None
+    card: Any = hero.primitive
+    (operand,) = hero.invars
+    wide = dtypes.accumulation_dtype(storage(operand))
+    stages = _stages(windows, 1 if card.operation == "add" else EXTREMUM)
+    source: int | None = None
+    for number, stage in enumerate(stages):
+        last = number == len(stages) - 1
+        target = None if last else fusion.new_scratch(wide, prod(counts_of(stage)))
+        _fold_stage(fusion, stage, source, target)
+        source = target
+
+
+def _stages(windows: list[Window], cost: int) -> list[list[Window]]:
+    """The windows, or windows over one dimension after the other, each over the results of those before; `cost` is
+    that of folding in one element."""
+    folded = [axis for axis, window in enumerate(windows) if window[1:] != (1, 1, 0, 0, 1, 1)]
+    stages, shape = [], [w.size for w in windows]
+    for axis in folded:
+        stage = [Window(size, 1, 1, 0, 0, 1, 1) for size in shape]
+        stage[axis] = windows[axis]
+        shape[axis] = windows[axis].count
+        stages.append(stage)
+    together = prod(counts_of(windows)) * prod(sizes_of(windows)) * cost
+    apart = sum(prod(counts_of(stage)) * (SEPARATED + prod(sizes_of(stage)) * cost) for stage in stages)
+    return stages if len(stages) > 1 and 2 * together > 3 * apart else [windows]
+
+
+def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, target: int | None) -> None:
+    """Fold windows over the operand, or over what stands in scratch, into the results or into scratch."""
+    hero = fusion.hero
+    assert hero is not None
+    card: Any = hero.primitive
+    (operand,) = hero.invars
+    writer = fusion.writer("window")
+    k, exact = writer.k, storage(operand)
+    wide, neutral = dtypes.accumulation_dtype(exact), np.asarray(card.initial(exact))
+    start = k.constant(neutral.astype(wide), wide)
+    # Nothing changes by adding -0; by adding 0, -0 does.
+    adds = card.operation == "add" and dtypes.kind(wide) in "fc"
+    empty = k.constant(-np.zeros((), wide), wide) if adds else start
+    elements = prod(sizes_of(windows))
+
+    def value_at(place: Sequence[Index], taken: Value | None) -> Value:
+        if source is None:
+            return k.scalars.convert(element(writer, operand, place, taken, neutral), wide)
+        index = row_major([int(w.size) for w in windows], place)  # type: ignore[arg-type]
+        return k.load(writer.scratch_input(source), index, taken, None if taken is None else start)
+
+    def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
+        value = value_at(at.place(tap), at.taken(k, tap))
+        # A window that begins with an element is that element so far.
+        return [value if now[0] is empty else k.compute(card.operation, now[0], value)]
+
+    def body(at: At) -> None:
+        # What lies between the elements of a spread operand adds 0.
+        begin = empty if at.count == elements else start
+        (total,) = fold_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
+        if target is None:
+            store_at(writer, at, k.scalars.convert(total, exact))
+        else:
+            k.store(writer.scratch(target), row_major(counts_of(windows), at.index), total)
+
+    visit(k, windows, writer.lanes, body)
+
+
+# -------------------------------------------------------------------------------------------------------------- choice
+
+
+def keeps_of(k: KernelBuilder, hero: Any) -> Keeps:
+    """How the hero chooses."""
+    if hero.primitive is select_and_scatter:
+        program = hero.params["select_jaxpr"]
+        return lambda a, b: run_on_scalars(k, program, [a, b])[0]
+    return lambda a, b: k.compute(hero.params["select_prim"].name, a, b)
+
+
+def choose(
+    writer: Writer,
+    at: At,
+    operand: Any,
+    keeps: Keeps,
+    brings: Callable[[Sequence[Index], Value | None], Value],
+    none: Value,
+) -> tuple[Value, Value]:
+    """Go through a window: whether it has an element, and what the chosen one brings (`none` if there is none)."""
+    k = writer.k
+    dtype = storage(operand)
+    no, yes = k.constant(False, BOOL), k.constant(True, BOOL)
+
+    def step(now: Sequence[Value], tap: Sequence[Index]) -> list[Value]:
+        found, best, brought = now
+        taken = at.taken(k, tap)
+        value, bringing = element(writer, operand, at.place(tap), taken, np.zeros((), dtype)), brings(tap, taken)
+        if found is no:
+            # The first one is chosen if it is there; if not, it does not matter what stands for it.
+            return [yes if taken is None else taken, value, bringing]
+        moves = k.compute("not", keeps(best, value))
+        if found is not yes:
+            moves = k.compute("or", moves, k.compute("not", found))
+        if taken is not None:
+            moves = k.compute("and", moves, taken)
+        chosen = [k.compute("select_n", moves, a, b) for a, b in ((best, value), (brought, bringing))]
+        if found is not yes:
+            found = yes if taken is None else k.compute("or", found, taken)
+        return [found, *chosen]
+
+    start = [no, k.constant(0, dtype), none]
+    found, _, brought = fold_taps(k, at, start, step)
+    return found, brought if found is yes else k.compute("select_n", found, none, brought)
+
+
+def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
+    """What stands in one operand where the element chosen in the other is."""
+    hero = fusion.hero
+    assert hero is not None
+    tangents, operand = hero.invars
+    writer = fusion.writer("window_choice")
+    k = writer.k
+    zero = np.zeros((), storage(tangents))
+
+    def body(at: At) -> None:
+        def brings(tap: Sequence[Index], taken: Value | None) -> Value:
+            return element(writer, tangents, at.place(tap), taken, zero)
+
+        _, brought = choose(writer, at, operand, keeps_of(k, hero), brings, k.constant(zero, zero.dtype))
+        store_at(writer, at, brought)
+
+    visit(k, windows, writer.lanes, body)
+
+
+# ------------------------------------------------------------------------------------------------ adding to the chosen
+
+
+def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand: Any, initial: Any = None) -> None:
+    """Bring each source element to the place of the element that its window chose."""
+    hero = fusion.hero
+    assert hero is not None
+    sizes, counts = sizes_of(windows), counts_of(windows)
+    # Which element of its window each window chose: -1 for none.
+    kept = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else NUMBER
+    scratch = fusion.new_scratch(kept, prod(counts))
+    if prod(counts):
+        _write_choices(fusion, windows, operand, scratch, kept)
+
+    writer = fusion.writer("window_scatter")
+    k, exact = writer.k, storage(source)
+    wide = exact if initial is not None else dtypes.accumulation_dtype(exact)
+    none = k.constant(-1, kept)
+
+    def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
+        taken, place = at.taken(k, tap), at.place(tap)
+        choices = writer.scratch_input(scratch)
+        choice = k.load(choices, row_major(counts, place), taken, None if taken is None else none)
+        own = [Index(size - 1) - i for size, i in zip(sizes, at.elements(tap), strict=True)]
+        hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), NUMBER), kept))
+        if at.running and taken is not None:
+            # Such taps may be beyond the window, where their number means nothing.
+            hit = k.compute("and", hit, taken)
+        value = k.scalars.convert(element(writer, source, place, hit, np.zeros((), exact)), wide)
+        if initial is None:
+            return [k.compute("add", now[0], value)]
+        (changed,) = run_on_scalars(k, hero.params["scatter_jaxpr"], [now[0], value])
+        return [k.compute("select_n", hit, now[0], changed)]
+
+    def body(at: At) -> None:
+        start = k.constant(0, wide) if initial is None else writer.values.at(initial, ())
+        (total,) = fold_taps(k, at, [start], lambda now, tap: step(now, tap, at))
+        store_at(writer, at, k.scalars.convert(total, exact))
+
+    visit(k, [transposed(w) for w in windows], writer.lanes, body)
+
+
+def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch: int, kept: Any) -> None:
+    sizes, counts = sizes_of(windows), counts_of(windows)
+    writer = fusion.writer("window_choices")
+    k = writer.k
+
+    def body(at: At) -> None:
+        def brings(tap: Sequence[Index], taken: Value | None) -> Value:
+            return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), NUMBER), kept)
+
+        _, number = choose(writer, at, operand, keeps_of(k, fusion.hero), brings, k.constant(-1, kept))
+        k.store(writer.scratch(scratch), row_major(counts, at.index), number)
+
+    visit(k, windows, writer.lanes, body)
+
+
+def _gather_add(fusion: Fusion, hero: Equation) -> None:
+    _emit_chosen(fusion, windows_of(hero, hero.invars[1]))
+
+
+def _scatter_add(fusion: Fusion, hero: Equation) -> None:
+    source, operand = hero.invars
+    _emit_scattered(fusion, windows_of(hero, operand), source, operand)
+
+
+def _scatter(fusion: Fusion, hero: Equation) -> None:
+    operand, source, initial = hero.invars
+    _emit_scattered(fusion, windows_of(hero, operand), source, operand, initial)
+
+
+# Choices of one element in each window.
+CHOICES: dict[Any, Callable[[Fusion, Equation], None]] = {
+    select_and_gather_add: _gather_add,
+    select_and_scatter: _scatter,
+    select_and_scatter_add: _scatter_add,
+}

@@ -1,0 +1,159 @@
+"""Loops over windows, and over the elements of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from weft.compiler.emit.windows.window_taps import Taps, all_of, period_of, phases, running_phase
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.primitives.contraction.convolution_shapes import Window
+
+# Phases are written out if there are at most so many of all dimensions together, taps if a window has at most so many;
+# else they are loops.
+PHASES, TAPS = 16, 32
+# The taps of the last dimension are written out, in any case, up to so many.
+LAST_TAPS = 8
+
+
+class At:
+    """A window that is visited: its taps along each dimension, and its number q among those of its phase."""
+
+    def __init__(self, taps: Sequence[Taps], numbers: Sequence[Index]) -> None:
+        self.taps = tuple(taps)
+        self.numbers = tuple(numbers)
+
+    @property
+    def index(self) -> tuple[Index, ...]:
+        """The number of the window along each dimension."""
+        return tuple(taps.window(q) for taps, q in zip(self.taps, self.numbers, strict=True))
+
+    @property
+    def count(self) -> int:
+        """How many taps there are (at most)."""
+        return prod(taps.count for taps in self.taps)
+
+    @property
+    def running(self) -> bool:
+        """Whether a phase is known only when the kernel runs."""
+        return any(taps.condition is not None for taps in self.taps)
+
+    def place(self, tap: Sequence[Index]) -> tuple[Index, ...]:
+        """Where a tap is in the operand."""
+        rows = zip(self.taps, self.numbers, tap, strict=True)
+        return tuple(taps.place(q, t) for taps, q, t in rows)
+
+    def taken(self, k: KernelBuilder, tap: Sequence[Index]) -> Value | None:
+        """Whether a tap is an element of the operand; None if it always is."""
+        rows = zip(self.taps, self.numbers, tap, strict=True)
+        checks = [taps.taken(k, q, t) for taps, q, t in rows]
+        return all_of(k, [check for check in checks if check is not None])
+
+    def elements(self, tap: Sequence[Index]) -> list[Index]:
+        """The number of a tap in the window along each dimension."""
+        return [taps.element(t) for taps, t in zip(self.taps, tap, strict=True)]
+
+
+def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callable[[At], None]) -> None:
+    """Visit every window: lanes along the last dimension that has several, threads over the first."""
+    counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    if 0 not in counts:
+        _Visit(k, windows, counts, width, body).dimension((), (), True)
+
+
+class _Visit:
+    """Loops over windows, one dimension inside of another. Where windows differ in phase along a dimension, the phases
+    are written out one after the other if there are few in all, else they are a loop of their own."""
+
+    def __init__(
+        self,
+        k: KernelBuilder,
+        windows: Sequence[Window],
+        counts: Sequence[int],
+        width: int,
+        body: Callable[[At], None],
+    ) -> None:
+        self.k, self.windows, self.counts, self.width, self.body = k, windows, counts, width, body
+        self.lanes = max((axis for axis, count in enumerate(counts) if count > 1), default=-1)
+        self.written = prod(map(period_of, windows)) <= PHASES
+
+    def dimension(self, taps: tuple[Taps, ...], indices: tuple[Index, ...], outermost: bool) -> None:
+        """The loops over the next dimension; `taps` and `indices` are those of the dimensions around."""
+        axis = len(taps)
+        if axis == len(self.windows):
+            self.body(At([phase.narrowed(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))
+            return
+
+        def inner(phase: Taps, q: Index, outermost: bool = False) -> None:
+            self.dimension((*taps, phase), (*indices, q), outermost)
+
+        if period_of(self.windows[axis]) > 1 and not self.written:
+            self.loops_of_phases(axis, outermost, inner)
+        else:
+            self.phases_one_by_one(axis, outermost, inner)
+
+    def loops_of_phases(self, axis: int, outermost: bool, inner: Callable[[Taps, Index], None]) -> None:
+        """Phases as a loop: around the one over lanes, since all lanes have one phase; else inside."""
+        k, window, count, period = self.k, self.windows[axis], self.counts[axis], period_of(self.windows[axis])
+        first = Kind.THREADS if outermost else Kind.SERIAL
+        if axis == self.lanes:
+            with k.loop(min(period, count), kind=first) as variable:
+                phase = running_phase(k, window, Index.of(k.position(variable)))
+                room = k.position(Index(count + period - 1) - variable)
+                limit = Index.of(k.compute("div", room, k.constant(period, room.dtype)))
+                with k.loop(phase.windows, kind=Kind.LANES, width=self.width, limit=limit) as q:
+                    inner(phase, Index.of(q))
+            return
+        with k.loop(-(-count // period), kind=first) as q:
+            with k.loop(period, limit=Index(count) - q * period) as variable:
+                inner(running_phase(k, window, Index.of(variable)), Index.of(q))
+
+    def phases_one_by_one(self, axis: int, outermost: bool, inner: Callable[..., None]) -> None:
+        """Phases written out: each with a loop over lanes of its own, or all in the body of one loop."""
+        k, all_phases = self.k, phases(self.windows[axis])
+        if axis == self.lanes:
+            for phase in all_phases:
+                with k.loop(phase.windows, kind=Kind.LANES, width=self.width) as q:
+                    inner(phase, Index.of(q))
+            return
+        if all_phases[0].windows == 1:
+            for phase in all_phases:
+                inner(phase, Index(), outermost and len(all_phases) == 1)
+            return
+        with k.loop(all_phases[0].windows, kind=Kind.THREADS if outermost else Kind.SERIAL) as q:
+            for phase in all_phases:
+                if phase.windows == all_phases[0].windows:
+                    inner(phase, Index.of(q))
+                    continue
+                position = k.position(Index.of(q))
+                with k.when(k.compute("lt", position, k.constant(phase.windows, position.dtype))):
+                    inner(phase, Index.of(q))
+
+
+def fold_taps(
+    k: KernelBuilder,
+    at: At,
+    start: Sequence[Value],
+    step: Callable[[Sequence[Value], Sequence[Index]], Sequence[Value]],
+) -> Sequence[Value]:
+    """Go through the taps of a window in order, from `start`; `step` gives what the next tap starts from."""
+    written = at.count <= TAPS
+
+    def inner(axis: int, now: Sequence[Value], tap: tuple[Index, ...]) -> Sequence[Value]:
+        if axis == len(at.taps):
+            return step(now, tap)
+        count = at.taps[axis].count
+        if written or count == 1 or (axis == _last_wide(at) and count <= LAST_TAPS):
+            for t in range(count):
+                now = inner(axis + 1, now, (*tap, Index(t)))
+            return now
+        with k.loop(count, carries=now) as (variable, inside):
+            results = k.carry(*inner(axis + 1, inside, (*tap, Index.of(variable))))
+        return results
+
+    return inner(0, tuple(start), ())
+
+
+def _last_wide(at: At) -> int:
+    return max((axis for axis, taps in enumerate(at.taps) if taps.count > 1), default=-1)

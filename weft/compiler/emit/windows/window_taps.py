@@ -1,0 +1,195 @@
+"""Which elements of an operand a window reads, as indices that are affine in the window's number.
+
+Along one dimension, element r of window o is at place (o * stride + r * spread - low) / dilation of the operand, if
+that is a whole number and one of the operand. Windows are taken in phases, o = phase + period * q, so that the same r
+give whole numbers for all q. These are the taps: r = first + step * t, at a place that is affine in q and t. So what is
+not read is never visited, and nothing is divided for each element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any
+
+from weft.base.dtypes import bool_ as BOOL
+from weft.compiler.emit.indices import INT64
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Value
+from weft.primitives.contraction.convolution_shapes import Window
+
+# A window with so many times more taps than the operand has elements is narrowed.
+NARROWED = 4
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps of the windows `phase + period * q`, q below `windows`, along one dimension of `size` elements.
+
+    There are `count`; tap t of window q is at `base + per_window * q + per_tap * t`, and is the element `first + step *
+    t` of its window. `lowest` and `highest` bound the base. With a condition, taps are taken only where it holds, and
+    only those whose element is below `elements`.
+    """
+
+    size: int
+    elements: int
+    windows: int
+    phase: Index
+    period: int
+    count: int
+    base: Index
+    per_window: int
+    per_tap: int
+    first: Index
+    step: int
+    lowest: int
+    highest: int
+    condition: Value | None = None
+
+    def window(self, q: Index) -> Index:
+        """The number of a window."""
+        return q * self.period + self.phase
+
+    def place(self, q: Index, t: Index) -> Index:
+        """Where a tap is in the operand."""
+        return q * self.per_window + t * self.per_tap + self.base
+
+    def element(self, t: Index) -> Index:
+        """The number of a tap among all elements of its window."""
+        return t * self.step + self.first
+
+    def taken(self, k: KernelBuilder, q: Index, t: Index) -> Value | None:
+        """Whether a tap is an element of the operand; None if it always is."""
+        low, high = self.lowest, self.highest
+        for i, factor, count in ((q, self.per_window, self.windows), (t, self.per_tap, self.count)):
+            last = factor * (count - 1)
+            low += i.constant * factor if not i.terms else min(0, last)
+            high += i.constant * factor if not i.terms else max(0, last)
+        checks = [] if self.condition is None else [self.condition]
+        if self.condition is not None:
+            checks.append(_compared(k, self.element(t), "lt", self.elements))
+        if low < 0:
+            checks.append(_compared(k, self.place(q, t), "ge", 0))
+        if high >= self.size:
+            checks.append(_compared(k, self.place(q, t), "lt", self.size))
+        return all_of(k, checks)
+
+    def narrowed(self, k: KernelBuilder, q: Index) -> Taps:
+        """The taps of window q that can be elements of the operand, where these are few: from the first that is not
+        before it, as many as it has room for. As they are where that is no gain."""
+        room = -(-self.size // self.per_tap)
+        if self.count < NARROWED * max(room, 1):
+            return self
+
+        def computed(op: str, x: Value, number: int) -> Value:
+            return k.compute(op, x, k.constant(number, INT64))
+
+        before = computed("max", k.position(self.place(q, Index()) * -1), 0)
+        skipped = Index.of(computed("div", computed("add", before, self.per_tap - 1), self.per_tap))
+        return replace(
+            self,
+            count=room,
+            base=self.base + skipped * self.per_tap,
+            first=self.first + skipped * self.step,
+            lowest=0,
+            highest=self.size,
+            condition=k.constant(True, BOOL) if self.condition is None else self.condition,
+        )
+
+
+def _compared(k: KernelBuilder, index: Index, op: str, number: int) -> Value:
+    return k.compute(op, k.position(index), k.constant(number, INT64))
+
+
+def all_of(k: KernelBuilder, checks: list[Value]) -> Value | None:
+    """Whether all hold; None if there are none."""
+    joined: Value | None = None
+    for check in checks:
+        joined = check if joined is None else k.compute("and", joined, check)
+    return joined
+
+
+def period_of(window: Window) -> int:
+    """How many phases there are."""
+    return window.lhs_dilation // gcd(window.stride, window.lhs_dilation)
+
+
+def phases(window: Window) -> list[Taps]:
+    """The taps of each phase of the windows along one dimension."""
+    count, dilation = _whole(window.count), window.lhs_dilation
+    wanted, low = _whole(window.window), _whole(window.low)
+    period = period_of(window)
+    step = dilation // gcd(window.rhs_dilation, dilation)
+    made = []
+    for phase in range(min(period, count)):
+        shift = phase * window.stride - low
+        hits = [r for r in range(min(step, wanted)) if (shift + r * window.rhs_dilation) % dilation == 0]
+        first = hits[0] if hits else 0
+        base = (shift + first * window.rhs_dilation) // dilation
+        made.append(
+            Taps(
+                size=_whole(window.size),
+                elements=wanted,
+                windows=-(-(count - phase) // period),
+                phase=Index(phase),
+                period=period,
+                count=-(-(wanted - first) // step) if hits else 0,
+                base=Index(base),
+                per_window=period * window.stride // dilation,
+                per_tap=step * window.rhs_dilation // dilation,
+                first=Index(first),
+                step=step,
+                lowest=base,
+                highest=base,
+            )
+        )
+    return made
+
+
+def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
+    """The taps of a phase whose number is a loop variable, where there are too many to write each out."""
+    count, dilation, stride = _whole(window.count), window.lhs_dilation, window.stride
+    wanted, low, spread = _whole(window.window), _whole(window.low), window.rhs_dilation
+    period, common = period_of(window), gcd(spread, dilation)
+    step = dilation // common
+
+    def computed(op: str, x: Value, number: int) -> Value:
+        return k.compute(op, x, k.constant(number, INT64))
+
+    # The least r with (phase * stride - low + r * spread) % dilation == 0, if there is one. All dividends are made
+    # positive by a multiple of the dilation.
+    above = (period * stride // dilation + 1 + abs(low) // dilation + 1) * dilation
+    missing = computed("rem", k.position(Index(low + above) - phase * stride), dilation)
+    condition = computed("eq", computed("rem", missing, common), 0)
+    inverse = pow(spread // common, -1, step) if step > 1 else 0
+    first = computed("rem", computed("mul", computed("div", missing, common), inverse), step)
+    shifted = k.position(phase * stride + Index.of(first) * spread + (above - low))
+    base = Index.of(computed("div", shifted, dilation)) - above // dilation
+    return Taps(
+        size=_whole(window.size),
+        elements=wanted,
+        windows=-(-count // period),
+        phase=phase,
+        period=period,
+        count=-(-wanted // step),
+        base=base,
+        per_window=period * stride // dilation,
+        per_tap=step * spread // dilation,
+        first=Index.of(first),
+        step=step,
+        lowest=-(-low // dilation) - 1 if low < 0 else -(low // dilation) - 1,
+        highest=((period - 1) * stride - low + (step - 1) * spread) // dilation,
+        condition=condition,
+    )
+
+
+def transposed(window: Window) -> Window:
+    """The windows over windows: for each element of the operand, the windows that read it, in their order. Element r
+    of such a window stands for the element `window - 1 - r` of the window that it is."""
+    return Window(
+        window.count, window.window, window.lhs_dilation, *window.pads_for_lhs(), window.stride, window.rhs_dilation
+    )
+
+
+def _whole(number: Any) -> int:
+    return int(number)

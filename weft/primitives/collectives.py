@@ -1,0 +1,382 @@
+"""Collectives over named axes: what elements of a `vmap` (and devices of a mesh) say to each other.
+
+Each has, besides the usual rules, `batch_collective`: its meaning when the named axis is the batch dimension of the
+operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import NotSupportedError
+from weft.ir.fusing import COMMUNICATES, Machine, Properties
+from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
+from weft.ir.types import ArrayType, array_type
+from weft.primitives.elementwise.arithmetic import div, mul
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import batched_at_front, move_axis, reshape
+from weft.primitives.reduction.reduce import reduce_sum
+from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
+from weft.sharding.factors import AxisFactors, elementwise
+from weft.sharding.manual import ManualAxisType
+
+Names = tuple[Any, ...]
+ALONE = "it communicates over a named axis, which exists only inside vmap, pmap or shard_map"
+
+
+class Collective(Primitive):
+    """Communicates over the axes in `axes` or `axis_name`; not evaluated alone."""
+
+    eval = No(ALONE)
+
+    def named_axes(self, params: Params) -> Names:
+        return params["axes"] if "axes" in params else (params["axis_name"],)
+
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        """Each element gets something of its own, unless the operation says otherwise. Where no state speaks of an
+        axis, as along one of a vmap, nothing is said of results either."""
+        axes = frozenset(self.named_axes(params)) & state.vur
+        return ManualAxisType(
+            varying=state.varying | axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
+        )
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return COMMUNICATES
+
+    def sample(self, *args: Any, **options: Any) -> Sample:
+        """A sample along one named axis `i` of size 4."""
+        return Sample(*args, environment={"i": 4}, **options)
+
+
+class AllReduce(Collective):
+    """Every element gets the combination of all."""
+
+    sampled: tuple[Any, ...] = (np.float32, np.int32)  # the dtypes of samples
+
+    def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
+        return x
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        axes = frozenset(self.named_axes(params))
+        return ManualAxisType(
+            varying=state.varying - axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
+        )
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        return self(args[0], axes=axes), dims[0]
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        (x,), (dim,) = args, dims
+        rest = tuple(a for a in axes if a != axis.name)
+        result = self.repeated(x, axis.size) if dim is None else self.reduced(x, dim)
+        return (self(result, axes=rest) if rest else result), None
+
+    def samples(self) -> Any:
+        for dtype in self.sampled:
+            yield self.sample(values(4, 2, 3).astype(dtype), axes=("i",))
+        yield self.sample(values(4), axes=("i",))
+        for axes in (("i",), ("j",), ("i", "j"), ("j", "i")):
+            yield Sample(values(2, 3, 4), environment={"i": 2, "j": 3}, axes=axes)
+        yield Sample(values(1, 3), environment={"i": 1}, axes=("i",))
+
+    def repeated(self, x: Any, size: int) -> Any:
+        """The combination of `size` equal elements."""
+        return x
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        """The combination along a dimension."""
+        raise NotSupportedError(f"{self.name} does not say how it reduces")
+
+
+def repeated_sum(x: Any, size: int) -> Any:
+    """The sum of `size` equal elements."""
+    return mul(x, np.array(size).astype(dtypes.storage(x.dtype)))
+
+
+@primitive
+class psum(AllReduce):
+    """Sum over named axes."""
+
+    linear = (0,)
+    sampled = (np.float32, np.float16, np.int32, np.complex64)
+
+    def repeated(self, x: Any, size: int) -> Any:
+        return repeated_sum(x, size)
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        return reduce_sum(x, axes=(dim,))
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        return [psum(cotangent, axes=axes)]
+
+
+class Extremum(AllReduce):
+    """Largest or smallest; equal ones share the derivative."""
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, *, axes: Names) -> Any:
+        mask = convert_element_type(eq(x, out), new_dtype=x.dtype, weak_type=False)
+        return div(psum(mul(tangent, mask), axes=axes), psum(mask, axes=axes))
+
+
+@primitive
+class pmax(Extremum):
+    """Maximum over named axes."""
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        return reduce_max(x, axes=(dim,))
+
+
+@primitive
+class pmin(Extremum):
+    """Minimum over named axes."""
+
+    def reduced(self, x: Any, dim: int) -> Any:
+        return reduce_min(x, axes=(dim,))
+
+
+@primitive
+class axis_index(Collective):
+    """The position of this element along a named axis."""
+
+    def type(self, *, axis_name: Any) -> ArrayType:
+        return array_type((), np.dtype(np.int32))
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axis_name: Any) -> tuple[Any, int]:
+        return iota(dtype=np.dtype(np.int32), shape=(axis.size,), dimension=0), 0
+
+    def samples(self) -> Any:
+        yield self.sample(axis_name="i")
+        yield Sample(environment={"i": 2, "j": 3}, axis_name="j")
+
+
+@primitive
+class all_gather(Collective):
+    """The operands of all elements, stacked along a new dimension (or, `tiled`, joined along an existing one)."""
+
+    linear = (0,)
+
+    def type(
+        self, x: ArrayType, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
+    ) -> ArrayType:
+        shape = list(x.shape)
+        if tiled:
+            shape[all_gather_dimension] *= axis_size
+        else:
+            shape.insert(all_gather_dimension, axis_size)
+        return x.plain_of_shape(shape)
+
+    def factors(self, x: ArrayType, *, all_gather_dimension: int, tiled: bool, **params: Any) -> AxisFactors:
+        names = list(dimension_names(x.ndim))
+        if tiled:
+            names[all_gather_dimension] = None
+            return AxisFactors((tuple(names),), (tuple(names),))
+        return AxisFactors((tuple(names),), (inserted(names, all_gather_dimension),))
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, **params: Any) -> tuple[Any, int]:
+        x = move_axis(args[0], dims[0], 0)
+        return all_gather(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
+
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, tiled: bool, **params: Any
+    ) -> tuple[Any, Any]:
+        x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
+        return (joined(x, all_gather_dimension) if tiled else x), None
+
+    def samples(self) -> Any:
+        yield from gathering_samples(self, "all_gather_dimension", values(4, 2, 3), untiled=3)
+
+    def transpose(
+        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
+    ) -> Sequence[Any]:
+        return [
+            reduce_scatter(
+                cotangent, axis_name=axis_name, axis_size=axis_size, scatter_dimension=all_gather_dimension, tiled=tiled
+            )
+        ]
+
+
+@primitive
+class reduce_scatter(Collective):
+    """Sum over a named axis, of which each element keeps its own slice."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool) -> ArrayType:
+        shape = list(x.shape)
+        if tiled:
+            shape[scatter_dimension] //= axis_size
+        else:
+            del shape[scatter_dimension]
+        return x.plain_of_shape(shape)
+
+    def factors(self, x: ArrayType, *, scatter_dimension: int, tiled: bool, **params: Any) -> AxisFactors:
+        names = list(dimension_names(x.ndim))
+        names[scatter_dimension] = None
+        kept = names if tiled else names[:scatter_dimension] + names[scatter_dimension + 1 :]
+        return AxisFactors((tuple(names),), (tuple(kept),))
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, **params: Any) -> tuple[Any, int]:
+        x = move_axis(args[0], dims[0], 0)
+        return reduce_scatter(x, scatter_dimension=scatter_dimension + 1, **params), 0
+
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, tiled: bool, **params: Any
+    ) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        total = repeated_sum(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
+        if tiled:
+            total = parted(total, scatter_dimension, axis.size)
+        return total, scatter_dimension
+
+    def samples(self) -> Any:
+        yield from gathering_samples(self, "scatter_dimension", values(4, 4, 4), untiled=2)
+
+    def transpose(
+        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool
+    ) -> Sequence[Any]:
+        return [
+            all_gather(
+                cotangent, axis_name=axis_name, axis_size=axis_size, all_gather_dimension=scatter_dimension, tiled=tiled
+            )
+        ]
+
+
+@primitive
+class all_to_all(Collective):
+    """Element b gets slice b of every element's `split_axis`, stacked at `concat_axis`: a transpose of batch and
+    dimension."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int) -> ArrayType:
+        shape = [d for i, d in enumerate(x.shape) if i != split_axis]
+        shape.insert(concat_axis, axis_size)
+        return x.plain_of_shape(shape)
+
+    def factors(self, x: ArrayType, *, split_axis: int, concat_axis: int, **params: Any) -> AxisFactors:
+        names = list(dimension_names(x.ndim))
+        names[split_axis] = None
+        kept = names[:split_axis] + names[split_axis + 1 :]
+        return AxisFactors((tuple(names),), (inserted(kept, concat_axis),))
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> tuple[Any, int]:
+        x = move_axis(args[0], dims[0], 0)
+        return all_to_all(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
+
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> tuple[Any, int]:
+        x = batched_at_front(args[0], dims[0], axis)
+        x = move_axis(x, split_axis + 1, 0)  # (new batch, old batch, rest)
+        return move_axis(x, 1, concat_axis + 1), 0
+
+    def samples(self) -> Any:
+        common: dict[str, Any] = {"axis_name": "i", "axis_size": 4}
+        for split in range(3):
+            for concat in range(3):
+                shape = [2, 3, 2]
+                shape[split] = 4
+                yield self.sample(values(4, *shape), split_axis=split, concat_axis=concat, **common)
+        yield self.sample(values(4, 4, 2).astype(np.int32), split_axis=0, concat_axis=1, **common)
+
+    def transpose(
+        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int
+    ) -> Sequence[Any]:
+        return [
+            all_to_all(
+                cotangent, axis_name=axis_name, axis_size=axis_size, split_axis=concat_axis, concat_axis=split_axis
+            )
+        ]
+
+
+@primitive
+class ppermute(Collective):
+    """Send to other elements: `perm` lists (source, destination); who receives nothing gets zeros."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> ArrayType:
+        return x
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        return ppermute(args[0], **params), dims[0]
+
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]
+    ) -> tuple[Any, int]:
+        x = batched_at_front(args[0], dims[0], axis)
+        senders = np.full((axis.size, 1), axis.size, np.int32)  # out of bounds: filled with zeros
+        for source, destination in perm:
+            senders[destination, 0] = source
+        numbers = GatherDimensionNumbers(
+            offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,)
+        )
+        taken = gather(
+            x, senders,
+            dimension_numbers=numbers, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
+            mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
+        )  # fmt: skip
+        return taken, 0
+
+    def samples(self) -> Any:
+        for perm in (((0, 1), (1, 2), (2, 3), (3, 0)), ((0, 3), (2, 1)), ((1, 1),), ()):
+            yield self.sample(values(4, 2, 3), axis_name="i", perm=perm)
+        yield self.sample(values(4).astype(np.int32), axis_name="i", perm=((0, 2), (3, 0)))
+        yield Sample(values(2, 3, 4), environment={"i": 2, "j": 3}, axis_name="j", perm=((0, 1), (1, 0)))
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> Sequence[Any]:
+        return [ppermute(cotangent, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
+
+
+def values(*shape: int) -> np.ndarray:
+    """Numbers of which no two are equal, for samples."""
+    count = int(np.prod(shape))
+    return ((np.arange(count) * 7 % 29 - 11) / 4 + np.arange(count) / 64).astype(np.float32).reshape(shape)
+
+
+def gathering_samples(card: Collective, dimension: str, x: np.ndarray, untiled: int) -> Any:
+    """Samples along each dimension, tiled or, along so many, not."""
+    for tiled, count in ((True, x.ndim - 1), (False, untiled)):
+        for dim in range(count):
+            yield card.sample(x, axis_name="i", axis_size=4, tiled=tiled, **{dimension: dim})
+    yield card.sample(x.astype(np.int32), axis_name="i", axis_size=4, tiled=True, **{dimension: 1})
+    twice = np.stack([x, x * 2])
+    options: dict[str, Any] = {"axis_name": "i", "axis_size": 4, "tiled": True, dimension: 0}
+    yield Sample(twice, environment={"o": 2, "i": 4}, **options)
+
+
+def dimension_names(rank: int) -> Sequence[str | None]:
+    """A factor for each dimension."""
+    return [f"d{i}" for i in range(rank)]
+
+
+def inserted(names: Sequence[str | None], dim: int) -> tuple[str | None, ...]:
+    """Factors with a dimension of no factor among them."""
+    return (*names[:dim], None, *names[dim:])
+
+
+def joined(x: Any, dim: int) -> Any:
+    """Dimensions `dim` and the next one as one."""
+    shape = x.shape
+    return reshape(x, new_sizes=(*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]), dimensions=None)
+
+
+def parted(x: Any, dim: int, count: int) -> Any:
+    """Dimension `dim` as two, the first of size `count`."""
+    shape = x.shape
+    return reshape(x, new_sizes=(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :]), dimensions=None)

@@ -1,0 +1,256 @@
+"""Arithmetic of windows: how many places a window has, what padding strings mean, which padding the gradients need.
+
+Sizes may be symbolic. Along one dimension a convolution reads, for the result at o and the window element r, the place
+`o * stride + r * rhs_dilation - low` of the operand spread out by `lhs_dilation`, and zero where that holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from weft.base.arguments import index
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.dimension import ceil_divide
+from weft.indexing.expression import Expression, maximum
+from weft.ir.types import Dimension, Shape
+from weft.primitives.families import fail, inverse_permutation
+
+Pads: TypeAlias = tuple[tuple[Dimension, Dimension], ...]
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Axes as batch, feature, spatial for operand and result; output feature, input feature, spatial for the kernel."""
+
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
+
+
+ConvGeneralDilatedDimensionNumbers: TypeAlias = ConvDimensionNumbers | tuple[str, str, str] | None
+
+
+# ------------------------------------------------------------------------------------------------------------- sizes
+
+
+def dilated_size(size: Dimension, dilation: int) -> Dimension:
+    """The extent of `size` elements that stand `dilation` apart."""
+    if dilation == 1:
+        return size
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def window_count(size: Dimension, window: Dimension, stride: int) -> Dimension:
+    """How many windows of an extent fit into `size` when each is `stride` after the one before."""
+    return maximum(0, (size - window) // stride + 1)
+
+
+def padtype_to_pads(
+    in_shape: Sequence[Dimension], window_shape: Sequence[Dimension], window_strides: Sequence[int], padding: str
+) -> list[tuple[Dimension, Dimension]]:
+    """Padding before and after each dimension for 'SAME', 'SAME_LOWER' or 'VALID'.
+
+    'SAME' gives as many windows as there are strides in the operand, with the odd element of padding after the operand,
+    'SAME_LOWER' with it before; 'VALID' pads nothing.
+    """
+    name = padding.upper() if isinstance(padding, str) else padding
+    if name == "VALID":
+        return [(0, 0)] * len(in_shape)
+    if name not in ("SAME", "SAME_LOWER"):
+        raise ArgumentError(
+            f"padding got {padding!r}.", fix="'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per dimension"
+        )
+    pads: list[tuple[Dimension, Dimension]] = []
+    for size, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
+        total = maximum(0, (ceil_divide(size, stride) - 1) * stride + window - size)
+        less = total // 2
+        pads.append((less, total - less) if name == "SAME" else (total - less, less))
+    return pads
+
+
+def transpose_pads(window: Dimension, stride: int, padding: str) -> tuple[Dimension, Dimension]:
+    """Padding with which a convolution over an operand spread by `stride` undoes the sizes of one with `padding`."""
+    name = padding.upper()
+    if name == "SAME":
+        total = window + stride - 2
+        low = window - 1 if stride > window - 1 else ceil_divide(total, 2)
+    elif name == "VALID":
+        total = window + stride - 2 + maximum(window - stride, 0)
+        low = window - 1
+    else:
+        raise ArgumentError(
+            f"conv_transpose got padding {padding!r}; it is 'SAME', 'VALID' or a (low, high) pair per dimension."
+        )
+    return low, total - low
+
+
+class Window(NamedTuple):
+    """One spatial dimension of a convolution."""
+
+    size: Dimension
+    window: Dimension
+    stride: int
+    low: Dimension
+    high: Dimension
+    lhs_dilation: int
+    rhs_dilation: int
+
+    @property
+    def padded(self) -> Dimension:
+        return dilated_size(self.size, self.lhs_dilation) + self.low + self.high
+
+    @property
+    def extent(self) -> Dimension:
+        return dilated_size(self.window, self.rhs_dilation)
+
+    @property
+    def count(self) -> Dimension:
+        return window_count(self.padded, self.extent, self.stride)
+
+    def pads_for_lhs(self) -> tuple[Dimension, Dimension]:
+        """Padding of the result's cotangent so that sliding the reversed window over it gives the operand's."""
+        low = self.extent - self.low - 1
+        spread = dilated_size(self.count, self.stride)
+        return low, dilated_size(self.size, self.lhs_dilation) + self.extent - 1 - spread - low
+
+    def pads_for_rhs(self) -> tuple[Dimension, Dimension]:
+        """Padding of the operand so that sliding the result's cotangent over it gives the window's."""
+        spread = dilated_size(self.count, self.stride)
+        return self.low, spread + self.extent - 1 - dilated_size(self.size, self.lhs_dilation) - self.low
+
+
+# ----------------------------------------------------------------------------------------------------- dimension names
+
+
+def conv_general_permutations(
+    dimension_numbers: Sequence[str],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Axes from strings such as `('NHWC', 'HWIO', 'NHWC')`; spatial axes are in the kernel's order."""
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    marks = ("N", "C"), ("O", "I"), ("N", "C")
+    for number, (spec, (first, second)) in enumerate(zip(dimension_numbers, marks, strict=True)):
+        if spec.count(first) != 1 or spec.count(second) != 1:
+            raise fail(
+                f"Convolution dimension_numbers[{number}] must have {first!r} and {second!r} once each, got {spec!r}."
+            )
+        if len(set(spec)) != len(spec):
+            raise fail(f"Convolution dimension_numbers[{number}] must not repeat a letter, got {spec!r}.")
+    spatial = [letter for letter in rhs_spec if letter not in "OI"]
+    if not set(spatial) == set(lhs_spec) - set("NC") == set(out_spec) - set("NC"):
+        raise fail(
+            f"Convolution dimension_numbers must name the same spatial dimensions, got {tuple(dimension_numbers)}.",
+            fix="such as ('NHWC', 'HWIO', 'NHWC')",
+        )
+
+    def axes(spec: str, first: str, second: str) -> tuple[int, ...]:
+        return (spec.index(first), spec.index(second), *map(spec.index, spatial))
+
+    return axes(lhs_spec, *marks[0]), axes(rhs_spec, *marks[1]), axes(out_spec, *marks[2])
+
+
+def conv_dimension_numbers(
+    lhs_shape: Sequence[Dimension],
+    rhs_shape: Sequence[Dimension],
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers,
+) -> ConvDimensionNumbers:
+    """The axes as numbers: None means batch, feature, spatial and output feature, input feature, spatial."""
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    rank = len(lhs_shape)
+    if rank != len(rhs_shape):
+        raise fail(
+            f"A convolution needs operand and kernel of one rank, got {tuple(lhs_shape)} and {tuple(rhs_shape)}.",
+            fix="both have two dimensions more than there are spatial ones",
+        )
+    if dimension_numbers is None:
+        axes = tuple(range(rank))
+        return ConvDimensionNumbers(axes, axes, axes)
+    if not isinstance(dimension_numbers, (tuple, list)):
+        raise ArgumentTypeError(
+            f"Convolution dimension_numbers is None, ConvDimensionNumbers or three strings, got {dimension_numbers!r}."
+        )
+    if len(dimension_numbers) != 3:
+        raise fail(f"Convolution dimension_numbers has three parts, got {len(dimension_numbers)}: {dimension_numbers}.")
+    if not all(isinstance(spec, str) for spec in dimension_numbers):
+        raise ArgumentTypeError(
+            f"Convolution dimension_numbers given as a tuple must be strings, got {dimension_numbers!r}."
+        )
+    for number, spec in enumerate(dimension_numbers):
+        if len(spec) != rank:
+            raise fail(
+                f"Convolution dimension_numbers[{number}] names {len(spec)} dimensions, {spec!r}, "
+                f"but the operands have {rank}: {tuple(lhs_shape)} and {tuple(rhs_shape)}."
+            )
+    return ConvDimensionNumbers(*conv_general_permutations(dimension_numbers))
+
+
+# ------------------------------------------------------------------------------------------------------ result shapes
+
+
+def explicit_pads(padding: Any, rank: int) -> Pads:
+    """Padding given as (low, high) pairs, checked."""
+    try:
+        pads = tuple((_size(low), _size(high)) for low, high in padding)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"Convolution padding is a string or a sequence of (low, high) pairs, got {padding!r}."
+        ) from None
+    if len(pads) != rank:
+        raise fail(f"Convolution got {len(pads)} pairs of padding for {rank} spatial dimensions: {pads}.")
+    return pads
+
+
+def _size(value: Any) -> Dimension:
+    return value if isinstance(value, Expression) else index(value)
+
+
+def in_order(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
+    """A shape read in the order of the axes in `spec`."""
+    return tuple(shape[axis] for axis in spec)
+
+
+def placed(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
+    """Sizes given as batch, feature, spatial, at the places `spec` says."""
+    return tuple(shape[position] for position in inverse_permutation(spec))
+
+
+def conv_general_shape_tuple(
+    lhs_shape: Sequence[Dimension],
+    rhs_shape: Sequence[Dimension],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers,
+) -> Shape:
+    """The shape of a convolution without dilation or groups."""
+    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    lhs, rhs = in_order(lhs_shape, numbers.lhs_spec), in_order(rhs_shape, numbers.rhs_spec)
+    if isinstance(padding, str):
+        pads: Pads = tuple(padtype_to_pads(lhs[2:], rhs[2:], window_strides, padding))
+    else:
+        pads = explicit_pads(padding, len(lhs) - 2)
+    counts = [
+        window_count(size + low + high, window, stride)
+        for size, window, stride, (low, high) in zip(lhs[2:], rhs[2:], window_strides, pads, strict=True)
+    ]
+    return placed((lhs[0], rhs[0], *counts), numbers.out_spec)
+
+
+def conv_transpose_shape_tuple(
+    lhs_shape: Sequence[Dimension],
+    rhs_shape: Sequence[Dimension],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers,
+) -> Shape:
+    """The shape of a transposed convolution."""
+    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    lhs, rhs = in_order(lhs_shape, numbers.lhs_spec), in_order(rhs_shape, numbers.rhs_spec)
+    if isinstance(padding, str):
+        pads: Pads = tuple(transpose_pads(k, s, padding) for k, s in zip(rhs[2:], window_strides, strict=True))
+    else:
+        pads = explicit_pads(padding, len(lhs) - 2)
+    counts = [
+        window_count(dilated_size(size, stride) + low + high, window, 1)
+        for size, window, stride, (low, high) in zip(lhs[2:], rhs[2:], window_strides, pads, strict=True)
+    ]
+    return placed((lhs[0], rhs[0], *counts), numbers.out_spec)

@@ -1,0 +1,1 @@
+"""Calls, control flow, derivatives of the user's own, callbacks and checks."""

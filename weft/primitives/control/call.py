@@ -1,0 +1,147 @@
+"""`jit`: a call of a staged function, kept as one equation so that equal calls are traced, transformed and compiled
+once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from weft.ir.interpreter import run
+from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.partial_eval import PartialProgram, keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.movement.shape import move_axis
+
+
+class Call(HigherOrder):
+    """A call of the program in `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
+
+    opens: ClassVar[str | None] = "jaxpr"
+
+    def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
+        check_operands(self.name, types, jaxpr.in_avals)
+        return jaxpr.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["jaxpr"].effects
+
+    def eval(self, *arrays: Any, jaxpr: Jaxpr, **params: Any) -> list[Any]:
+        return run(jaxpr, arrays)
+
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+        return params["jaxpr"], operands
+
+    def jvp_through(
+        self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        nonzero = [type(t) is not Zero for t in tangents]
+        program, nonzero_out = through(jaxpr, nonzero)
+        results = self(*primals, *(t for t in tangents if type(t) is not Zero), jaxpr=program, **self.derived(params))
+        outs, given = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
+        return outs, [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
+
+    def batch_through(
+        self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        program, batched_out = through(jaxpr, axis, [d is not None for d in dims])
+        results = self(*fronted(args, dims), jaxpr=program, **self.derived(params))
+        return results, [0 if b else None for b in batched_out]
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        jaxpr: Jaxpr = params["jaxpr"]
+        known, parts, residuals = jaxpr.cached(
+            ("partial_eval", tuple(unknown)), lambda: forwarded(partial_eval(jaxpr, unknown), unknown)
+        )
+        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        return split_call(
+            (self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        found = keeping(params["jaxpr"], saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        count, results = len(types), len(params["jaxpr"].outvars)
+        return Kept(
+            first=(self, {**rest, "jaxpr": first}),
+            first_types=tuple(first.out_avals),
+            stored=tuple(range(results, results + len(stored))),
+            second=(self, {**rest, "jaxpr": second}),
+            second_in=(*range(count), *(~k for k in range(len(stored)))),
+            whole=tuple(k for k, v in enumerate(params["jaxpr"].outvars) if v in stored),
+        )
+
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        linear = [type(a) is Linear for a in args]
+        nonzero = [type(c) is not Zero for c in cotangents]
+        program, nonzero_out = through(jaxpr, linear, nonzero)
+        held = [a for a, n in zip(args, linear, strict=True) if not n]
+        results = iter(
+            self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=program, **self.derived(params))
+        )
+        flags = iter(nonzero_out)
+        return [
+            (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
+            for a, n in zip(args, linear, strict=True)
+        ]
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        jaxpr: Jaxpr = params["jaxpr"]
+        smaller, used = jaxpr.cached(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
+        return used, self.derived({**params, "jaxpr": smaller}), list(live_results)
+
+    def derived(self, params: Params) -> Params:
+        """Parameters of a call made from this one: nothing is donated there."""
+        return params
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+
+def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialProgram, tuple[int, ...]]:
+    """The known program without residuals that are its arguments, and for each residual where the unknown side finds
+    it: in an operand of the equation, or `~k` among the residuals that remain."""
+    places = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
+    count = len(parts.known.outvars) - len(parts.residual_types)
+    kept: list[Any] = []
+    found: list[int] = []
+    for v in parts.known.outvars[count:]:
+        if v in places:
+            found.append(places[v])
+        else:
+            found.append(~len(kept))
+            kept.append(v)
+    return parts.known.replace(outvars=[*parts.known.outvars[:count], *kept]), parts, tuple(found)
+
+
+def split_call(
+    known: Any, waiting: Any, parts: PartialProgram, residuals: Sequence[int], unknown: Sequence[bool]
+) -> Split:
+    """The split of a call whose known and unknown programs are calls again."""
+    return Split(
+        known=known,
+        known_in=tuple(i for i, u in enumerate(unknown) if not u),
+        unknown=waiting,
+        unknown_in=(*residuals, *(i for i, u in enumerate(unknown) if u)),
+        unknown_out=parts.unknown_out,
+        residual_types=tuple(t for t, r in zip(parts.residual_types, residuals, strict=True) if r < 0),
+    )
+
+
+def fronted(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Operands with their batch dimensions first."""
+    return [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+
+
+@primitive
+class jit(Call):
+    """A call of a staged function by name. `donated` marks operands whose buffers the call may overwrite."""
+
+    def derived(self, params: Params) -> Params:
+        return {k: v for k, v in params.items() if k != "donated"}

@@ -1,0 +1,193 @@
+"""Calls back into Python: `pure_callback`, `io_callback`, `debug_callback`, and the effects that keep them in place and
+order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
+from weft.ir.context import current_source
+from weft.ir.fusing import CALLS_BACK, Machine, Properties
+from weft.ir.primitive import Axis, No, Params, Primitive, primitive
+from weft.ir.types import ArrayType, Type
+from weft.ir.zeros import Zero
+from weft.primitives.control.cond import refuse_ordered
+from weft.primitives.movement.concatenate import stacked
+from weft.primitives.movement.shape import batched_at_front, leading_one, squeeze
+from weft.primitives.movement.slicing import slice as slice_primitive
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Something an operation does besides its results. Ordered effects happen in the order of their equations."""
+
+    kind: str
+    ordered: bool = False
+
+    def __repr__(self) -> str:
+        return f"{'Ordered' if self.ordered else ''}{self.kind}"
+
+
+IO = Effect("IO")
+ORDERED_IO = Effect("IO", ordered=True)
+DEBUG = Effect("Debug")
+ORDERED_DEBUG = Effect("Debug", ordered=True)
+
+VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+class Callback(Primitive):
+    """A call of a Python function on NumPy arrays. `callback` takes and returns flat lists."""
+
+    multiple_results = True
+
+    def type(self, *types: Type, result_types: tuple[ArrayType, ...], **params: Any) -> list[Type]:
+        return list(result_types)
+
+    def eval(
+        self, *arrays: Any, callback: Callable[..., Sequence[Any]], result_types: tuple[ArrayType, ...], **params: Any
+    ) -> list[Any]:
+        try:
+            results = callback(*arrays)
+        except WeftError:
+            raise
+        except Exception as error:
+            name = getattr(callback, "__name__", "the function")
+            what = f"{self.name}: `{name}` raised {type(error).__name__}: {error}"
+            raise JaxRuntimeError(what, received=", ".join(map(in_words, arrays)) or None, at=line()) from error
+        return checked(results, result_types, self.name)
+
+    factors = No("a Python function sees whole arrays")
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return CALLS_BACK
+
+    def samples(self) -> Any:
+        return iter(())  # carries a Python function; the callback tests cover it
+
+
+def in_words(array: Any) -> str:
+    """An operand of a callback: its value if it is small, else its type."""
+    return str(array) if np.size(array) <= 4 else f"{array.dtype}{list(array.shape)}"
+
+
+def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> list[np.ndarray]:
+    """What a callback returned, checked against what was promised."""
+    arrays = [np.asarray(r) for r in results]
+    if len(arrays) != len(types):
+        raise JaxRuntimeError(
+            f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=line()
+        )
+    made = []
+    for array, aval in zip(arrays, types, strict=True):
+        wanted = dtypes.storage(aval.dtype)
+        if array.shape != aval.shape or dtypes.canonicalize_dtype(array.dtype) != wanted:
+            raise JaxRuntimeError(
+                f"{name}: the function returned an array of another type than was promised.",
+                received=f"{array.dtype}{list(array.shape)} for {aval.short()}",
+                fix="make result_shape_dtypes agree with what the function returns",
+                at=line(),
+            )
+        made.append(dtypes.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
+    return made
+
+
+def line() -> str | None:
+    source = current_source()
+    return None if source is None else source.describe()
+
+
+@primitive
+class pure_callback(Callback):
+    """A function without side effects: may be called any number of times, or not at all if nobody needs its results."""
+
+    jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, callback: Any, result_types: Any, vmap_method: str | None
+    ) -> tuple[Any, Any]:
+        count = len(result_types)
+        if vmap_method is None:
+            raise MissingRuleError(
+                "pure_callback has no batch rule without a vmap_method: what the function does to a batch is unknown.",
+                fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
+                at=line(),
+            )
+        if vmap_method in ("sequential", "sequential_unrolled"):
+            rows = [
+                pure_callback(*row, callback=callback, result_types=result_types, vmap_method=vmap_method)
+                for row in rows_of(axis, args, dims)
+            ]
+            return stacked_rows(rows, result_types), [0] * count
+        batched_types = tuple(t.with_dimension(0, axis.size) for t in result_types)
+        if vmap_method == "expand_dims":
+            args = [
+                leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)
+            ]
+        elif vmap_method == "broadcast_all":
+            args = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+        else:
+            args = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+        return pure_callback(*args, callback=callback, result_types=batched_types, vmap_method=vmap_method), [0] * count
+
+
+class EffectfulCallback(Callback):
+    """Runs exactly once where it stands; under vmap once per element, in order of the batch."""
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return frozenset([self.ordered_effect if params["ordered"] else self.effect])
+
+    effect: Effect
+    ordered_effect: Effect
+    ordered_over_batch = True  # whether an order is promised that a batch does not have
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        if self.ordered_over_batch:
+            refuse_ordered(self.effects((), params))
+        rows = [self(*row, **params) for row in rows_of(axis, args, dims)]
+        return stacked_rows(rows, params["result_types"]), [0] * len(params["result_types"])
+
+
+@primitive
+class io_callback(EffectfulCallback):
+    """A function with side effects, whose results the program uses."""
+
+    effect, ordered_effect = IO, ORDERED_IO
+    jvp = No(
+        "its effects would happen twice; wrap it in custom_jvp or custom_vjp, or take it out of what is differentiated"
+    )
+
+
+@primitive
+class debug_callback(EffectfulCallback):
+    """A function called for what it shows; differentiation leaves it on the primal values."""
+
+    effect, ordered_effect = DEBUG, ORDERED_DEBUG
+    ordered_over_batch = False  # it is shown for one element after the other
+
+    def jvp(self, tangents: Any, out: Any, *args: Any, **params: Any) -> list[Any]:
+        return [Zero.of(o.aval) for o in out]
+
+
+def rows_of(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> list[list[Any]]:
+    """The operands of each element of a batch."""
+    fronted = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+    return [[a if d is None else row(a, i) for a, d in zip(fronted, dims, strict=True)] for i in range(axis.size)]
+
+
+def row(x: Any, number: int) -> Any:
+    shape = x.shape
+    part = slice_primitive(
+        x, start_indices=(number, *[0] * (len(shape) - 1)), limit_indices=(number + 1, *shape[1:]), strides=None
+    )
+    return squeeze(part, dimensions=(0,))
+
+
+def stacked_rows(rows: Sequence[Sequence[Any]], result_types: Sequence[ArrayType]) -> list[Any]:
+    """Each result of all rows as one array."""
+    return [stacked([r[k] for r in rows], aval) for k, aval in enumerate(result_types)]

@@ -1,0 +1,325 @@
+"""Checks: what a program looks at while it runs, and the errors of what it finds. `docs/design/checks.md` has the plan.
+
+`check` is what user functions bind, `trap` what the compiler makes of it. Neither has results; both have an effect, so
+nobody takes them for dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import IntegerDivisionError, NonFiniteValueError, OutOfBoundsIndexError, WeftError
+from weft.base.settings import config
+from weft.base.source import Location
+from weft.ir.context import EVALUATION, context, current_source
+from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
+from weft.ir.nans import watches_numbers
+from weft.ir.primitive import Axis, Params, Primitive, primitive
+from weft.ir.types import ArrayType, Type, type_of
+from weft.primitives.movement.shape import batched_at_front
+
+CHECK = "Check"
+"""The effect of checks."""
+_EFFECTS: frozenset[Any] = frozenset({CHECK})
+# A turn of a loop around a check: what the loop is, and which turn.
+Turn = tuple[str, int]
+
+
+class Made(NamedTuple):
+    """A value that is watched: what is looked for in it, and the operation, the result of it and the line it is of;
+    `lanes` name the mapped axes that its leading dimensions stand for."""
+
+    kind: str
+    operation: str
+    number: int
+    source: Location | None
+    lanes: tuple[str, ...]
+
+
+class Found(Exception):
+    """A program with one flag for all its checks has it set. Nobody but who runs it sees this: the program with traps
+    tells what it was."""
+
+
+class Flags(NamedTuple):
+    """How a flag is made of a value and an element of it, both counted from the end from 1 on: of so many values of
+    `rows` rows with `size` elements. Of several rows the first bad one is told, and in that the first bad value."""
+
+    values: int
+    rows: int
+    size: int
+
+    @property
+    def row(self) -> int:
+        """More than the greatest flag within one row."""
+        return (self.values + 1) * (self.size + 1)
+
+    @property
+    def most(self) -> int:
+        """More than the greatest flag."""
+        return (self.rows + 1) * self.row
+
+    def read(self, flag: int) -> tuple[int, int]:
+        """The number of the value, and that of the element."""
+        rows_left, flag = divmod(flag, self.row)
+        back, left = divmod(flag, self.size + 1)
+        return self.values - back, (self.rows - max(rows_left, 1)) * self.size + self.size - left
+
+
+class Lane(str):
+    """The name of a mapped axis on the stack of an equation, with its size."""
+
+    __slots__ = ("size",)
+
+    size: Any
+
+    @staticmethod
+    def of(name: str, size: Any) -> Lane:
+        made = Lane(name)
+        made.size = size
+        return made
+
+
+# -------------------------------------------------------------------------------------------------------------- asking
+
+
+def asked() -> bool:
+    """Whether an operation bound now is to be checked: everywhere, or where it runs at once."""
+    if config.checks != "eager":
+        return config.checks == "all"
+    trace: Any = context.trace
+    while trace is not EVALUATION:
+        if trace is None or hasattr(trace, "equations"):  # it is recorded, to be compiled
+            return False
+        trace = getattr(trace, "parent", None)
+    return True
+
+
+def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int, window: int = 1) -> None:
+    """Have an index into an axis of an array of `shape` checked: it is from `low` to `high`, and `window` elements are
+    read or written from there on."""
+    if asked() and type(high) is int and type(low) is int:
+        about = (axis, tuple(shape), window)
+        _bind(index, {"kind": "index", "low": low, "high": high, "about": about, "lanes": ()})
+
+
+def check_divisor(divisor: Any) -> None:
+    """Have an integer divisor checked, under "all": no element is 0. Else division by 0 is what the functions say."""
+    if config.checks == "all" and dtypes.kind(type_of(divisor).dtype) in "iu":  # type: ignore[attr-defined]
+        _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
+
+
+def _bind(value: Any, params: Params) -> None:
+    if isinstance(value, (int, np.ndarray, np.generic)):  # known now: it is only bound to fail when it runs
+        array = np.asarray(value)
+        if not bad(array, **params).any():
+            return
+        value = array
+    if type_of(value).size:  # type: ignore[attr-defined]
+        check(value, **params)
+
+
+def can_flag(jaxpr: Jaxpr) -> bool:
+    """Whether a program is to run with one flag for all its checks: it is looked at, and can run a second time to tell
+    what was found, because nobody sees it run. Infinities do not show in what is computed of them, so that they are
+    looked for one by one."""
+    if config.debug_infs or not jaxpr.effects <= _EFFECTS:
+        return False
+    return watches_numbers() or CHECK in jaxpr.effects
+
+
+def writes_in_place(jaxpr: Jaxpr) -> bool:
+    """Whether a program has updates of parts of arrays: then it matters whose memory it may write to."""
+    return jaxpr.cached("writes in place", lambda: _updates(jaxpr))
+
+
+def _updates(jaxpr: Jaxpr) -> bool:
+    names = (e.primitive.name for e in jaxpr.eqns)
+    if any(name == "dynamic_update_slice" or name.startswith("scatter") for name in names):
+        return True
+    return any(writes_in_place(inner) for e in jaxpr.eqns for inner in subjaxprs(e.params))
+
+
+# ----------------------------------------------------------------------------------------------------------- the cards
+
+
+def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
+    """Which elements are not as they should be; `active` says in which lanes that counts."""
+    outside = value == 0 if kind == "divisor" else (value < low) | (value > high)
+    for mask in active:
+        outside = outside & np.asarray(mask).reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
+    return outside
+
+
+class Check(Primitive):
+    """What `check` and `trap` share."""
+
+    multiple_results = True
+    types_placement = True  # they have no results
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return _EFFECTS
+
+    def jvp(self, tangents: Any, out: Any, *args: Any, **params: Any) -> list[Any]:
+        return []
+
+    def samples(self) -> Any:
+        return iter(())  # they have no results; the tests of checks cover them
+
+
+@primitive
+class check(Check):
+    """Raise unless all elements of an integer array are from `low` to `high` (or, as divisors, not 0).
+
+    `lanes` are the names of the mapped axes that the leading dimensions stand for, outermost first. A second operand
+    says which lanes count; its shape begins as that of the lanes does.
+    """
+
+    def type(
+        self, value: ArrayType, *active: ArrayType, kind: str, low: int, high: int, about: Any, lanes: Any
+    ) -> list[Type]:
+        return []
+
+    def eval(self, value: Any, *active: Any, **params: Any) -> list[Any]:
+        error = failure(np.asarray(value), *active, **params)
+        if error is not None:
+            raise error
+        return []
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, lanes: tuple[Any, ...], **params: Any) -> tuple[Any, Any]:
+        value = batched_at_front(args[0], dims[0], axis)
+        active = [
+            a if d is None and not type_of(a).shape else batched_at_front(a, d, axis)  # type: ignore[attr-defined]
+            for a, d in zip(args[1:], dims[1:], strict=True)
+        ]
+        name = None if axis.name is None else str(axis.name)
+        return check(value, *active, lanes=(name, *lanes), **params), []
+
+
+@primitive
+class trap(Check):
+    """End the program if the flag, a bool or an integer, is greater than 0.
+
+    Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none:
+    the flag says, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf. Of
+    the kind "any" it is one flag for all checks of a program.
+    """
+
+    def type(self, flag: ArrayType, *operands: ArrayType, **params: Any) -> list[Type]:
+        return []
+
+    def eval(self, flag: Any, *operands: Any, **params: Any) -> list[Any]:
+        error = reason(flag, *operands, turns=(), **params)
+        if error is not None:
+            raise error
+        return []
+
+
+# ---------------------------------------------------------------------------------------------------------- the errors
+
+
+def reason(flag: Any, *operands: Any, turns: Sequence[Turn], **params: Any) -> Exception | None:
+    """Why a trap ends the program, or None if it does not."""
+    if not flag:
+        return None
+    if params["kind"] == "any":
+        return Found()
+    if params["kind"] == "number":
+        return not_finite(int(flag), params["shape"], params["flags"], params["made"], turns)
+    values = params.pop("recipe")(*operands)
+    return failure(*(np.asarray(a) for a in values), turns=turns, **params)
+
+
+def failure(value: np.ndarray, *active: Any, turns: Sequence[Turn] = (), **params: Any) -> WeftError | None:
+    """What a check finds in an array, or None."""
+    wrong = bad(value, *active, **params)
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
+    lanes, inner = place[: len(params["lanes"])], place[len(params["lanes"]) :]
+    context_lines = around(list(zip(params["lanes"], lanes, strict=True)), turns)
+    own = value.shape[len(lanes) :]
+    many = f" at {list(inner)} of {dtypes.name(value.dtype)}{list(own)}" if own else ""
+    if params["kind"] == "divisor":
+        return IntegerDivisionError(
+            "An integer is divided by zero.",
+            received="\n".join([f"0 as the divisor{many}", *context_lines]),
+            fix="where(d == 0, 1, d)   as the divisor, with the result chosen for 0 afterwards",
+            at=_line(),
+        )
+    axis, shape, window = params["about"]
+    index, into = int(value[place]), f"axis {axis} of an array of shape {list(shape)}"
+    if window == 1:
+        what = f"Index {index} is out of bounds for {into}."
+    else:
+        what = f"Index {index} is out of bounds: {window} elements from there on do not fit into {into}."
+    count = int(wrong.sum())
+    more = f", the first of {count} that are out of bounds" if count > 1 else ""
+    return OutOfBoundsIndexError(
+        what,
+        received="\n".join([f"index {index}{many}{more}", *context_lines]),
+        fix="x.at[i].get(mode='clip') or mode='fill', x.at[i].set(v, mode='drop')   if it is meant",
+        at=_line(),
+    )
+
+
+def not_finite(
+    flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[Made], turns: Sequence[Turn]
+) -> WeftError:
+    """The error of a nan or an infinity that a flag tells of."""
+    number, element = flags.read(flag) if shape else (len(values) - flag, 0)
+    value = values[number]
+    place = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
+    lines = around(list(zip(value.lanes, place, strict=False)), turns)
+    made = f"in result {value.number} of " + (f"`{value.operation}`" if value.operation else "the program")
+    first = f", the first at index {place} of shape {shape}" if shape else ""
+    source = value.source or current_source()
+    return NonFiniteValueError(
+        f"{value.kind} {made}{first}.",
+        received="\n".join(lines) or None,
+        at=None if source is None else source.describe(),
+    )
+
+
+def around(lanes: Sequence[tuple[str | None, int]], turns: Sequence[Turn]) -> list[str]:
+    """Lines that say in which turn of which loop, and for which element of which batch."""
+    lines = [f"in iteration {turn} of {loop}" for loop, turn in turns]
+    for name, lane in lanes:
+        mapped = "vmap" if name is None else name if name.startswith("vmap") else f"vmap over {name!r}"
+        lines.append(f"in lane {lane} of {mapped}")
+    return lines
+
+
+def _line() -> str | None:
+    source = current_source()
+    return None if source is None else source.describe()
+
+
+# ------------------------------------------------------------------------------------------------------ without checks
+
+
+def without_checks(equation: Equation) -> Equation:
+    """An equation whose carried programs have no checks."""
+    params = {name: _each_program(value, unchecked) for name, value in equation.params.items()}
+    effects = equation.primitive.effects([a.aval for a in equation.invars], params)
+    return equation.replace(params=params, effects=effects)
+
+
+def unchecked(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without its checks."""
+    if CHECK not in jaxpr.effects:
+        return jaxpr
+    kept = [e for e in jaxpr.eqns if e.primitive is not check]
+    return jaxpr.replace(eqns=[without_checks(e) if CHECK in e.effects else e for e in kept])
+
+
+def _each_program(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    if isinstance(value, Jaxpr):
+        return change(value)
+    if type(value) is tuple and any(isinstance(v, Jaxpr) for v in value):
+        return tuple(change(v) if isinstance(v, Jaxpr) else v for v in value)
+    return value

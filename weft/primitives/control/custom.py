@@ -1,0 +1,371 @@
+"""Calls with derivatives given by the user: `custom_jvp_call`, `custom_vjp_call`, and the linear call that waits for a
+bwd rule.
+
+Rules are objects that run the user's functions when they are needed, and stage them to closed programs only for
+batching, which wraps a rule in one that batches those programs. The functions themselves stand in `api/custom.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.errors import CustomRuleError
+from weft.ir.context import current_source
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ir.primitive import (
+    Axis,
+    HigherOrder,
+    No,
+    Params,
+    Primitive,
+    batched_program,
+    check_operands,
+    instantiate,
+    primitive,
+)
+from weft.ir.types import Type, type_of
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.control.call import fronted
+from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.reduction.reduce import reduce_sum
+from weft.trace.closed import stage_closed
+from weft.trace.stage import stage
+
+Mask = tuple[bool, ...]
+
+
+class Rule:
+    """Programs made on demand and remembered."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Any, Any] = {}
+
+    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs.setdefault(key, make())
+        return found
+
+
+class JvpRule(Rule):
+    """`jvp(nonzero)`: the program (arguments, their tangents) -> (results, their tangents), all instantiated.
+
+    `call`, where there is one, is the user's rule itself, which then runs where it is needed; batching needs the
+    program.
+    """
+
+    def __init__(self, make: Callable[[Mask], Jaxpr], name: str, call: Callable[..., Any] | None = None):
+        super().__init__()
+        self._make, self.name, self._call = make, name, call
+
+    def jvp(self, nonzero: Mask) -> Jaxpr:
+        return self.remembered(nonzero, lambda: self._make(nonzero))
+
+    def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Results and their tangents under the active trace; tangents may be `Zero`."""
+        if self._call is not None:
+            return self._call(primals, tangents)
+        program = self.jvp(tuple(type(t) is not Zero for t in tangents))
+        results = replay(program, *primals, *(instantiate(t) for t in tangents))
+        count = len(results) // 2
+        return results[:count], [kept(t, v.aval) for t, v in zip(results[count:], program.outvars[:count], strict=True)]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class VjpRule(Rule):
+    """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) ->
+    cotangents.
+
+    `start`, where there is one, runs the user's forward rule itself and gives its results, residuals and pullback;
+    batching needs the programs, of which `count` results are the function's.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[Mask], Jaxpr],
+        backward: Callable[[Mask, Mask], Jaxpr],
+        name: str,
+        count: int = 0,
+        start: Callable[..., Any] | None = None,
+    ):
+        super().__init__()
+        self._forward, self._backward, self.name, self._count, self._start = forward, backward, name, count, start
+
+    def forward(self, nonzero: Mask) -> Jaxpr:
+        return self.remembered(("forward", nonzero), lambda: self._forward(nonzero))
+
+    def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
+        return self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
+
+    def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Results of the forward rule under the active trace, and tangents that wait for the backward rule."""
+        nonzero = tuple(type(t) is not Zero for t in tangents)
+        if self._start is not None:
+            outs, residuals, pull = self._start(nonzero, primals)
+        else:
+            results = replay(self.forward(nonzero), *primals)
+            outs, residuals = results[: self._count], results[self._count :]
+            pull = Pullback(self.name, lambda saved, cts: self.pull(nonzero, saved, cts))
+        types = [type_of(o) for o in outs]
+        given = [t for t in tangents if type(t) is not Zero]
+        pushed = custom_lin(
+            *residuals, *given,
+            pull=pull, nonzero=nonzero, num_residuals=len(residuals), out_types=tuple(t.tangent() for t in types),
+        )  # fmt: skip
+        return outs, [kept(t, aval) for t, aval in zip(pushed, types, strict=True)]
+
+    def pull(self, nonzero: Mask, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        program = self.backward(nonzero, tuple(type(c) is not Zero for c in cotangents))
+        return replay(program, *residuals, *(instantiate(c) for c in cotangents))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Pullback:
+    """From residuals and cotangents of results (some `Zero`) to cotangents of all arguments, under the active trace."""
+
+    __slots__ = ("call", "name")
+
+    def __init__(self, name: str, call: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]):
+        self.name, self.call = name, call
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def kept(tangent: Any, aval: Type) -> Any:
+    """The tangent of a value, which for integers is nothing."""
+    return tangent if inexact(aval) else Zero.of(aval)
+
+
+class CustomCall(HigherOrder):
+    """What both calls share: outside of differentiation they are the call of `call_jaxpr`."""
+
+    opens = "call_jaxpr"
+
+    def type(self, *types: Type, call_jaxpr: Jaxpr, **params: Any) -> list[Type]:
+        check_operands(self.name, types, call_jaxpr.in_avals)
+        return call_jaxpr.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["call_jaxpr"].effects
+
+    def eval(self, *arrays: Any, call_jaxpr: Jaxpr, **params: Any) -> list[Any]:
+        return run(call_jaxpr, arrays)
+
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+        return params["call_jaxpr"], operands
+
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, call_jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        """A function applied to tangents is linear; its rules are for differentiating it, and play no part here."""
+        call: Any = jit_primitive
+        return call.transpose_through(through, cotangents, args, jaxpr=call_jaxpr, name=call_jaxpr.name)
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+    def check_constants(self, tangents: Sequence[Any], num_consts: int, rule: Any) -> None:
+        if any(type(t) is not Zero for t in tangents[:num_consts]):
+            raise CustomRuleError(
+                f"{rule} is differentiated in a value that it closes over, which its custom rule does not cover.",
+                fix="pass the value as an argument of the function, or wrap it in stop_gradient",
+                at=line(),
+            )
+
+
+@primitive
+class custom_jvp_call(CustomCall):
+    """A call whose tangents come from the user's rule."""
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: JvpRule,
+        num_consts: int,
+    ) -> Any:
+        self.check_constants(tangents, num_consts, rule)
+        return rule.push(primals[num_consts:], tangents[num_consts:])
+
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: JvpRule,
+        num_consts: int,
+    ) -> Any:
+        batched = tuple(d is not None for d in dims)
+        program, _ = through(call_jaxpr, axis, batched, True)
+
+        def batched_rule(nonzero: Mask) -> Jaxpr:
+            own = batched[num_consts:]
+            # Every tangent is instantiated by the caller, in the shape of its batched primal.
+            return through(rule.jvp(nonzero), axis, [*own, *own], True)[0]
+
+        results = custom_jvp_call(
+            *fronted(args, dims), call_jaxpr=program, rule=JvpRule(batched_rule, rule.name), num_consts=num_consts
+        )
+        return results, [0] * len(results)
+
+
+@primitive
+class custom_vjp_call(CustomCall):
+    """A call whose cotangents come from the user's forward and backward rules."""
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: VjpRule,
+        num_consts: int,
+    ) -> Any:
+        self.check_constants(tangents, num_consts, rule)
+        return rule.push(primals[num_consts:], tangents[num_consts:])
+
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: VjpRule,
+        num_consts: int,
+    ) -> Any:
+        batched = tuple(d is not None for d in dims)
+        own = batched[num_consts:]
+        program, _ = through(call_jaxpr, axis, batched, True)
+        count = len(call_jaxpr.outvars)
+
+        def forward(nonzero: Mask) -> Jaxpr:
+            return through(rule.forward(nonzero), axis, own, True)[0]
+
+        def backward(nonzero: Mask, cotangents: Mask) -> Jaxpr:
+            plain = rule.backward(nonzero, cotangents)
+            batch, _ = through(plain, axis, [True] * len(plain.invars), True)
+            if all(own):
+                return batch
+
+            def summed(*values: Any) -> list[Any]:
+                # An argument that is the same for all elements gets the sum of their cotangents.
+                return [
+                    ct if b else reduce_sum(ct, axes=(0,)) for ct, b in zip(replay(batch, *values), own, strict=True)
+                ]
+
+            return stage_closed(summed, batch.in_avals, name=plain.name)
+
+        results = custom_vjp_call(
+            *fronted(args, dims),
+            call_jaxpr=program,
+            rule=VjpRule(forward, backward, rule.name, count),
+            num_consts=num_consts,
+        )
+        return results, [0] * count
+
+
+@primitive
+class custom_lin(Primitive):
+    """The tangents of a call with a custom vjp: never computed, only transposed, by the user's backward rule."""
+
+    multiple_results = True
+    types_placement = True
+
+    def type(self, *types: Type, out_types: tuple[Type, ...], **params: Any) -> list[Type]:
+        return list(out_types)
+
+    def eval(self, *arrays: Any, pull: Pullback, **params: Any) -> Any:
+        raise forward_mode_error(pull)
+
+    def jvp(self, tangents: Any, out: Any, *args: Any, pull: Pullback, **params: Any) -> Any:
+        raise forward_mode_error(pull)
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, pull: Pullback, nonzero: Mask, num_residuals: int, out_types: Any
+    ) -> Any:
+        """The backward rule of one element is batched when it is needed."""
+        batched = [d is not None for d in dims]
+        operands = fronted(args, dims)
+        own = [unbatched(type_of(a), b) for a, b in zip(operands, batched, strict=True)]
+
+        def pull_batch(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+            given = [type(c) is not Zero for c in cotangents]
+
+            def one(*values: Any) -> list[Any]:
+                kept = iter(values[num_residuals:])
+                cts = [next(kept) if g else Zero(t) for g, t in zip(given, out_types, strict=True)]
+                return [instantiate(ct) for ct in pull.call(values[:num_residuals], cts)]
+
+            types = [*own[:num_residuals], *(t for t, g in zip(out_types, given, strict=True) if g)]
+            program, constants = stage(one, types, where=f"the backward rule of {pull.name}")
+            flags = [*[False] * len(constants), *batched[:num_residuals], *[True] * sum(given)]
+            program, _ = batched_program(constants_to_arguments(program), axis, flags)
+            values = replay(program, *constants, *residuals, *(c for c, g in zip(cotangents, given, strict=True) if g))
+            shared = iter(not b for b in batched[num_residuals:])
+            # An argument that is the same for all elements gets the sum of their cotangents.
+            return [
+                reduce_sum(ct, axes=(0,)) if n and next(shared) else ct for ct, n in zip(values, nonzero, strict=True)
+            ]
+
+        results = custom_lin(
+            *operands,
+            pull=Pullback(pull.name, pull_batch),
+            nonzero=nonzero,
+            num_residuals=num_residuals,
+            out_types=tuple(t.with_dimension(0, axis.size) for t in out_types),
+        )
+        return results, [0] * len(results)
+
+    factors = No("its backward rule is opaque")
+
+    def transpose(
+        self, cotangents: Any, *args: Any, pull: Pullback, nonzero: Mask, num_residuals: int, out_types: Any
+    ) -> Sequence[Any]:
+        results = pull.call(args[:num_residuals], cotangents)
+        wanted = [ct for ct, n in zip(results, nonzero, strict=True) if n]
+        operands = args[num_residuals:]
+        return [
+            *[None] * num_residuals,
+            *(ct if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True)),
+        ]
+
+    def samples(self) -> Any:
+        return iter(())  # made by custom_vjp only; its tests cover it
+
+
+def unbatched(aval: Any, batched: bool) -> Type:
+    return aval.without_dimension(0) if batched else aval
+
+
+def forward_mode_error(rule: Pullback) -> CustomRuleError:
+    return CustomRuleError(
+        f"Forward-mode differentiation reached {rule}, which has a custom vjp and so no forward-mode derivative.",
+        fix="use reverse mode (grad, vjp, jacrev), or define the function with custom_jvp, which serves both modes",
+        at=line(),
+    )
+
+
+def line() -> str | None:
+    source = current_source()
+    return None if source is None else source.describe()
+
+
+def inexact(aval: Type) -> bool:
+    return aval.tangent() is aval or aval.tangent() == aval

@@ -1,0 +1,154 @@
+"""`custom_linear_solve`: a linear system solved by the user's own solver, differentiated by the system it solves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.errors import ArgumentError
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
+from weft.ir.types import Type
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.control.call import fronted
+from weft.primitives.elementwise.arithmetic import neg
+from weft.primitives.movement.shape import batched_at_front
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many constants the operator, the solver, and the same two for the transposed system have."""
+
+    matvec: int
+    solve: int
+    vecmat: int
+    transpose_solve: int
+
+    def split(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Constants of each of the four programs, and the right-hand side."""
+        parts, start = [], 0
+        for count in (self.matvec, self.solve, self.vecmat, self.transpose_solve):
+            parts.append(list(values[start : start + count]))
+            start += count
+        return [*parts, list(values[start:])]
+
+
+@primitive
+class custom_linear_solve(HigherOrder):
+    """x with `matvec(x) = b`, as `solve` finds it. Operands: constants of the four programs, then b.
+
+    `solve` may return more than x: auxiliary results, which have no derivative.
+    """
+
+    def type(self, *types: Type, matvec: Jaxpr, solve: Jaxpr, counts: Counts, **params: Any) -> list[Type]:
+        _, constants, _, _, b = counts.split(types)
+        check_operands(self.name, [*constants, *b], solve.in_avals)
+        return solve.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["solve"].effects
+
+    def eval(self, *arrays: Any, solve: Jaxpr, counts: Counts, **params: Any) -> list[Any]:
+        _, constants, _, _, b = counts.split(arrays)
+        return run(solve, (*constants, *b))
+
+    def definition(self, *args: Any, solve: Jaxpr, counts: Counts, **params: Any) -> Any:
+        """What the user's solver finds."""
+        _, constants, _, _, b = counts.split(args)
+        return replay(solve, *constants, *b)
+
+    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+        _, constants, _, _, b = params["counts"].split(operands)
+        return params["solve"], (*constants, *b)
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        matvec: Jaxpr,
+        counts: Counts,
+        **params: Any,
+    ) -> Any:
+        """From A x = b follows A dx = db - dA x: another system with the same operator."""
+        results = self(*primals, matvec=matvec, counts=counts, **params)
+        operator, _, _, _, b = counts.split(primals)
+        d_operator, _, _, _, db = counts.split(tangents)
+        size = len(b)
+        x, missing = results[:size], [Zero.of(r.aval) for r in results[size:]]
+        right: list[Any] = list(db)
+        moved = [type(t) is not Zero for t in d_operator]
+        if any(moved):
+            pushed, nonzero = through(matvec, [*moved, *[False] * size])
+            given = [t for t in d_operator if type(t) is not Zero]
+            change = iter(replay(pushed, *operator, *x, *given)[size:])
+            right = [accumulate(t, neg(next(change))) if n else t for t, n in zip(right, nonzero, strict=True)]
+        if all(type(t) is Zero for t in right):
+            return results, [*(Zero.of(v.aval) for v in x), *missing]
+        constants = primals[: len(primals) - size]
+        solved = self(*constants, *(instantiate(t) for t in right), matvec=matvec, counts=counts, **params)
+        return results, [*solved[:size], *missing]
+
+    def transpose_through(
+        self,
+        through: Any,
+        cotangents: Sequence[Any],
+        args: Sequence[Any],
+        *,
+        matvec: Jaxpr,
+        solve: Jaxpr,
+        vecmat: Jaxpr | None,
+        transpose_solve: Jaxpr | None,
+        counts: Counts,
+    ) -> Any:
+        """The cotangent of b solves the transposed system."""
+        operator, solver, transposed, transposed_solver, b = counts.split(args)
+        if vecmat is None or transpose_solve is None:
+            what = "Reverse mode of lax.custom_linear_solve solves the transposed system, for which it has no solver."
+            fix = "give transpose_solve, or symmetric=True if the operator is symmetric"
+            raise ArgumentError(what, fix=fix)
+        swapped = Counts(counts.vecmat, counts.transpose_solve, counts.matvec, counts.solve)
+        found = self(
+            *transposed, *transposed_solver, *operator, *solver,
+            *(instantiate(c) for c in cotangents[: len(b)]),
+            matvec=vecmat, solve=transpose_solve, vecmat=matvec, transpose_solve=solve, counts=swapped,
+        )  # fmt: skip
+        return [
+            *[None] * (len(args) - len(b)),
+            *(c if type(a) is Linear else None for c, a in zip(found, b, strict=False)),
+        ]
+
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        counts: Counts,
+        **programs: Jaxpr | None,
+    ) -> Any:
+        operands = fronted(args, dims)
+        size = len(counts.split(args)[4])
+        # The right-hand side and the solution are batched, whichever of the operands is.
+        *constants, b = counts.split(operands)
+        b = [
+            batched_at_front(x, 0 if d is not None else None, axis)
+            for x, d in zip(b, dims[len(args) - size :], strict=True)
+        ]
+        masks = counts.split([d is not None for d in dims])
+        names = ("matvec", "solve", "vecmat", "transpose_solve")
+        batched = {}
+        for name, mask in zip(names, masks, strict=False):
+            program = programs[name]
+            batched[name] = None if program is None else through(program, axis, [*mask, *[True] * size], True)[0]
+        results = self(*(c for part in constants for c in part), *b, counts=counts, **batched)
+        return results, [0] * len(results)
+
+    factors = No("its solver sees the whole system")
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the tests of solvers cover it

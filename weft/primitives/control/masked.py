@@ -1,0 +1,124 @@
+"""Programs with a flag, for lanes of a batch that go through a branch or a turn of a loop which is not theirs: without
+the flag checks find nothing, callbacks are not called, and loops end at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
+from weft.ir.primitive import NO_EFFECTS, lookup
+from weft.ir.types import ArrayType, array_type
+from weft.primitives.control.check import CHECK, check, without_checks
+
+FLAG = array_type((), np.dtype(np.bool_))
+CALLBACKS = ("io_callback", "debug_callback", "pure_callback")
+
+
+class MaskedCallback:
+    """A callback with a flag before its operands: not called without it, and its results are zeros then."""
+
+    def __init__(self, callback: Callable[..., Sequence[Any]], types: Sequence[ArrayType]):
+        self.callback, self.types = callback, tuple(types)
+        self.__name__ = getattr(callback, "__name__", "the function")
+
+    def __call__(self, flag: Any, *arrays: Any) -> Sequence[Any]:
+        if flag:
+            return self.callback(*arrays)
+        return [np.zeros(t.shape, dtypes.storage(t.dtype)) for t in self.types]
+
+
+def reads_flag(equation: Equation) -> bool:
+    """Whether an equation does something in lanes that do not count, which a flag can prevent."""
+    name = equation.primitive.name
+    if name == "pure_callback":  # called for all lanes at once, or for one after the other
+        return equation.params["vmap_method"] in ("sequential", "sequential_unrolled")
+    if equation.primitive is check or name in CALLBACKS or name == "while":
+        return True
+    return CHECK in equation.effects or any(can_mask(inner) for inner in subjaxprs(equation.params))
+
+
+def can_mask(jaxpr: Jaxpr) -> bool:
+    """Whether a flag makes a difference to a program."""
+    return jaxpr.cached("reads a flag", lambda: (any(reads_flag(e) for e in jaxpr.eqns),))[0]
+
+
+def masked(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with one more argument, the first: the flag."""
+    return jaxpr.cached("masked", lambda: _masked(jaxpr))
+
+
+def _masked(jaxpr: Jaxpr) -> Jaxpr:
+    flag = Var(FLAG)
+    equations: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if reads_flag(equation):
+            _mask(equation, flag, equations)
+        else:
+            equations.append(equation)
+    return jaxpr.replace(invars=(flag, *jaxpr.invars), eqns=equations)
+
+
+def _both(a: Atom, b: Atom, near: Equation, equations: list[Equation]) -> Var:
+    """Append the equation of two flags that must both hold; the second is for all lanes of the first."""
+    if a.aval.shape:  # type: ignore[attr-defined]
+        wide = Var(a.aval)
+        params = {"shape": a.aval.shape, "broadcast_dimensions": ()}  # type: ignore[attr-defined]
+        spread = lookup("broadcast_in_dim")
+        equations.append(Equation([b], [wide], spread, params, NO_EFFECTS, near.source, near.stack))
+        b = wide
+    made = Var(a.aval)
+    equations.append(Equation([a, b], [made], lookup("and"), {}, NO_EFFECTS, near.source, near.stack))
+    return made
+
+
+def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
+    """Append an equation that obeys the flag."""
+    params, operands = dict(equation.params), list(equation.invars)
+    match equation.primitive.name:
+        case "check":
+            mask = _both(operands[1], flag, equation, equations) if len(operands) > 1 else flag
+            operands = [operands[0], mask]
+        case "io_callback" | "debug_callback" | "pure_callback":
+            params["callback"] = MaskedCallback(params["callback"], params["result_types"])
+            operands.insert(0, flag)
+        case "lanes":
+            operands[0] = _both(operands[0], flag, equation, equations)
+        case "jit" | "checkpoint":
+            params["jaxpr"] = masked(params["jaxpr"])
+            params.pop("donated", None)
+            operands.insert(0, flag)
+        case "scan":
+            params["jaxpr"], params["num_consts"] = masked(params["jaxpr"]), params["num_consts"] + 1
+            operands.insert(0, flag)
+        case "while":
+            params["cond_jaxpr"], params["body_jaxpr"] = _ending(params["cond_jaxpr"]), masked(params["body_jaxpr"])
+            operands.insert(params["cond_nconsts"], flag)
+            operands.insert(0, flag)
+            params["cond_nconsts"], params["body_nconsts"] = params["cond_nconsts"] + 1, params["body_nconsts"] + 1
+        case "repeat":
+            inner = masked(params["jaxpr"])
+            mask, step, *rest = inner.invars  # the step comes first
+            params["jaxpr"], params["nconsts"] = inner.replace(invars=(step, mask, *rest)), params["nconsts"] + 1
+            operands.insert(1, flag)
+        case "cond":
+            params["branches"] = tuple(masked(b) for b in params["branches"])
+            operands.insert(1, flag)
+        case _:  # a call with rules of its own, which do not know of a flag
+            equations.append(without_checks(equation))
+            return
+    types = [a.aval for a in operands]
+    effects = equation.primitive.effects(types, params)
+    equations.append(equation.replace(invars=operands, params=params, effects=effects))
+
+
+def _ending(condition: Jaxpr) -> Jaxpr:
+    """The condition of a loop that ends without the flag."""
+    inner = masked(condition)
+    equations = list(inner.eqns)
+    near = Equation([], [], lookup("and"), {}, NO_EFFECTS, None, ())
+    made = _both(inner.outvars[0], inner.invars[0], near, equations)
+    return inner.replace(outvars=(made,), eqns=equations)

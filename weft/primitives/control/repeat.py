@@ -1,0 +1,221 @@
+"""`repeat`: a loop over a number of steps that is known only at run time. Reverse mode of `while` is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.partial_eval import partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
+from weft.ir.types import TapeType, Type, array_type, type_of
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.control.cond import select_lanes
+from weft.primitives.control.lanes import run_lanes, with_flag
+from weft.primitives.control.loop_programs import fixpoint, merged, others, pick, rearranged
+from weft.primitives.control.masked import can_mask, masked
+from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
+from weft.primitives.elementwise.compare import lt
+from weft.primitives.movement.shape import move_axis
+from weft.primitives.reduction.reduce_extrema import reduce_max
+from weft.trace.closed import stage_closed
+
+COUNT = array_type((), np.dtype(np.int32))
+
+
+@primitive
+class repeat(HigherOrder):
+    """Apply the program to (step, constants, carry) for every step in range(count), in order or backwards.
+
+    Operands: count, `nconsts` constants, carry. Step and count are int32.
+    """
+
+    control = True
+
+    def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
+        check_operands(self.name, [COUNT, *types], jaxpr.in_avals)
+        return jaxpr.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["jaxpr"].effects
+
+    def eval(self, count: Any, *arrays: Any, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Any]:
+        consts, carry = arrays[:nconsts], arrays[nconsts:]
+        steps = range(int(count))
+        for step in reversed(steps) if reverse else steps:
+            carry = tuple(run(jaxpr, (np.asarray(step, np.int32), *consts, *carry)))
+        return list(carry)
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        nconsts: int,
+        reverse: bool,
+    ) -> Any:
+        count, *rest = primals
+        const_tangents, carry_tangents = tangents[1 : 1 + nconsts], tangents[1 + nconsts :]
+        const_nonzero = [type(t) is not Zero for t in const_tangents]
+        pushed, nonzero = fixpoint(
+            lambda mask: through(jaxpr, [False, *const_nonzero, *mask], mask),
+            [type(t) is not Zero for t in carry_tangents],
+        )
+        k, c, dk, dc = nconsts, len(carry_tangents), sum(const_nonzero), sum(nonzero)
+        first = 1 + k + c
+        order = [*range(1 + k), *range(first, first + dk), *range(1 + k, first), *range(first + dk, first + dk + dc)]
+        results = repeat(
+            count,
+            *rest[:k],
+            *pick(const_tangents, const_nonzero),
+            *rest[k:],
+            *(instantiate(t) for t in pick(carry_tangents, nonzero)),
+            jaxpr=rearranged(pushed, order),
+            nconsts=k + dk,
+            reverse=reverse,
+        )
+        missing = [Zero.of(v.aval) for v in others(jaxpr.outvars, nonzero)]
+        return results[:c], merged(nonzero, results[c:], missing)
+
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        jaxpr: Jaxpr,
+        nconsts: int,
+        reverse: bool,
+    ) -> Any:
+        operands = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+        count, consts, carry = operands[0], operands[1 : 1 + nconsts], operands[1 + nconsts :]
+        const_batched = [d is not None for d in dims[1 : 1 + nconsts]]
+        differs = dims[0] is not None
+        start = [d is not None or differs for d in dims[1 + nconsts :]]
+        body, batched = fixpoint(lambda mask: through(jaxpr, axis, [False, *const_batched, *mask], mask), start)
+        carry = [
+            batched_value(x, None, axis) if b and d is None else x
+            for x, b, d in zip(carry, batched, dims[1 + nconsts :], strict=True)
+        ]
+        out_dims = [0 if b else None for b in batched]
+        if not differs:
+            return repeat(count, *consts, *carry, jaxpr=body, nconsts=nconsts, reverse=reverse), out_dims
+
+        def step_those_left(step: Any, counts: Any, *values: Any) -> list[Any]:
+            state = values[nconsts:]
+            left = lt(step, counts)
+            # What an iteration does for elements that are done is thrown away.
+            made = run_lanes(turn, axis, left, [step, *values], [False, *const_batched, *batched])
+            return [
+                new if isinstance(type_of(new), TapeType) else select_lanes(left, [old, new])
+                for new, old in zip(made, state, strict=True)
+            ]
+
+        turn = masked(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
+        types = body.in_avals[1:]
+        program = stage_closed(step_those_left, [COUNT, type_of(count), *types], name=jaxpr.name)
+        longest = reduce_max(count, axes=(0,))
+        return repeat(longest, count, *consts, *carry, jaxpr=program, nconsts=nconsts + 1, reverse=reverse), out_dims
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        if unknown[0]:
+            return None
+        jaxpr, nconsts, reverse = params["jaxpr"], params["nconsts"], params["reverse"]
+        const_unknown = tuple(unknown[1 : 1 + nconsts])
+
+        def split_body(mask: Any) -> Any:
+            split = partial_eval(jaxpr, [False, *const_unknown, *mask], instantiate=mask)
+            return split, split.unknown_out
+
+        split, carry_mask = fixpoint(split_body, unknown[1 + nconsts :])
+        known_consts = [1 + i for i, u in enumerate(const_unknown) if not u]
+        carried = len(carry_mask) - sum(carry_mask)
+        places = {v: i for i, v in enumerate(split.known.invars[: 1 + len(known_consts)])}
+        residuals = split.known.outvars[carried:]
+        invariant = {k: places[v] for k, v in enumerate(residuals) if v in places}  # the step itself, or a constant
+        taped = [k for k in range(len(residuals)) if k not in invariant]
+        held = [k for k in sorted(invariant) if invariant[k] > 0]
+        element = split.residual_types
+        tape_types = [TapeType(element[k]) for k in taped]
+        known_types = split.known.in_avals
+        c = len(known_consts)
+
+        def known_body(step: Any, *values: Any) -> list[Any]:
+            results = replay(split.known, step, *values[: c + carried])
+            written = [
+                tape_write(t, step, results[carried + k]) for t, k in zip(values[c + carried :], taped, strict=True)
+            ]
+            return [*results[:carried], *written]
+
+        def forward(count: Any, *values: Any) -> list[Any]:
+            program = stage_closed(known_body, [*known_types, *tape_types], name=jaxpr.name)
+            tapes = [tape_new(element=t.element) for t in tape_types]
+            return repeat(count, *values, *tapes, jaxpr=program, nconsts=c, reverse=reverse)
+
+        def waiting_body(step: Any, *values: Any) -> list[Any]:
+            found = {k: tape_read(t, step) for k, t in zip(taped, values, strict=False)}
+            found.update(zip(held, values[len(taped) :], strict=False))
+            found.update((k, step) for k, place in invariant.items() if place == 0)
+            rest = values[len(taped) + len(held) :]
+            return replay(split.unknown, *(found[k] for k in range(len(element))), *rest)
+
+        rest_types = split.unknown.in_avals[len(element) :]
+        waiting = stage_closed(
+            waiting_body, [COUNT, *tape_types, *(element[k] for k in held), *rest_types], name=jaxpr.name
+        )
+        first_carry = 1 + nconsts
+        return Split(
+            known=(
+                jit_primitive,
+                {"name": "repeat_forward", "jaxpr": stage_closed(forward, known_types, name="repeat_forward")},
+            ),
+            known_in=(0, *known_consts, *(first_carry + i for i, u in enumerate(carry_mask) if not u)),
+            unknown=(
+                repeat,
+                {"jaxpr": waiting, "nconsts": len(taped) + len(held) + sum(const_unknown), "reverse": reverse},
+            ),
+            unknown_in=(
+                0,
+                *(~n for n in range(len(taped))),
+                *(known_consts[invariant[k] - 1] for k in held),
+                *(1 + i for i, u in enumerate(const_unknown) if u),
+                *(first_carry + i for i, u in enumerate(carry_mask) if u),
+            ),
+            unknown_out=carry_mask,
+            residual_types=tuple(tape_types),
+        )
+
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, nconsts: int, reverse: bool
+    ) -> Any:
+        count, consts, carry = args[0], args[1 : 1 + nconsts], args[1 + nconsts :]
+        linear_const = [type(a) is Linear for a in consts]
+        # Every part of the carry is linear, or is passed along unchanged by a linear program; treat it as linear.
+        body, _ = through(jaxpr, [False, *linear_const, *([True] * len(carry))], [True] * len(carry), True)
+        held = others(consts, linear_const)
+        sums = [a.aval.cotangent() for a in pick(consts, linear_const)]
+        carry_types = [v.aval.cotangent() for v in jaxpr.outvars]
+        h, s = len(held), len(sums)
+
+        def backward(step: Any, *values: Any) -> list[Any]:
+            known, totals, incoming = values[:h], values[h : h + s], values[h + s :]
+            outgoing = replay(body, step, *known, *incoming)
+            return [*(accumulate(t, o) for t, o in zip(totals, outgoing[:s], strict=True)), *outgoing[s:]]
+
+        program = stage_closed(backward, [COUNT, *(type_of(a) for a in held), *sums, *carry_types], name=jaxpr.name)
+        start = [zeros(t) for t in sums]
+        results = repeat(
+            count, *held, *start, *(instantiate(c) for c in cotangents), jaxpr=program, nconsts=h, reverse=not reverse
+        )
+        const_cotangents = merged(linear_const, results[:s], [None] * h)
+        return [None, *const_cotangents, *results[s:]]
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it

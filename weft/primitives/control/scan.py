@@ -1,0 +1,328 @@
+"""`scan`: a loop over the leading axis of arrays, with a carry. All of its rules stand here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
+from weft.ir.keys import KeysThrough
+from weft.ir.partial_eval import keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, accumulate, check_operands, instantiate, primitive
+from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.control.loop_programs import fixpoint, merged, others, pick, rearranged
+from weft.primitives.control.tape import Tape, batched_value, zeros
+from weft.primitives.movement.shape import move_axis
+from weft.trace.closed import stage_closed
+
+
+@primitive
+class scan(HigherOrder):
+    """Apply the program to (constants, carry, one slice of each xs) for every index, giving (carry, one slice of each
+    ys).
+
+    Operands: `num_consts` constants, `num_carry` carry, then xs, all of leading size `length`. Results: carry, stacked
+    ys.
+    """
+
+    control = True
+
+    def type(self, *types: Type, jaxpr: Jaxpr, length: Any, num_carry: int, **params: Any) -> list[Type]:
+        consts, carry, xs = sections(types, params["num_consts"], num_carry)
+        wanted = jaxpr.in_avals
+        first = len(consts) + len(carry)
+        check_operands(
+            self.name, [*consts, *carry, *xs], [*wanted[:first], *(stacked(t, length) for t in wanted[first:])]
+        )
+        outs = jaxpr.out_avals
+        return [*outs[:num_carry], *(stacked(t, length) for t in outs[num_carry:])]
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["jaxpr"].effects
+
+    def eval(
+        self, *arrays: Any, jaxpr: Jaxpr, length: int, reverse: bool, unroll: int, num_consts: int, num_carry: int
+    ) -> list[Any]:
+        consts, carry, xs = sections(arrays, num_consts, num_carry)
+        types: list[Any] = jaxpr.out_avals[num_carry:]
+        ys: list[Any] = [
+            Tape(t) if is_tape(t) else np.empty((length, *t.shape), dtypes.storage(t.dtype)) for t in types
+        ]
+        for step in reversed(range(length)) if reverse else range(length):
+            results = run(jaxpr, (*consts, *carry, *(x.read(step) if isinstance(x, Tape) else x[step] for x in xs)))
+            carry = results[:num_carry]
+            for number, value in enumerate(results[num_carry:]):
+                if isinstance(value, Tape):
+                    ys[number] = ys[number].write(step, value)
+                else:
+                    ys[number][step] = value
+        return [*carry, *ys]
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        num_consts: int,
+        num_carry: int,
+        **params: Any,
+    ) -> Any:
+        consts, carry, xs = sections(primals, num_consts, num_carry)
+        dconsts, dcarry, dxs = sections(tangents, num_consts, num_carry)
+        const_nonzero, xs_nonzero = given(dconsts), given(dxs)
+
+        def step(mask: Any) -> Any:
+            pushed, nonzero_out = through(
+                jaxpr, [*const_nonzero, *mask, *xs_nonzero], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
+            )
+            return (pushed, nonzero_out), nonzero_out[:num_carry]
+
+        (pushed, nonzero_out), carry_nonzero = fixpoint(step, given(dcarry))
+        ys_nonzero = nonzero_out[num_carry:]
+        # jvp orders arguments (consts, carry, xs, their tangents); the loop wants each kind together.
+        n, k, c = len(jaxpr.invars), num_consts, num_carry
+        dk, dc, dx = sum(const_nonzero), sum(carry_nonzero), sum(xs_nonzero)
+        order = [
+            *range(k), *range(n, n + dk),
+            *range(k, k + c), *range(n + dk, n + dk + dc),
+            *range(k + c, n), *range(n + dk + dc, n + dk + dc + dx),
+        ]  # fmt: skip
+        m = len(jaxpr.outvars)
+        outvars = pushed.outvars
+        results_order = [*outvars[:c], *outvars[m : m + dc], *outvars[c:m], *outvars[m + dc :]]
+        results = scan(
+            *consts, *pick(dconsts, const_nonzero),
+            *carry, *(instantiate(t) for t in pick(dcarry, carry_nonzero)),
+            *xs, *pick(dxs, xs_nonzero),
+            jaxpr=rearranged(pushed, order).replace(outvars=results_order),
+            num_consts=k + dk, num_carry=c + dc, **params,
+        )  # fmt: skip
+        new_carry, new_dcarry, rest = results[:c], results[c : c + dc], results[c + dc :]
+        ys, dys = rest[: m - c], rest[m - c :]
+        outs = jaxpr.out_avals
+        out_types = [*outs[:c], *(stacked(t, params["length"]) for t in outs[c:])]
+        nonzero = [*carry_nonzero, *ys_nonzero]
+        missing = [Zero.of(t) for t in others(out_types, nonzero)]
+        return [*new_carry, *ys], merged(nonzero, [*new_dcarry, *dys], missing)
+
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        jaxpr: Jaxpr,
+        num_consts: int,
+        num_carry: int,
+        **params: Any,
+    ) -> Any:
+        first_xs = num_consts + num_carry
+        operands = [
+            a if d is None or is_tape(type_of(a)) else move_axis(a, d, 0 if i < first_xs else 1)
+            for i, (a, d) in enumerate(zip(args, dims, strict=True))
+        ]
+        const_batched, carry_batched, xs_batched = sections([d is not None for d in dims], num_consts, num_carry)
+
+        def step(mask: Any) -> Any:
+            program, out = through(
+                jaxpr, axis, [*const_batched, *mask, *xs_batched], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
+            )
+            return (program, out), out[:num_carry]
+
+        (program, out), batched = fixpoint(step, carry_batched)
+        consts, carry, xs = sections(operands, num_consts, num_carry)
+        carry = [
+            batched_value(x, None, axis) if b and not d else x
+            for x, b, d in zip(carry, batched, carry_batched, strict=True)
+        ]
+        results = scan(*consts, *carry, *xs, jaxpr=program, num_consts=num_consts, num_carry=num_carry, **params)
+        places = [0 if is_tape(v.aval) else 1 for v in jaxpr.outvars[num_carry:]]
+        return results, [
+            *(0 if b else None for b in batched),
+            *(p if b else None for p, b in zip(places, out[num_carry:], strict=True)),
+        ]
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        return self.split(unknown, params)
+
+    def split(
+        self, unknown: Sequence[bool], params: Params, saveable: Callable[[Equation], bool] | None = None
+    ) -> Split:
+        """The loop as two: what the second needs of each iteration of the first is stacked. What `saveable` refuses is
+        computed in both instead."""
+        jaxpr: Jaxpr = params["jaxpr"]
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        rest = {n: params[n] for n in ("length", "reverse", "unroll")}
+        const_unknown, carry_unknown, xs_unknown = sections(unknown, num_consts, num_carry)
+
+        def split_body(mask: Any) -> Any:
+            force = [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
+            split = partial_eval(jaxpr, [*const_unknown, *mask, *xs_unknown], instantiate=force, saveable=saveable)
+            return split, split.unknown_out[:num_carry]
+
+        split, carry_mask = fixpoint(split_body, carry_unknown)
+        const_numbers = [i for i, u in enumerate(const_unknown) if not u]
+        first_carry, first_xs = num_consts, num_consts + num_carry
+        carry_numbers = [first_carry + i for i, u in enumerate(carry_mask) if not u]
+        xs_numbers = [first_xs + i for i, u in enumerate(xs_unknown) if not u]
+        known, count = split.known, len(split.known.outvars) - len(split.residual_types)
+        # A residual that is a constant or a slice of an x needs no stacking: the unknown loop takes the operand itself.
+        direct = dict(zip(known.invars, [*const_numbers, *carry_numbers, *xs_numbers], strict=True))
+        constant = {
+            k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] < first_carry
+        }
+        sliced = {k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] >= first_xs}
+        saved = [k for k in range(len(split.residual_types)) if k not in constant and k not in sliced]
+        known_carry = len(carry_numbers)
+        forward = known.replace(outvars=[*known.outvars[:count], *(known.outvars[count + k] for k in saved)])
+        # The unknown body takes (residuals, unknown consts, carry, xs); put slices of residuals among the xs.
+        r, uk, uc = len(split.residual_types), sum(const_unknown), sum(carry_mask)
+        order = [*constant, *range(r, r + uk + uc), *saved, *sliced, *range(r + uk + uc, len(split.unknown.invars))]
+        waiting = rearranged(split.unknown, order)
+        return Split(
+            known=(scan, {"jaxpr": forward, "num_consts": len(const_numbers), "num_carry": known_carry, **rest}),
+            known_in=(*const_numbers, *carry_numbers, *xs_numbers),
+            unknown=(scan, {"jaxpr": waiting, "num_consts": len(constant) + uk, "num_carry": uc, **rest}),
+            unknown_in=(
+                *constant.values(),
+                *(i for i, u in enumerate(const_unknown) if u),
+                *(first_carry + i for i, u in enumerate(carry_mask) if u),
+                *(~n for n in range(len(saved))),
+                *sliced.values(),
+                *(first_xs + i for i, u in enumerate(xs_unknown) if u),
+            ),
+            unknown_out=split.unknown_out,
+            residual_types=tuple(stacked(split.residual_types[k], params["length"]) for k in saved),
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        """What is stored of each iteration is stacked, and read again by the second loop like an x."""
+        jaxpr, length, num_carry = params["jaxpr"], params["length"], params["num_carry"]
+        found = keeping(jaxpr, saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        ys = {v: num_carry + k for k, v in enumerate(jaxpr.outvars[num_carry:])}
+        further = [v for v in stored if v not in ys]  # others are stacked already
+        count = len(jaxpr.outvars)
+        places = {**ys, **{v: count + k for k, v in enumerate(further)}}
+        outs = [*first.outvars[:count], *further]
+        out_types = [v.aval for v in outs]
+        return Kept(
+            first=(scan, {**params, "jaxpr": first.replace(outvars=outs)}),
+            first_types=(*out_types[:num_carry], *(stacked(t, length) for t in out_types[num_carry:])),
+            stored=tuple(places[v] for v in stored),
+            second=(scan, {**params, "jaxpr": second}),
+            second_in=(*range(len(types)), *(~k for k in range(len(stored)))),
+            whole=tuple(ys[v] for v in stored if v in ys),
+        )
+
+    def transpose_through(
+        self,
+        through: Any,
+        cotangents: Sequence[Any],
+        args: Sequence[Any],
+        *,
+        jaxpr: Jaxpr,
+        num_consts: int,
+        num_carry: int,
+        reverse: bool,
+        **params: Any,
+    ) -> Any:
+        consts, _, xs = sections(args, num_consts, num_carry)
+        linear_consts = [type(a) is Linear for a in consts]
+        linear_xs = [type(a) is Linear for a in xs]
+        ct_carry, ct_ys = cotangents[:num_carry], cotangents[num_carry:]
+        ys_given = given(ct_ys)
+        body, _ = through(
+            jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_given], True
+        )
+        held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
+        sums = [a.aval.cotangent() for a in pick(consts, linear_consts)]
+        h, s, x = len(held_consts), len(sums), len(held_xs)
+
+        def backward(*values: Any) -> list[Any]:
+            known, totals, incoming = values[:h], values[h : h + s], values[h + s : h + s + num_carry]
+            slices, ct_slices = values[h + s + num_carry : h + s + num_carry + x], values[h + s + num_carry + x :]
+            outgoing = replay(body, *known, *slices, *incoming, *ct_slices)
+            return [*(accumulate(t, o) for t, o in zip(totals, outgoing[:s], strict=True)), *outgoing[s:]]
+
+        carry_types = [v.aval.cotangent() for v in jaxpr.outvars[:num_carry]]
+        xs_avals = [v.aval for v in others(jaxpr.invars[num_consts + num_carry :], linear_xs)]
+        ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_given)]
+        program = stage_closed(
+            backward, [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals], name=jaxpr.name
+        )
+        results = scan(
+            *held_consts,
+            *(zeros(t) for t in sums), *(instantiate(c) for c in ct_carry),
+            *held_xs, *pick(ct_ys, ys_given),
+            jaxpr=program, num_consts=h, num_carry=s + num_carry, reverse=not reverse, **params,
+        )  # fmt: skip
+        const_cts = merged(linear_consts, results[:s], [None] * h)
+        xs_cts = merged(linear_xs, results[s + num_carry :], [None] * x)
+        return [*const_cts, *results[s : s + num_carry], *xs_cts]
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        jaxpr, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
+        ys_live = list(live_results[num_carry:])
+
+        def step(mask: Any) -> Any:
+            _, used = drop_dead(jaxpr, [*mask, *ys_live], False)
+            return used, used[num_consts : num_consts + num_carry]
+
+        used, carry_live = fixpoint(step, live_results[:num_carry])
+        keep = [*used[:num_consts], *carry_live, *used[num_consts + num_carry :]]
+        smaller, _ = drop_dead(jaxpr, [*carry_live, *ys_live], keep)
+        changed = {**params, "jaxpr": smaller, "num_consts": sum(used[:num_consts]), "num_carry": sum(carry_live)}
+        return keep, changed, [*carry_live, *ys_live]
+
+    def iterations(self, params: Params) -> Any:
+        return params["length"]
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        """Two rounds are as good as any: what one uses up is missed in the next, unless the carry has a new key."""
+        jaxpr, consts, count = params["jaxpr"], params["num_consts"], params["num_carry"]
+        carry, arrays = list(operands[consts : consts + count]), operands[consts + count :]
+        out: Sequence[Any] = ()
+        for first in (True,) if params["length"] == 1 else (True, False):
+            slices = [through.fresh(v.aval) for v in jaxpr.invars[consts + count :]]
+            out = through(jaxpr, (*operands[:consts], *carry, *slices))
+            carry = list(out[:count])
+            for array, part in zip(arrays, slices, strict=True):
+                if first and array is not None and part is not None and part.any_used:
+                    array.use(through.at, "scan")
+        return [*carry, *(None for _ in out[count:])]
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+
+def sections(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """Constants, carry and xs."""
+    both = num_consts + num_carry
+    return list(values[:num_consts]), list(values[num_consts:both]), list(values[both:])
+
+
+def given(tangents: Sequence[Any]) -> list[bool]:
+    return [type(t) is not Zero for t in tangents]
+
+
+def stacked(aval: Type, length: Any) -> Type:
+    """The type of `length` values: an array with one more dimension; for tapes, a tape of them."""
+    if isinstance(aval, TapeType):
+        return TapeType(aval)
+    assert isinstance(aval, ArrayType)
+    return aval.with_dimension(0, length)
+
+
+def is_tape(aval: Type) -> bool:
+    return isinstance(aval, TapeType)

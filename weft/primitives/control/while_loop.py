@@ -1,0 +1,388 @@
+"""`while`: a loop that runs as long as a condition holds. Reverse mode works without a bound on the number of steps.
+
+Partial evaluation splits a loop into a forward loop that counts its steps and writes on tapes what the linear part
+needs, and a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a
+`repeat` backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.interpreter import replay, run
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.keys import KeysThrough
+from weft.ir.partial_eval import keeping, partial_eval
+from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, instantiate, primitive
+from weft.ir.types import TapeType, Type
+from weft.ir.zeros import Zero
+from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.control.cond import refuse_ordered, select_lanes
+from weft.primitives.control.lanes import run_lanes, with_flag
+from weft.primitives.control.loop_programs import (
+    fixpoint,
+    merged,
+    others,
+    pick,
+    rearranged,
+    unused,
+    with_extra_arguments,
+)
+from weft.primitives.control.masked import can_mask, masked
+from weft.primitives.control.repeat import COUNT, repeat
+from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.movement.shape import move_axis
+from weft.primitives.reduction.reduce_other import reduce_or
+from weft.trace.closed import stage_closed
+
+
+@primitive
+class while_(HigherOrder):
+    """Apply `body_jaxpr` to the carry while `cond_jaxpr` holds. Operands: constants of cond, constants of body,
+    carry."""
+
+    name = "while"
+    control = True
+
+    def type(
+        self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int
+    ) -> list[Type]:
+        cond_consts, body_consts, carry = parts(types, cond_nconsts, body_nconsts)
+        check_operands(self.name, [*cond_consts, *carry], cond_jaxpr.in_avals)
+        check_operands(self.name, [*body_consts, *carry], body_jaxpr.in_avals)
+        return body_jaxpr.out_avals
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["cond_jaxpr"].effects | params["body_jaxpr"].effects
+
+    def eval(
+        self, *arrays: Any, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int
+    ) -> list[Any]:
+        cond_consts, body_consts, carry = parts(arrays, cond_nconsts, body_nconsts)
+        while run(cond_jaxpr, (*cond_consts, *carry))[0]:
+            carry = run(body_jaxpr, (*body_consts, *carry))
+        return list(carry)
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        cond_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_jaxpr: Jaxpr,
+        body_nconsts: int,
+    ) -> Any:
+        cond_consts, body_consts, carry = parts(primals, cond_nconsts, body_nconsts)
+        _, const_tangents, carry_tangents = parts(tangents, cond_nconsts, body_nconsts)
+        const_nonzero = [type(t) is not Zero for t in const_tangents]
+        pushed, nonzero = fixpoint(
+            lambda mask: through(body_jaxpr, [*const_nonzero, *mask], mask),
+            [type(t) is not Zero for t in carry_tangents],
+        )
+        # jvp gives (constants, carry, constant tangents, carry tangents); the loop wants constants together.
+        k, c, dk = body_nconsts, len(carry), sum(const_nonzero)
+        order = [*range(k), *range(k + c, k + c + dk), *range(k, k + c), *range(k + c + dk, k + c + dk + sum(nonzero))]
+        tangent_types = [t.aval.tangent() for t in pick(body_jaxpr.outvars, nonzero)]
+        results = while_(
+            *cond_consts,
+            *body_consts,
+            *pick(const_tangents, const_nonzero),
+            *carry,
+            *(instantiate(t) for t in pick(carry_tangents, nonzero)),
+            cond_jaxpr=with_extra_arguments(cond_jaxpr, tangent_types),
+            cond_nconsts=cond_nconsts,
+            body_jaxpr=rearranged(pushed, order),
+            body_nconsts=k + dk,
+        )
+        zeros = [Zero.of(v.aval) for v in others(body_jaxpr.outvars, nonzero)]
+        return results[:c], merged(nonzero, results[c:], zeros)
+
+    def batch_through(
+        self,
+        through: Any,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        cond_jaxpr: Jaxpr,
+        cond_nconsts: int,
+        body_jaxpr: Jaxpr,
+        body_nconsts: int,
+    ) -> Any:
+        operands = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+        cond_consts, body_consts, carry = parts(operands, cond_nconsts, body_nconsts)
+        cond_batched, const_batched, carry_batched = parts([d is not None for d in dims], cond_nconsts, body_nconsts)
+
+        batched, differs = batched_carry(
+            through, axis, cond_jaxpr, body_jaxpr, cond_batched, const_batched, carry_batched
+        )
+        condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], differs)
+        body, _ = through(body_jaxpr, axis, [*const_batched, *batched], batched)
+        carry = [
+            batched_value(x, None, axis) if b and not d else x
+            for x, b, d in zip(carry, batched, carry_batched, strict=True)
+        ]
+        carry_dims = [0 if b else None for b in batched]
+        if not differs:
+            results = while_(
+                *cond_consts, *body_consts, *carry,
+                cond_jaxpr=condition, cond_nconsts=cond_nconsts, body_jaxpr=body, body_nconsts=body_nconsts,
+            )  # fmt: skip
+            return results, carry_dims
+        refuse_ordered(cond_jaxpr.effects | body_jaxpr.effects)
+
+        def any_left(*values: Any) -> list[Any]:
+            return [reduce_or(replay(condition, *values)[0], axes=(0,))]
+
+        def step_those_left(*values: Any) -> list[Any]:
+            conds, consts, state = parts(values, cond_nconsts, body_nconsts)
+            (left,) = replay(condition, *conds, *state)
+            # What an iteration does for elements that are done is thrown away.
+            after = iter(run_lanes(turn, axis, left, [*consts, *state], [*const_batched, *batched]))
+            return [keep(left, next(after), x) if b else x for x, b in zip(state, batched, strict=True)]
+
+        changing = body_jaxpr.replace(outvars=pick(body_jaxpr.outvars, batched))
+        turn = masked(changing) if can_mask(changing) else with_flag(changing)
+
+        results = while_(
+            *cond_consts,
+            *cond_consts,
+            *body_consts,
+            *carry,
+            cond_jaxpr=stage_closed(any_left, condition.in_avals, name=cond_jaxpr.name),
+            cond_nconsts=cond_nconsts,
+            body_jaxpr=stage_closed(
+                step_those_left,
+                [*condition.in_avals[:cond_nconsts], *body.in_avals],
+                name=body_jaxpr.name,
+            ),
+            body_nconsts=cond_nconsts + body_nconsts,
+        )
+        return results, carry_dims
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
+        cond_unknown, const_unknown, carry_unknown = parts(unknown, cond_nconsts, body_nconsts)
+
+        def split_body(mask: Any) -> Any:
+            split = partial_eval(body_jaxpr, [*const_unknown, *mask], instantiate=mask)
+            return split, split.unknown_out
+
+        split, carry_mask = fixpoint(split_body, carry_unknown)
+        ignored = unused(cond_jaxpr)
+        if any(u and v not in ignored for u, v in zip([*cond_unknown, *carry_mask], cond_jaxpr.invars, strict=True)):
+            return None  # whether to go on depends on something unknown
+        tape_types = split.residual_types
+        carried = len(carry_mask) - sum(carry_mask)
+        invariant = invariant_residuals(split, carried, body_nconsts - sum(const_unknown))
+        taped = [k for k in range(len(tape_types)) if k not in invariant]
+        known_consts = [cond_nconsts + i for i, u in enumerate(const_unknown) if not u]
+        first_carry = cond_nconsts + body_nconsts
+        known_carry = [first_carry + i for i, u in enumerate(carry_mask) if not u]
+        cond_in = list(range(cond_nconsts))
+        forward = forward_loop(
+            params, split, carry_mask, [tape_types[k] for k in taped], taped, carried, len(known_consts), types
+        )
+        waiting = linear_loop(split, taped, invariant, sum(const_unknown))
+        return Split(
+            known=(jit_primitive, {"name": "while_forward", "jaxpr": forward}),
+            known_in=(*cond_in, *known_consts, *known_carry),
+            unknown=(repeat, {"jaxpr": waiting, "nconsts": len(tape_types) + sum(const_unknown), "reverse": False}),
+            # residuals of the forward loop: the count, then the tapes
+            unknown_in=(
+                ~0,
+                *(~(1 + n) for n in range(len(taped))),
+                *(known_consts[invariant[k]] for k in sorted(invariant)),
+                *(cond_nconsts + i for i, u in enumerate(const_unknown) if u),
+                *(first_carry + i for i, u in enumerate(carry_mask) if u),
+            ),
+            unknown_out=carry_mask,
+            residual_types=(COUNT, *(TapeType(tape_types[k]) for k in taped)),
+        )
+
+    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+        """What is stored of each iteration is written on tapes; the second loop counts again, to read them."""
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
+        found = keeping(body_jaxpr, saveable)
+        if found is None:
+            return None
+        first, second, stored = found
+        carry_types = body_jaxpr.out_avals
+        size, tapes = len(carry_types), [TapeType(v.aval) for v in stored]
+
+        def writing(*values: Any) -> list[Any]:
+            inputs, written, count = values[: body_nconsts + size], values[body_nconsts + size : -1], values[-1]
+            results = replay(first, *inputs)
+            made = [tape_write(t, count, r) for t, r in zip(written, results[size:], strict=True)]
+            return [*results[:size], *made, add(count, ONE)]
+
+        def loop(*values: Any) -> list[Any]:
+            return while_(
+                *values, *(tape_new(element=t.element) for t in tapes), ZERO,
+                cond_jaxpr=with_extra_arguments(cond_jaxpr, [*tapes, COUNT]), cond_nconsts=cond_nconsts,
+                body_jaxpr=stage_closed(writing, [*body_jaxpr.in_avals, *tapes, COUNT], name=body_jaxpr.name),
+                body_nconsts=body_nconsts,
+            )  # fmt: skip
+
+        def reading(*values: Any) -> list[Any]:
+            consts, state, count = values[:body_nconsts], values[body_nconsts + len(tapes) : -1], values[-1]
+            entries = [tape_read(t, count) for t in values[body_nconsts : body_nconsts + len(tapes)]]
+            return [*replay(second, *consts, *state, *entries), add(count, ONE)]
+
+        def again(*values: Any) -> list[Any]:
+            return while_(
+                *values, ZERO,
+                cond_jaxpr=with_extra_arguments(cond_jaxpr, [COUNT]), cond_nconsts=cond_nconsts,
+                body_jaxpr=stage_closed(
+                    reading, [*body_jaxpr.in_avals[:body_nconsts], *tapes, *carry_types, COUNT], name=body_jaxpr.name
+                ),
+                body_nconsts=body_nconsts + len(tapes),
+            )[:size]  # fmt: skip
+
+        before = cond_nconsts + body_nconsts
+        operands = [*types[:before], *tapes, *types[before:]]
+        name = {"name": "while_stored"}
+        return Kept(
+            first=(jit_primitive, {**name, "jaxpr": stage_closed(loop, types, name="while_stored")}),
+            first_types=(*carry_types, *tapes, COUNT),
+            stored=tuple(range(size, size + len(tapes))),
+            second=(jit_primitive, {**name, "jaxpr": stage_closed(again, operands, name="while_stored")}),
+            second_in=(*range(before), *(~k for k in range(len(tapes))), *range(before, len(types))),
+        )
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        """As for `scan`; the condition runs before each round."""
+        conds, bodies = params["cond_nconsts"], params["body_nconsts"]
+        carry = list(operands[conds + bodies :])
+        for _ in range(2):
+            through(params["cond_jaxpr"], (*operands[:conds], *carry))
+            carry = list(through(params["body_jaxpr"], (*operands[conds : conds + bodies], *carry)))
+        return carry
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; the composition tests cover it
+
+
+def parts(values: Sequence[Any], cond_nconsts: int, body_nconsts: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """Constants of the condition, constants of the body, carry."""
+    both = cond_nconsts + body_nconsts
+    return list(values[:cond_nconsts]), list(values[cond_nconsts:both]), list(values[both:])
+
+
+def keep(left: Any, new: Any, old: Any) -> Any:
+    """The new value for elements still running. A tape is never taken back: what finished elements write is not
+    read."""
+    return new if isinstance(new.aval, TapeType) else select_lanes(left, [old, new])
+
+
+def invariant_residuals(split: Any, known_results: int, known_consts: int) -> dict[int, int]:
+    """Residuals that are constants of the loop, by the number of the (known) constant: they need no tape."""
+    places = {v: i for i, v in enumerate(split.known.invars[:known_consts])}
+    residuals = split.known.outvars[known_results:]
+    return {k: places[v] for k, v in enumerate(residuals) if v in places}
+
+
+def forward_loop(
+    params: Params, split: Any, carry_mask: Any, tape_types: Any, taped: Any, carried: int, const_count: int, types: Any
+) -> Jaxpr:
+    """The known part: the loop over the known carry, a counter and the tapes; results: known carry, count, tapes."""
+    cond_jaxpr, cond_nconsts = params["cond_jaxpr"], params["cond_nconsts"]
+    known_types = split.known.in_avals
+    state_types = known_types[const_count:]
+    extra = [COUNT, *(TapeType(t) for t in tape_types)]
+
+    def body(*values: Any) -> list[Any]:
+        consts, state, count = (
+            values[:const_count],
+            values[const_count : const_count + carried],
+            values[const_count + carried],
+        )
+        tapes = values[const_count + carried + 1 :]
+        results = replay(split.known, *consts, *state)
+        new, residuals = results[:carried], results[carried:]
+        written = [tape_write(t, count, residuals[k]) for t, k in zip(tapes, taped, strict=True)]
+        return [*new, add(count, ONE), *written]
+
+    def condition(*values: Any) -> list[Any]:
+        # Parts of the carry that are unknown do not matter to the condition, but are among its arguments.
+        state = iter(values[cond_nconsts : cond_nconsts + carried])
+        full = [
+            placeholder(v.aval) if u else next(state)
+            for v, u in zip(cond_jaxpr.invars[cond_nconsts:], carry_mask, strict=True)
+        ]
+        return replay(cond_jaxpr, *values[:cond_nconsts], *full)
+
+    def forward(*values: Any) -> list[Any]:
+        tapes = [tape_new(element=t) for t in tape_types]
+        return while_(
+            *values,
+            ZERO,
+            *tapes,
+            cond_jaxpr=stage_closed(
+                condition, [*cond_jaxpr.in_avals[:cond_nconsts], *state_types, *extra], name=cond_jaxpr.name
+            ),
+            cond_nconsts=cond_nconsts,
+            body_jaxpr=stage_closed(body, [*known_types, *extra], name=params["body_jaxpr"].name),
+            body_nconsts=const_count,
+        )
+
+    return stage_closed(forward, [*cond_jaxpr.in_avals[:cond_nconsts], *known_types], name="while_forward")
+
+
+def linear_loop(split: Any, taped: Sequence[int], invariant: dict[int, int], unknown_consts: int) -> Jaxpr:
+    """The body of the unknown part: (step, tapes, invariant residuals, unknown constants, unknown carry) -> unknown
+    carry."""
+    types = split.residual_types
+    rest = split.unknown.in_avals[len(types) :]
+    held = sorted(invariant)
+    arguments = [COUNT, *(TapeType(types[k]) for k in taped), *(types[k] for k in held), *rest]
+
+    def body(step: Any, *values: Any) -> list[Any]:
+        residuals = {k: tape_read(t, step) for k, t in zip(taped, values, strict=False)}
+        residuals.update(zip(held, values[len(taped) : len(types)], strict=True))
+        return replay(split.unknown, *(residuals[k] for k in range(len(types))), *values[len(types) :])
+
+    return stage_closed(body, arguments, name=split.unknown.name)
+
+
+def placeholder(aval: Type) -> Any:
+    return zeros(aval.strong())
+
+
+ZERO = np.zeros((), np.int32)
+ONE = np.ones((), np.int32)
+
+
+def batched_carry(
+    through: Any,
+    axis: Axis,
+    cond_jaxpr: Jaxpr,
+    body_jaxpr: Jaxpr,
+    cond_batched: Sequence[bool],
+    const_batched: Sequence[bool],
+    carry_batched: Sequence[bool],
+) -> tuple[tuple[bool, ...], bool]:
+    """Which parts of the carry of a batched loop differ between elements, and whether its condition does: then elements
+    stop at different times, and every part that changes becomes their own."""
+    # What the body passes along is the same for all elements, however often each goes through it.
+    passed = zip(body_jaxpr.outvars, body_jaxpr.invars[len(const_batched) :], strict=True)
+    own = [result is not argument for result, argument in passed]
+
+    def with_own(mask: Sequence[bool]) -> tuple[tuple[bool, ...], bool]:
+        _, (differs,) = through(cond_jaxpr, axis, [*cond_batched, *mask])
+        return tuple(m or (differs and o) for m, o in zip(mask, own, strict=True)), differs
+
+    def step(mask: Any) -> Any:
+        mask, _ = with_own(mask)
+        return None, through(body_jaxpr, axis, [*const_batched, *mask], mask)[1]
+
+    _, found = fixpoint(step, carry_batched)
+    return with_own(found)

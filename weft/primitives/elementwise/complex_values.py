@@ -1,0 +1,172 @@
+"""Functions of complex numbers as `eval` computes them: NumPy's, where those are exact, with one answer for every edge.
+
+NumPy computes products with or without fused additions, as the machine has them, and complex64 in float32, where
+magnitudes overflow and angles lose their digits. Next to infinities and nan C leaves some signs open; here a sign that
+only a nan could tell is plus.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.primitives.elementwise.scalar import rounded
+
+
+def of_complex(function: Callable[..., Any], complex_function: Callable[..., Any] | None = None) -> Any:
+    """An `eval` rule as `rounded`, with another function for complex numbers if one is given. Those are computed in
+    complex128."""
+    plain = rounded(function).__func__
+    wide_function = complex_function or function
+
+    @functools.wraps(function)
+    def evaluated(*arrays: Any, **params: Any) -> Any:
+        dtype = arrays[0].dtype
+        if dtype.kind != "c":
+            return plain(*arrays, **params)
+        found = np.asarray(wide_function(*[np.asarray(a).astype(np.complex128) for a in arrays], **params))
+        return found.astype(dtype if found.dtype.kind == "c" else np.empty(0, dtype).real.dtype)
+
+    return staticmethod(evaluated)
+
+
+def of_parts(re: Any, im: Any, dtype: Any = np.complex128) -> Any:
+    """A complex array from two real ones."""
+    re, im = np.broadcast_arrays(re, im)
+    made = np.empty(re.shape, dtype)
+    made.real, made.imag = re, im
+    return made
+
+
+def product(x: Any, y: Any) -> Any:
+    """x * y, of complex numbers with every product of parts rounded."""
+    if x.dtype.kind != "c":
+        return np.multiply(x, y)
+    return of_parts(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real, x.dtype)
+
+
+def _scale(*numbers: Any) -> Any:
+    """A power of two with which squares of these numbers, which are not all 0, neither overflow nor vanish."""
+    most = functools.reduce(np.fmax, [np.abs(part) for x in numbers for part in (x.real, x.imag)])
+    return np.where(most > 2.0**500, 2.0**-600, np.where(most < 2.0**-500, 2.0**600, 1.0))
+
+
+def sign(x: Any) -> Any:
+    """Scaled to magnitude 1; 0 stays. By a power of two first, so that the magnitude is not infinite or denormal."""
+    scale = _scale(x)
+    re, im = x.real * scale, x.imag * scale
+    size = np.hypot(re, im)
+    divisor = np.where(size == 0, 1.0, size)
+    # A quotient of complex numbers, so an infinite part makes both nan.
+    return np.where(size == 0, 0.0, of_parts(re, im) / divisor)
+
+
+def exp(x: Any) -> Any:
+    found = np.exp(x)
+    return np.where((x.real == -np.inf) & ~np.isfinite(x.imag), 0.0, found)
+
+
+def exp2(x: Any) -> Any:
+    return exp(of_parts(x.real * math.log(2), x.imag * math.log(2)))
+
+
+def expm1(x: Any) -> Any:
+    # NumPy multiplies infinity with the sine of zero, which its power does not.
+    less, power = np.expm1(x), exp(x)
+    near = np.isfinite(x.real) & (x.real < 40)
+    return of_parts(np.where(near, less.real, power.real - 1), power.imag)
+
+
+def log1p(x: Any) -> Any:
+    found = np.log(of_parts(1 + x.real, x.imag))
+    small = (np.abs(x.real) < 0.5) & (np.abs(x.imag) < 0.5)
+    # NumPy takes the logarithm of the magnitude of 1 + x, which has lost the digits of x.
+    near = 0.5 * np.log1p(np.where(small, x.real * (2 + x.real) + x.imag * x.imag, 0.0))
+    return of_parts(np.where(small, near, found.real), found.imag)
+
+
+def sinh(x: Any) -> Any:
+    found, unknown = np.sinh(x), ~np.isfinite(x.imag)
+    kept = unknown & (np.isinf(x.real) | (x.real == 0))
+    return of_parts(np.where(kept, x.real, found.real), np.where(kept, np.nan, found.imag))
+
+
+def cosh(x: Any) -> Any:
+    found = np.cosh(x)
+    unsigned = (np.isnan(x.real) & (x.imag == 0)) | ((x.real == 0) & ~np.isfinite(x.imag))
+    return of_parts(found.real, np.where(unsigned, 0.0, found.imag))
+
+
+def tanh(x: Any) -> Any:
+    found = np.tanh(x)
+    end = np.isinf(x.real) & ~np.isfinite(x.imag)
+    return of_parts(np.where(end, np.copysign(1.0, x.real), found.real), np.where(end, 0.0, found.imag))
+
+
+def asin(x: Any) -> Any:
+    found = np.arcsin(x)
+    return of_parts(found.real, np.where(np.isinf(x.real) & np.isnan(x.imag), np.inf, found.imag))
+
+
+def acos(x: Any) -> Any:
+    found = np.arccos(x)
+    return of_parts(found.real, np.where(np.isinf(x.real) & np.isnan(x.imag), -np.inf, found.imag))
+
+
+def acosh(x: Any) -> Any:
+    found = np.arccosh(x)
+    return of_parts(found.real, np.where((x.real == 0) & np.isnan(x.imag), 0.5 * math.pi, found.imag))
+
+
+def atanh(x: Any) -> Any:
+    found = np.arctanh(x)
+    return of_parts(np.where(np.isnan(x.real) & np.isinf(x.imag), 0.0, found.real), found.imag)
+
+
+def _turned_left(x: Any) -> Any:
+    """i*x."""
+    return of_parts(-x.imag, x.real)
+
+
+def _turned_right(x: Any) -> Any:
+    """-i*x."""
+    return of_parts(x.imag, -x.real)
+
+
+def sin(x: Any) -> Any:
+    return _turned_right(sinh(_turned_left(x)))
+
+
+def cos(x: Any) -> Any:
+    return cosh(_turned_left(x))
+
+
+def tan(x: Any) -> Any:
+    return _turned_right(tanh(_turned_left(x)))
+
+
+def asinh(x: Any) -> Any:
+    return _turned_left(asin(_turned_right(x)))
+
+
+def atan(x: Any) -> Any:
+    return _turned_right(atanh(_turned_left(x)))
+
+
+def pow(x: Any, y: Any) -> Any:
+    """e**(y*log(x)); anything to 0 is 1, and 0 to what has a positive real part is 0."""
+    found = exp(product(y, np.log(x)))
+    nothing = np.where(y.real > 0, 0.0, np.nan)
+    found = np.where(x == 0, of_parts(nothing, nothing), found)
+    return np.where(y == 0, 1.0, found)
+
+
+def atan2(y: Any, x: Any) -> Any:
+    """-i*log((x + i*y)/sqrt(x*x + y*y))."""
+    scale = _scale(y, x)
+    y, x = (of_parts(a.real * scale, a.imag * scale) for a in (y, x))
+    return _turned_right(np.log((x + _turned_left(y)) / np.sqrt(product(x, x) + product(y, y))))

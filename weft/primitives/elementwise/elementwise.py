@@ -1,0 +1,146 @@
+"""The elementwise family: applied to each element, so typing, batching, sharding and emission follow from the scalar
+meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError, DtypeMismatchError
+from weft.base.source import user_line
+from weft.ir.element import Element
+from weft.ir.fusing import AT_SAME_INDEX, UNFUSED, Machine, Properties
+from weft.ir.primitive import Axis, Primitive
+from weft.ir.types import ArrayType, array_type
+from weft.primitives.families import fail
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis
+from weft.sharding import factors as axis_factors
+
+KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
+
+
+class Elementwise(Primitive):
+    """Applied to each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says
+    else."""
+
+    pointwise = True
+    foldable = True
+
+    # Dtype kinds accepted: b(ool) i(nt) u(nsigned) f(loat) c(omplex) k(ey).
+    kinds: ClassVar[str] = "iufc"
+    ulp: ClassVar[dict[str, float]] = {"": 0.0}
+
+    def type(self, *types: Any, **params: Any) -> Any:
+        first = types[0]
+        for other in types[1:]:
+            if other is not first:
+                return self._mixed_type(types, params)
+        return self._result(first.shape, first.dtype, first.weak_type, first, params)
+
+    def _mixed_type(self, types: Sequence[ArrayType], params: dict[str, Any]) -> ArrayType:
+        shape, weak = common_shape(self.name, types), all(t.weak_type for t in types)
+        first = types[0]
+        if any(t.dtype != first.dtype for t in types):
+            raise DtypeMismatchError(
+                f"{self.name} needs operands of one dtype.",
+                received=" and ".join(t.short() for t in types),
+                fix="convert one with .astype, or use the weft.numpy function, which promotes",
+                at=user_line(),
+            )
+        return self._result(shape, first.dtype, weak, None, params)
+
+    def _result(self, shape: Any, dtype: Any, weak: bool, same: ArrayType | None, params: dict[str, Any]) -> ArrayType:
+        if dtypes.kind(dtype) not in self.kinds:
+            accepted = ", ".join(KIND_NAMES[k] for k in self.kinds)
+            raise ArgumentTypeError(
+                f"{self.name} does not accept dtype {dtypes.name(dtype)}.",
+                fix=f"x.astype(...): it takes {accepted} arrays",
+            )
+        made = self.result_dtype(dtype, **params)
+        if made == dtype and same is not None:
+            return same
+        return array_type(shape, made, weak and dtypes.kind(made) != "b")
+
+    def result_dtype(self, dtype: Any, **params: Any) -> Any:
+        """Dtype of the result from the operands' one dtype."""
+        return dtype
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        args, dim = aligned(axis, args, dims)
+        return self(*args, **params), dim
+
+    def factors(self, *types: ArrayType, **params: Any) -> Any:
+        return axis_factors.elementwise([t.ndim for t in types])
+
+    def mirrored(self, constant: Any) -> str | None:
+        """The name of the operation that has the same bits when its two operands change places, of which the first is
+        this number; None if there is none."""
+        return None
+
+    def emit(self, builder: Any, *scalars: Any, **params: Any) -> Any:
+        """The scalar body over an abstract builder; by default the builder knows the operation by name."""
+        return getattr(builder, self.name)(*scalars, **params)
+
+    def value_at(self, element: Element, **params: Any) -> Any:
+        return self.emit(element.scalars, *element.operands(), **params)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_SAME_INDEX if self.has_body(target.operations) else UNFUSED
+
+    def has_body(self, operations: frozenset[str]) -> bool:
+        """Whether kernels can compute it: it has an `emit` rule of its own, or is one of the operations that they know
+        by name. Otherwise `eval` does."""
+        return type(self).emit is not Elementwise.emit or self.name in operations
+
+
+class Comparison(Elementwise):
+    """Elementwise with a boolean result, which has no derivative."""
+
+    kinds = "biufc"
+
+    def result_dtype(self, dtype: Any, **params: Any) -> Any:
+        return np.dtype(np.bool_)
+
+
+def common_shape(name: str, types: Sequence[ArrayType]) -> Any:
+    """The one shape of the operands that are not scalars."""
+    shape: Any = ()
+    for t in types:
+        if t.shape == shape or not t.shape:
+            continue
+        if shape:
+            shapes = ", ".join(str(u.shape) for u in types)
+            raise fail(
+                f"{name} got operands of incompatible shapes {shapes}.",
+                received=" and ".join(t.short() for t in types),
+                fix="shapes must be equal (or scalar); the weft.numpy function broadcasts, or use lax.broadcast_in_dim",
+            )
+        shape = t.shape
+    return shape
+
+
+def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], int]:
+    """Operands with their batch dimension in one place, so that an elementwise operation applies to them directly."""
+    ranks = [len(x.shape) - (d is not None) if hasattr(x, "shape") else 0 for x, d in zip(args, dims, strict=True)]
+    rank = max(ranks)
+    dim = next(d for d in dims if d is not None)
+    if all((d == dim and r == rank) or (d is None and not r) for d, r in zip(dims, ranks, strict=True)):
+        return list(args), dim
+    shape: tuple[Any, ...] = ()
+    for x, d, r in zip(args, dims, ranks, strict=True):
+        if r == rank and rank:
+            shape = tuple(s for i, s in enumerate(x.shape) if i != d)
+            break
+    made = []
+    for x, d, r in zip(args, dims, ranks, strict=True):
+        if d is None and not r:
+            made.append(x)
+        elif r == rank:
+            made.append(batched_at_front(x, d, axis))
+        else:  # a batched scalar against full operands
+            x = move_axis(x, d, 0)  # type: ignore[arg-type]
+            made.append(broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=(0,)))
+    return made, 0

@@ -1,0 +1,164 @@
+"""Joining arrays along a dimension, and cutting one into pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import DtypeMismatchError
+from weft.base.source import user_line
+from weft.indexing import index_map
+from weft.indexing.index_map import sum_of
+from weft.ir.fusing import INDEX_VECTOR, Machine, Properties, hero
+from weft.ir.primitive import Axis, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.types import ArrayType
+from weft.ir.zeros import Zero, is_linear
+from weft.primitives.families import Indexing, fail
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, leading_one, ramp
+from weft.sharding.factors import AxisFactors
+
+# Components of an index that a gather or a scatter takes apart.
+LONGEST_INDEX = 8
+_CONCATENATED = hero("concatenate")
+
+
+@primitive
+class concatenate(Indexing):
+    """The operands one after the other along `dimension`."""
+
+    keeps_nan = "all"
+
+    def type(self, *types: ArrayType, dimension: int) -> ArrayType:
+        if not types:
+            raise fail("concatenate needs at least one operand.")
+        first = types[0]
+        if not 0 <= dimension < first.ndim:
+            raise fail(f"concatenate got dimension {dimension} for operands of rank {first.ndim}.")
+        around = first.shape[:dimension], first.shape[dimension + 1 :]
+        for other in types[1:]:
+            if other.ndim != first.ndim or (other.shape[:dimension], other.shape[dimension + 1 :]) != around:
+                raise fail(
+                    f"concatenate along dimension {dimension} needs shapes that agree in all other dimensions.",
+                    received=" and ".join(t.short() for t in types),
+                    fix="reshape, pad or transpose until they differ along the axis only; stack joins the same shapes",
+                )
+            if other.dtype != first.dtype:
+                raise DtypeMismatchError(
+                    "concatenate needs operands of one dtype.",
+                    received=" and ".join(t.short() for t in types),
+                    fix="convert them with .astype, or use weft.numpy.concatenate, which promotes",
+                    at=user_line(),
+                )
+        made = first if all(t.weak_type for t in types) else first.strong()
+        return made.plain_of_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))
+
+    def eval(self, *arrays: Any, dimension: int) -> Any:
+        return np.concatenate(arrays, dimension)
+
+    def transpose(self, cotangent: Any, *args: Any, dimension: int) -> Sequence[Any]:
+        shape = cotangent.shape
+        backs: list[Any] = []
+        start: Any = 0
+        for x in args:
+            size = x.shape[dimension]
+            if is_linear(x):
+                starts = (0,) * dimension + (start,) + (0,) * (len(shape) - dimension - 1)
+                limits = (*shape[:dimension], start + size, *shape[dimension + 1 :])
+                backs.append(lookup("slice")(cotangent, start_indices=starts, limit_indices=limits, strides=None))
+            else:
+                backs.append(None)
+            start = start + size
+        return backs
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, dimension: int) -> tuple[Any, int]:
+        dim = dims[0]
+        if dim is not None and all(d == dim for d in dims):
+            return concatenate(*args, dimension=dimension + (dimension >= dim)), dim
+        return concatenate(
+            *(batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)), dimension=dimension + 1
+        ), 0
+
+    def factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
+        names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
+        return AxisFactors((names,) * len(types), (names,))
+
+    def sources(self, *types: ArrayType, dimension: int) -> list[tuple[int, Any]]:
+        shapes = [t.shape for t in types]
+        return [(i, index_map.concatenate_map(shapes, dimension, i)) for i in range(len(types))]
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        parts = [a.aval for a in equation.invars]
+        last = equation.params["dimension"] == parts[0].ndim - 1
+        vector = last and len(parts) <= LONGEST_INDEX and all(x.shape[-1] == 1 for x in parts)
+        return INDEX_VECTOR if vector and dtypes.kind(parts[0].dtype) in "iu" else _CONCATENATED
+
+    def samples(self) -> Any:
+        yield Sample(ramp(2, 3), ramp(2, 1), dimension=1)
+        yield Sample(ramp(2), ramp(0), ramp(3), dimension=0)
+        yield Sample(ramp(2, 2), dimension=0)
+        yield Sample(ramp(2, dtype=np.int32), ramp(1, dtype=np.int32), dimension=0)
+        yield Sample(ramp(2, dtype=dtypes.bfloat16), ramp(2, dtype=dtypes.bfloat16), dimension=0)
+        yield Sample(ramp(1, 2, dtype=np.complex64), ramp(2, 2, dtype=np.complex64) * 1j, dimension=0)
+
+
+def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:
+    """Values of one type along a new leading dimension. Of no values the array is empty."""
+    if not rows:
+        zero = np.zeros((), dtypes.storage(aval.dtype))
+        return broadcast_in_dim(zero, shape=(0, *aval.shape), broadcast_dimensions=())
+    return concatenate(*map(leading_one, rows), dimension=0)
+
+
+@primitive
+class split(Primitive):
+    """Pieces of the given `sizes` along `axis`, in order."""
+
+    multiple_results = True
+    copies = (0,)
+    introduces = ()
+    weight = 0
+
+    def type(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> list[ArrayType]:
+        if not 0 <= axis < x.ndim:
+            raise fail(f"split got axis {axis} for an operand of shape {x.shape}.")
+        if sum_of(sizes) != x.shape[axis]:
+            raise fail(
+                f"split got sizes {sizes} for axis {axis} of shape {x.shape}.", fix="the sizes must add up to the axis"
+            )
+        return [x.plain_of_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes]
+
+    def eval(self, x: Any, *, sizes: tuple[int, ...], axis: int) -> Any:
+        return np.split(x, np.cumsum(sizes)[:-1], axis) if sizes else []
+
+    def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, sizes: tuple[Any, ...], axis: int) -> Any:
+        (tangent,) = tangents
+        return [Zero.of(o.aval) for o in out] if type(tangent) is Zero else split(tangent, sizes=sizes, axis=axis)
+
+    def transpose(self, cotangent: Sequence[Any], x: Any, *, sizes: tuple[Any, ...], axis: int) -> Sequence[Any]:
+        return [concatenate(*(instantiate(c) for c in cotangent), dimension=axis)]
+
+    def batch(self, axis_: Axis, args: Any, dims: Any, *, sizes: tuple[Any, ...], axis: int) -> tuple[Any, Any]:
+        (x,), (dim,) = args, dims
+        return split(x, sizes=sizes, axis=axis + (axis >= dim)), [dim] * len(sizes)
+
+    def factors(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> AxisFactors:
+        names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (names,) * len(sizes))
+
+    def definition(self, x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
+        """Slices one after the other."""
+        pieces, start = [], 0
+        for size in sizes:
+            starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
+            limits = tuple(start + size if i == axis else n for i, n in enumerate(x.shape))
+            pieces.append(lookup("slice")(x, start_indices=starts, limit_indices=limits, strides=None))
+            start = start + size
+        return pieces
+
+    def samples(self) -> Any:
+        yield Sample(ramp(5), sizes=(2, 3), axis=0)
+        yield Sample(ramp(2, 4), sizes=(1, 0, 3), axis=1)
+        yield Sample(ramp(3, dtype=np.int32), sizes=(3,), axis=0)

@@ -1,0 +1,465 @@
+"""Gather: read slices of one size from many places of an array at once. Every kind of indexing is a case of it."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.dimension import definitely_less
+from weft.indexing.ranges import Range
+from weft.ir.element import Element
+from weft.ir.flow import OperandRanges
+from weft.ir.fusing import LOOKED_UP, Machine, Properties
+from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.types import ArrayType, Shape
+from weft.ir.zeros import Zero
+from weft.primitives.families import fail, kept_axes
+from weft.primitives.movement.shape import move_axis, ramp
+from weft.sharding.factors import AxisFactors
+
+
+class GatherScatterMode(enum.Enum):
+    """What an index out of bounds means: the nearest inside, a fill value (nothing is written), or a broken promise."""
+
+    CLIP = enum.auto()
+    FILL_OR_DROP = enum.auto()
+    PROMISE_IN_BOUNDS = enum.auto()
+    ONE_HOT = enum.auto()
+
+    @staticmethod
+    def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
+        """The mode that a name stands for; None is `fill`, which is also `drop`."""
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        try:
+            return _MODE_NAMES[mode]
+        except (KeyError, TypeError):
+            names = ", ".join(repr(name) for name in _MODE_NAMES if name)
+            raise ArgumentError(f"Unknown mode {mode!r} for indices out of bounds; it is one of {names}.") from None
+
+    def __repr__(self) -> str:
+        return f"GatherScatterMode.{self.name}"
+
+    __str__ = __repr__
+
+
+_MODE_NAMES: dict[str | None, GatherScatterMode] = {
+    None: GatherScatterMode.FILL_OR_DROP,
+    "clip": GatherScatterMode.CLIP,
+    "fill": GatherScatterMode.FILL_OR_DROP,
+    "drop": GatherScatterMode.FILL_OR_DROP,
+    "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+    "one_hot": GatherScatterMode.ONE_HOT,
+}
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which dimension of the result, the indices and the operand is which.
+
+    offset_dims: dimensions of the result that run over a slice; all others run over the indices, in order.
+    collapsed_slice_dims: operand dimensions of which a slice holds one element and that the result does not have.
+    start_index_map: the operand dimension that each component of an index vector (last in the indices) starts.
+    operand_batching_dims, start_indices_batching_dims: dimensions that go through operand and indices side by side.
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class Windows:
+    """Where the elements of many windows lie in an operand: the index arithmetic that gather and scatter share.
+
+    `window_dims` are the operand dimensions that a window runs over, with `sizes` in each of them. A window that covers
+    a dimension whole needs no index there, so whole rows are moved at once: the operand is seen as a matrix of
+    (`addressed` dimensions, `whole` dimensions), and `rows` are flat row numbers, in order of index, then window.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        indices: np.ndarray,
+        sizes: Sequence[int],
+        window_dims: Sequence[int],
+        starts: Sequence[int],
+        batching: Sequence[tuple[int, int]],
+        clip: bool,
+    ):
+        many = indices.shape[:-1]
+        components = np.asarray(indices).astype(np.int64)
+        limits = np.array([shape[d] - sizes[d] for d in starts], np.int64)
+        self.valid: Any = None  # which windows are inside, None when all are
+        if not clip:
+            inside = ((components >= 0) & (components <= limits)).all(-1)
+            self.valid = None if inside.all() else inside
+        components = np.clip(components, 0, np.maximum(limits, 0))
+        self.whole = [d for d in window_dims if d not in starts and sizes[d] == shape[d]]
+        self.addressed = [d for d in range(len(shape)) if d not in self.whole]
+        self.part = [d for d in window_dims if d not in self.whole]  # window dimensions that need an index
+        rank = len(many) + len(self.part)
+        batched = dict(batching)
+        rows: Any = np.zeros((1,) * rank, np.int64)
+        stride = 1
+        for d in reversed(self.addressed):
+            if d in starts:
+                column = components[..., list(starts).index(d)]
+                rows = rows + column.reshape(many + (1,) * len(self.part)) * stride
+            if d in batched:
+                rows = rows + _along(np.arange(shape[d]), batched[d], rank) * stride
+            if d in self.part:
+                rows = rows + _along(np.arange(sizes[d]), len(many) + self.part.index(d), rank) * stride
+            stride *= shape[d]
+        self.many = many
+        self.row_shape = (*many, *(sizes[d] for d in self.part))
+        self.rows = np.broadcast_to(rows, self.row_shape)
+        self.whole_shape = tuple(shape[d] for d in self.whole)
+        self.matrix_shape = (stride, math.prod(self.whole_shape))
+
+    def matrix(self, operand: np.ndarray) -> np.ndarray:
+        """The operand as addressed rows of whole dimensions."""
+        return operand.transpose(*self.addressed, *self.whole).reshape(self.matrix_shape)
+
+    def result_order(self, window_dims: Sequence[int], offset_dims: Sequence[int]) -> tuple[int, ...]:
+        """For each dimension of a result (or of updates), its number among (indices, part, whole) dimensions."""
+        rank = len(self.row_shape) + len(self.whole)
+        order = [0] * rank
+        moved = [*self.part, *self.whole]
+        for position, d in zip(offset_dims, window_dims, strict=True):
+            order[position] = len(self.many) + moved.index(d)
+        for number, position in enumerate(kept_axes(rank, offset_dims)):
+            order[position] = number
+        return tuple(order)
+
+
+def _along(values: np.ndarray, position: int, rank: int) -> np.ndarray:
+    return values.reshape([-1 if i == position else 1 for i in range(rank)])
+
+
+def window_index(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
+    """The index in an operand of an element of a window: for each dimension the sum of what the parts have there, which
+    are the start of the window, that inside of it, and that in the batch."""
+    index: list[Any] = []
+    for d in range(rank):
+        there = [part[d] for part in parts if d in part]
+        index.append(functools.reduce(operator.add, there) if there else 0)
+    return index
+
+
+def default_fill(dtype: Any) -> Any:
+    """What is read out of bounds by default: nan, the least signed or the greatest unsigned integer."""
+    kind = dtypes.kind(dtype)
+    if kind in "fc":
+        return np.array(np.nan, dtype)
+    if kind == "i":
+        return np.array(dtypes.iinfo(dtype).min, dtype)
+    if kind == "u":
+        return np.array(dtypes.iinfo(dtype).max, dtype)
+    if kind == "b":
+        return np.array(True)
+    raise ArgumentTypeError(
+        f"gather with mode 'fill' has no fill value for dtype {dtypes.name(dtype)}; use mode 'clip'."
+    )
+
+
+def check_index_type(name: str, indices: ArrayType) -> None:
+    """Indices are integers with the index vector in the last dimension."""
+    if dtypes.kind(indices.dtype) not in "iu":
+        raise ArgumentTypeError(f"{name} needs integer indices, got {indices.short()}.")
+    if not indices.ndim:
+        raise fail(f"{name} needs indices whose last dimension is the index vector, got a scalar.")
+
+
+def check_numbers(name: str, what: str, dims: Sequence[int], rank: int, ordered: bool = True) -> None:
+    """Dimension numbers are distinct, within the rank, and increasing where the order has no meaning."""
+    if len(set(dims)) != len(dims) or any(not 0 <= d < rank for d in dims) or (ordered and list(dims) != sorted(dims)):
+        order = "increasing " if ordered else ""
+        raise fail(f"{name} got {what} {tuple(dims)}.", fix=f"give distinct {order}numbers in range({rank})")
+
+
+@primitive
+class gather(Primitive):
+    """Slices of `slice_sizes` from the places that `indices` name; `fill_value` where a slice is out of bounds."""
+
+    linear = (0,)
+    copies = (0,)
+    fills = True
+    weight = 0
+    index_operand = 1
+
+    def type(
+        self,
+        x: ArrayType,
+        indices: ArrayType,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        indices_are_sorted: bool,
+        unique_indices: bool,
+        mode: GatherScatterMode,
+        fill_value: Any,
+    ) -> ArrayType:
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        check_index_type("gather", indices)
+        if mode is GatherScatterMode.FILL_OR_DROP and dtypes.kind(x.dtype) == "k":
+            raise ArgumentTypeError(
+                f"gather of {x.short()} has no fill value for places out of bounds; use mode 'clip'."
+            )
+        many = indices.shape[:-1]
+        check_numbers("gather", "offset_dims", offset, len(offset) + len(many))
+        check_numbers("gather", "collapsed_slice_dims", collapsed, x.ndim)
+        check_numbers("gather", "start_index_map", starts, x.ndim, ordered=False)
+        check_numbers("gather", "operand_batching_dims", batching, x.ndim)
+        check_numbers("gather", "start_indices_batching_dims", index_batching, len(many), ordered=False)
+        check_numbers("gather", "collapsed and batching dims", (*collapsed, *batching), x.ndim, ordered=False)
+        check_numbers("gather", "start_index_map and batching dims", (*starts, *batching), x.ndim, ordered=False)
+        if indices.shape[-1] != len(starts):
+            raise fail(f"gather got start_index_map {starts} for index vectors of size {indices.shape[-1]}.")
+        if len(batching) != len(index_batching) or any(
+            x.shape[d] != many[e] for d, e in zip(batching, index_batching, strict=True)
+        ):
+            raise fail(
+                f"gather got batching dims {batching} of {x.shape} and {index_batching} of indices {indices.shape}.",
+                fix="they pair up dimensions of one size",
+            )
+        if len(slice_sizes) != x.ndim or len(offset) + len(collapsed) + len(batching) != x.ndim:
+            raise fail(
+                f"gather got slice_sizes {slice_sizes} and {dimension_numbers} for an operand of shape {x.shape}.",
+                fix="each operand dimension has a slice size and is an offset, a collapsed or a batching dimension",
+            )
+        for d, (n, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
+            if definitely_less(n, size) or definitely_less(size, 0):
+                raise fail(
+                    f"gather got slice_sizes {slice_sizes} for an operand of shape {x.shape}: slices must fit into it."
+                )
+            if (d in collapsed or d in batching) and definitely_less(1, size):
+                raise fail(
+                    f"gather got slice size {size} in dimension {d}, which is collapsed or batching: it must be 1."
+                )
+        shape: list[Any] = list(many)
+        for position, d in zip(offset, kept_axes(x.ndim, (*collapsed, *batching)), strict=True):
+            shape.insert(position, slice_sizes[d])
+        return x.plain_of_shape(shape)
+
+    def eval(
+        self,
+        x: Any,
+        indices: Any,
+        *,
+        dimension_numbers: Any,
+        slice_sizes: Any,
+        mode: Any,
+        fill_value: Any,
+        **hints: Any,
+    ) -> Any:
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        x, indices = np.asarray(x), np.asarray(indices)
+        window_dims = kept_axes(x.ndim, (*collapsed, *batching))
+        pairs = list(zip(batching, index_batching, strict=True))
+        clip = mode is not GatherScatterMode.FILL_OR_DROP
+        windows = Windows(x.shape, indices, slice_sizes, window_dims, starts, pairs, clip)
+        if windows.rows.size and windows.matrix_shape[0]:
+            read = np.take(windows.matrix(x), windows.rows.reshape(-1), axis=0)
+        else:
+            read = np.empty((windows.rows.size, windows.matrix_shape[1]), x.dtype)
+        if windows.valid is not None:
+            fill = default_fill(x.dtype) if fill_value is None else np.asarray(fill_value).astype(x.dtype)
+            read = read.reshape((*windows.many, -1 if read.size else 0))
+            read[~windows.valid] = fill
+        read = read.reshape((*windows.row_shape, *windows.whole_shape))
+        return read.transpose(windows.result_order(window_dims, offset))
+
+    def jvp(self, tangents: Sequence[Any], out: Any, x: Any, indices: Any, **params: Any) -> Any:
+        tangent = tangents[0]
+        if type(tangent) is Zero:
+            return Zero.of(out.aval)
+        if params["mode"] is GatherScatterMode.FILL_OR_DROP:
+            params["fill_value"] = 0  # the fill value is a constant
+        return gather(tangent, indices, **params)
+
+    def transpose(
+        self,
+        cotangent: Any,
+        x: Any,
+        indices: Any,
+        *,
+        dimension_numbers: Any,
+        slice_sizes: Any,
+        fill_value: Any,
+        **params: Any,
+    ) -> Sequence[Any]:
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        numbers = lookup("scatter-add").dimension_numbers(offset, collapsed, starts, batching, index_batching)  # type: ignore[attr-defined]
+        back = lookup("scatter-add")(instantiate(Zero(x.aval)), indices, cotangent, dimension_numbers=numbers, **params)
+        return [back, None]
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, dimension_numbers: Any, slice_sizes: Any, **params: Any
+    ) -> tuple[Any, int]:
+        (x, indices), (dim, index_dim) = args, dims
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        if dim is not None:
+            x = move_axis(x, dim, 0)
+            collapsed, starts, batching = _up(collapsed), _up(starts), _up(batching)
+        if index_dim is None:
+            offset, slice_sizes = (0, *_up(offset)), (axis.size, *slice_sizes)
+        else:
+            indices = move_axis(indices, index_dim, 0)
+            offset, index_batching = _up(offset), _up(index_batching)
+            if dim is not None:
+                batching, index_batching = (0, *batching), (0, *index_batching)
+                slice_sizes = (0 if axis.size == 0 else 1, *slice_sizes)
+                params["indices_are_sorted"] = params["unique_indices"] = False
+        numbers = GatherDimensionNumbers(offset, collapsed, starts, batching, index_batching)
+        if index_dim is not None and dim is None:
+            params["indices_are_sorted"] = params["unique_indices"] = False
+        return gather(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
+
+    def factors(
+        self, x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: Any, **params: Any
+    ) -> AxisFactors:
+        """Indices split freely, an operand only in dimensions that slices cover whole or that batch."""
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        many = indices.ndim - 1
+        result: list[str | None] = [None] * (many + len(offset))
+        operand: list[str | None] = [None] * x.ndim
+        rows: list[str | None] = [f"i{e}" for e in range(many)]
+        for position, name in zip(kept_axes(len(result), offset), rows, strict=True):
+            result[position] = name
+        for position, d in zip(offset, kept_axes(x.ndim, (*collapsed, *batching)), strict=True):
+            if d not in starts and slice_sizes[d] == x.shape[d]:
+                result[position] = operand[d] = f"d{d}"
+        for d, e in zip(batching, index_batching, strict=True):
+            operand[d] = rows[e]
+        return AxisFactors((tuple(operand), (*rows, None)), (tuple(result),))
+
+    def localize(self, params: Params, local_results: Any) -> Params:
+        numbers, sizes = params["dimension_numbers"], list(params["slice_sizes"])
+        shape = local_results[0].shape
+        for position, d in zip(
+            numbers.offset_dims,
+            kept_axes(len(sizes), (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)),
+            strict=True,
+        ):
+            sizes[d] = shape[position]
+        return {**params, "slice_sizes": tuple(sizes)}
+
+    def bounds(self, operands: OperandRanges, *, mode: Any, **params: Any) -> Range:
+        return Range.EVERYTHING if mode is GatherScatterMode.FILL_OR_DROP else operands.anywhere(0)
+
+    def introduced(self, params: Params) -> tuple[str, ...]:
+        return self.introduces if params["mode"] is GatherScatterMode.FILL_OR_DROP else ()
+
+    def value_at(
+        self,
+        element: Element,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Shape,
+        mode: GatherScatterMode,
+        fill_value: Any,
+        **params: Any,
+    ) -> Any:
+        """An element of a window that starts where the indices say."""
+        offset, collapsed, starts, batching, index_batching = dimension_numbers
+        x, _ = element.types
+        outer = [i for position, i in enumerate(element.index) if position not in offset]
+        components = [element.operand(1, (*outer, c)) for c in range(len(starts))]
+        filled = mode is GatherScatterMode.FILL_OR_DROP
+        first, inside = element.window_start(components, [x.shape[d] - slice_sizes[d] for d in starts], not filled)
+        window = [element.index[position] for position in offset]
+        parts = (
+            dict(zip(starts, first, strict=True)),
+            dict(zip(kept_axes(x.ndim, (*collapsed, *batching)), window, strict=True)),
+            {d: outer[e] for d, e in zip(batching, index_batching, strict=True)},
+        )
+        value = element.operand(0, window_index(x.ndim, parts), inside)
+        if inside is None or not filled:
+            return value
+        dtype = dtypes.storage(x.dtype)
+        nothing = element.constant_like(value, default_fill(dtype) if fill_value is None else fill_value, dtype)
+        return element.scalars.select_n(inside, nothing, value)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return LOOKED_UP
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (results[0], *operands[1:]), results[0]
+
+    def samples(self) -> Any:
+        for x, indices, sizes, numbers in sample_cases():
+            yield Sample(x, indices, **gather_params(numbers, sizes, GatherScatterMode.CLIP))
+            yield Sample(x, indices, **gather_params(numbers, sizes, GatherScatterMode.FILL_OR_DROP, -0.5))
+        rows = GatherDimensionNumbers((1,), (0,), (0,))
+        inside = np.array([[2], [0], [2]], np.int32)
+        for dtype in (np.int32, np.bool_, np.complex64, dtypes.bfloat16):
+            yield Sample(
+                ramp(3, 2, dtype=dtype), inside, **gather_params(rows, (1, 2), GatherScatterMode.PROMISE_IN_BOUNDS)
+            )
+        for small in (np.int8, np.uint8, np.bool_):
+            outside = np.array([[2], [9]], np.uint8)
+            yield Sample(
+                ramp(3, 2, dtype=small), outside, **gather_params(rows, (1, 2), GatherScatterMode.FILL_OR_DROP)
+            )
+
+
+def _up(dims: Sequence[int]) -> tuple[int, ...]:
+    return tuple(d + 1 for d in dims)
+
+
+def gather_params(numbers: Any, sizes: Any, mode: Any, fill_value: Any = None) -> Params:
+    """The parameters of a gather without hints."""
+    hints = {"indices_are_sorted": False, "unique_indices": False}
+    return {"dimension_numbers": numbers, "slice_sizes": sizes, "mode": mode, "fill_value": fill_value, **hints}
+
+
+# The numbers of the cases below in which one place is named twice.
+REPEATING_CASES = (0, 2, 5, 7)
+
+
+def sample_cases() -> list[tuple[np.ndarray, np.ndarray, Shape, GatherDimensionNumbers]]:
+    """Operands, indices, slice sizes and dimension numbers that together use every feature; scatter uses them too."""
+
+    def index(*rows: Any) -> np.ndarray:
+        return np.array(rows, np.int32)
+
+    return [
+        # rows of a matrix, one of them twice and two out of bounds
+        (ramp(4, 3), index([1], [3], [1], [-1], [7]), (1, 3), GatherDimensionNumbers((1,), (0,), (0,))),
+        # single elements at pairs of indices in another order
+        (ramp(3, 4), index([[2, 0], [1, 1]], [[3, 2], [0, 5]]), (1, 1), GatherDimensionNumbers((), (0, 1), (1, 0))),
+        # windows, with the slice dimensions around the index dimension
+        (ramp(4, 5), index([0, 1], [3, 3], [1, 2]), (2, 3), GatherDimensionNumbers((0, 2), (), (0, 1))),
+        # one window, no index dimension
+        (ramp(4, 5), index(2, 1), (2, 3), GatherDimensionNumbers((0, 1), (), (0, 1))),
+        # one element out of bounds
+        (ramp(3), index(4), (1,), GatherDimensionNumbers((), (0,), (0,))),
+        # a batching dimension in the middle of the operand and first in the indices
+        (
+            ramp(3, 2, 4),
+            index([[0], [2], [9]], [[1], [1], [-3]]),
+            (1, 1, 4),
+            GatherDimensionNumbers((2,), (0,), (0,), (1,), (0,)),
+        ),
+        # two batching dimensions in different orders
+        (
+            ramp(2, 3, 4),
+            index([[0], [3]], [[2], [2]], [[4], [1]]),
+            (1, 1, 1),
+            GatherDimensionNumbers((), (2,), (2,), (0, 1), (1, 0)),
+        ),
+        # no index at all: the operand repeated
+        (ramp(2, 2), np.zeros((3, 0), np.int32), (2, 2), GatherDimensionNumbers((0, 2), (), ())),
+        # nothing to read
+        (ramp(3, 2), np.zeros((0, 1), np.int32), (1, 2), GatherDimensionNumbers((1,), (0,), (0,))),
+        (ramp(3, 2), index([1], [0]), (1, 0), GatherDimensionNumbers((1,), (0,), (0,))),
+    ]

@@ -1,0 +1,142 @@
+"""Padding at the edges and between elements; negative padding crops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
+from weft.indexing import index_map
+from weft.indexing.dimension import definitely_less
+from weft.ir.fusing import PADDED, Machine, Properties
+from weft.ir.primitive import Axis, Operands, Params, Sample, lookup, primitive
+from weft.ir.types import ArrayType, Shape, type_of
+from weft.ir.zeros import is_linear
+from weft.primitives.families import Indexing, fail
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp
+from weft.sharding.factors import AxisFactors
+
+Padding = tuple[tuple[int, int, int], ...]
+
+
+def padded_size(size: Any, low: Any, high: Any, interior: int) -> Any:
+    """The size of a dimension after padding."""
+    if not interior:
+        return low + size + high
+    between = (size - 1) * interior if size != 0 else 0
+    return low + size + between + high
+
+
+@primitive
+class pad(Indexing):
+    """Put `low` padding values before, `high` after and `interior` between the elements of each dimension."""
+
+    def type(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> ArrayType:
+        if value.shape:
+            raise fail(f"pad needs a scalar padding value, got one of shape {value.shape}.")
+        if value.dtype != x.dtype:
+            raise ArgumentTypeError(
+                f"pad needs a padding value of dtype {dtypes.name(x.dtype)}, got {dtypes.name(value.dtype)}."
+            )
+        if len(padding_config) != x.ndim:
+            raise fail(
+                f"pad got padding_config {padding_config} for an operand of shape {x.shape}.",
+                fix="give one (low, high, interior) for each dimension",
+            )
+        sizes = []
+        for size, (low, high, interior) in zip(x.shape, padding_config, strict=True):
+            if interior < 0:
+                raise fail(f"pad needs interior padding of at least 0, got {interior} in {padding_config}.")
+            sizes.append(padded_size(size, low, high, interior))
+            if definitely_less(sizes[-1], 0):
+                raise fail(f"pad cannot crop {padding_config} from shape {x.shape}: a size would be {sizes[-1]}.")
+        return x.plain_of_shape(sizes) if x.weak_type == value.weak_type else x.strong().plain_of_shape(sizes)
+
+    def eval(self, x: Any, value: Any, *, padding_config: Padding) -> Any:
+        x = np.asarray(x)
+        sizes = [padded_size(n, *p) for n, p in zip(x.shape, padding_config, strict=True)]
+        out = np.empty(sizes, x.dtype)
+        out[...] = value
+        taken, placed = [], []
+        for n, size, (low, _, interior) in zip(x.shape, sizes, padding_config, strict=True):
+            step = interior + 1
+            first = max(0, -(low // step)) if low < 0 else 0
+            last = min(n, -((low - size) // step))
+            last = max(first, last)
+            taken.append(slice(first, last))
+            placed.append(
+                slice(
+                    low + first * step,
+                    low + first * step + (last - first - 1) * step + 1 if last > first else low + first * step,
+                    step,
+                )
+            )
+        out[tuple(placed)] = x[tuple(taken)]
+        return out
+
+    def transpose(self, cotangent: Any, x: Any, value: Any, *, padding_config: Padding) -> Sequence[Any]:
+        back = pad(
+            cotangent,
+            zero(cotangent.aval.dtype),
+            padding_config=tuple((-low, -high, 0) for low, high, _ in padding_config),
+        )
+        if any(interior for _, _, interior in padding_config):
+            shape = back.shape
+            steps = tuple(interior + 1 for _, _, interior in padding_config)
+            back = lookup("slice")(back, start_indices=(0,) * len(shape), limit_indices=shape, strides=steps)
+        to_value = None
+        if is_linear(value):
+            everything = lookup("reduce_sum")(cotangent, axes=tuple(range(len(cotangent.shape))))
+            inside = lookup("reduce_sum")(back, axes=tuple(range(len(back.shape))))
+            to_value = lookup("sub")(everything, inside)
+        return [back if is_linear(x) else None, to_value]
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, padding_config: Padding) -> tuple[Any, int]:
+        (x, value), (dim, value_dim) = args, dims
+        if value_dim is None:
+            return pad(x, value, padding_config=(*padding_config[:dim], (0, 0, 0), *padding_config[dim:])), dim
+        # Each element of the batch has its own padding value: pad with anything and choose where the operand is not.
+        x = batched_at_front(x, dim, axis)
+        config = ((0, 0, 0), *padding_config)
+        aval = type_of(x)
+        padded = pad(x, zero(aval.dtype), padding_config=config)  # type: ignore[attr-defined]
+        shape = padded.shape
+        inside = broadcast_in_dim(np.ones((), np.bool_), shape=aval.shape, broadcast_dimensions=())  # type: ignore[attr-defined]
+        inside = pad(inside, np.zeros((), np.bool_), padding_config=config)
+        values = broadcast_in_dim(move_axis(value, value_dim, 0), shape=shape, broadcast_dimensions=(0,))
+        return lookup("select_n")(inside, values, padded), 0
+
+    def factors(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> AxisFactors:
+        names = tuple(f"d{i}" if config == (0, 0, 0) else None for i, config in enumerate(padding_config))
+        return AxisFactors((names, ()), (names,))
+
+    def sources(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> list[tuple[int, Any]]:
+        sizes: Shape = self.type(x, value, padding_config=padding_config).shape
+        return [(0, index_map.pad_map(x.shape, padding_config)), (1, index_map.IndexMap.over(sizes, ()))]
+
+    def nan_operands(self, params: Params) -> Operands:
+        lost = any(low < 0 or high < 0 for low, high, _ in params["padding_config"])
+        return () if lost else (0,)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return PADDED
+
+    def samples(self) -> Any:
+        yield Sample(ramp(2, 3), ramp(), padding_config=((1, 2, 0), (0, 0, 0)))
+        yield Sample(ramp(3), ramp(), padding_config=((1, 0, 2),))
+        yield Sample(ramp(5), ramp(), padding_config=((-1, -2, 0),))
+        yield Sample(ramp(5), ramp(), padding_config=((-2, 1, 1),))
+        yield Sample(ramp(4), ramp(), padding_config=((1, -3, 2),))
+        yield Sample(ramp(2), ramp(), padding_config=((4, -5, 0),))
+        yield Sample(ramp(3, dtype=np.int32), ramp(dtype=np.int32), padding_config=((0, 1, 0),))
+        yield Sample(ramp(2, dtype=dtypes.bfloat16), ramp(dtype=dtypes.bfloat16), padding_config=((1, 1, 1),))
+        yield Sample(ramp(0, dtype=np.complex64), ramp(dtype=np.complex64), padding_config=((1, 1, 3),))
+        yield Sample(ramp(), ramp(), padding_config=())
+
+
+def zero(dtype: Any) -> np.ndarray:
+    """A scalar zero."""
+    return np.zeros((), dtype)

@@ -1,0 +1,430 @@
+"""Scatter: write, add, multiply or compare slices into many places of an array at once. The reverse of gather.
+
+Updates are applied in the order of the index dimensions, so when `scatter` writes one place twice the last one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError, MissingRuleError
+from weft.base.source import user_line
+from weft.indexing.dimension import definitely_less
+from weft.ir.fusing import CLOSED_FIRST, Machine, Properties, hero, size_of
+from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
+from weft.ir.types import ArrayType, type_of
+from weft.ir.zeros import Zero, is_linear
+from weft.primitives.elementwise.arithmetic import mul, neg
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.extremes import maximum, minimum
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.families import fail, kept_axes, wide
+from weft.primitives.movement.gather import (
+    REPEATING_CASES,
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    Windows,
+    check_index_type,
+    check_numbers,
+    gather,
+    sample_cases,
+)
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp, reshape
+from weft.sharding.factors import AxisFactors
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which dimension of the updates, the indices and the operand is which.
+
+    update_window_dims: dimensions of the updates that run over a window; all others run over the indices, in order.
+    inserted_window_dims: operand dimensions in which a window is one element and that the updates do not have.
+    scatter_dims_to_operand_dims: the operand dimension that each component of an index vector starts.
+    operand_batching_dims, scatter_indices_batching_dims: dimensions that go through operand and indices side by side.
+    """
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+
+def window_sizes(rank: int, updates: Sequence[Any], numbers: ScatterDimensionNumbers) -> list[Any]:
+    """The size of a window in each operand dimension."""
+    sizes: list[Any] = [1] * rank
+    for position, d in zip(numbers.update_window_dims, window_dims(rank, numbers), strict=True):
+        sizes[d] = updates[position]
+    return sizes
+
+
+def window_dims(rank: int, numbers: ScatterDimensionNumbers) -> tuple[int, ...]:
+    """The operand dimensions that a window runs over."""
+    return kept_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
+
+
+_SCATTERED = hero("scatter", CLOSED_FIRST)
+
+
+class Scattering(Primitive):
+    """Brings updates into an array by index; the compiler has it write to the array itself."""
+
+    index_operand = 1
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _SCATTERED
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.invars[2].aval.shape)
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (operands[2], *operands[1:]), operands[2]  # it is done in place
+
+
+class Scatter(Scattering):
+    """What all scatters have in common; they differ in how an update meets what is there."""
+
+    ufunc: ClassVar[Any] = None  # how they meet; None: the update replaces
+    kinds: ClassVar[str] = "biufc"
+    unique_derivative: ClassVar[bool] = False  # updates have a derivative only where no place is written twice
+    widens: ClassVar[bool] = False  # sums and products of reduced-precision floats are kept wider until the end
+    dimension_numbers = ScatterDimensionNumbers
+    # The operation by which an update and what is there are combined, by name; None: the update replaces it.
+    operation: ClassVar[str | None] = None
+
+    def type(
+        self,
+        x: ArrayType,
+        indices: ArrayType,
+        updates: ArrayType,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        indices_are_sorted: bool,
+        unique_indices: bool,
+        mode: GatherScatterMode,
+    ) -> ArrayType:
+        window, inserted, starts, batching, index_batching = dimension_numbers
+        name = self.name
+        check_index_type(name, indices)
+        if updates.dtype != x.dtype or dtypes.kind(x.dtype) not in self.kinds:
+            raise ArgumentTypeError(
+                f"{name} needs an operand and updates of one dtype (of kinds {self.kinds}), got {x.short()} and "
+                f"{updates.short()}."
+            )
+        many = indices.shape[:-1]
+        check_numbers(name, "update_window_dims", window, updates.ndim)
+        check_numbers(name, "inserted_window_dims", inserted, x.ndim)
+        check_numbers(name, "scatter_dims_to_operand_dims", starts, x.ndim, ordered=False)
+        check_numbers(name, "operand_batching_dims", batching, x.ndim)
+        check_numbers(name, "scatter_indices_batching_dims", index_batching, len(many), ordered=False)
+        check_numbers(name, "inserted and batching dims", (*inserted, *batching), x.ndim, ordered=False)
+        check_numbers(name, "scatter dims and batching dims", (*starts, *batching), x.ndim, ordered=False)
+        if indices.shape[-1] != len(starts):
+            raise fail(
+                f"{name} got scatter_dims_to_operand_dims {starts} for index vectors of size {indices.shape[-1]}."
+            )
+        if len(batching) != len(index_batching) or any(
+            x.shape[d] != many[e] for d, e in zip(batching, index_batching, strict=True)
+        ):
+            raise fail(
+                f"{name} got batching dims {batching} of {x.shape} and {index_batching} of indices {indices.shape}.",
+                fix="they pair up dimensions of one size",
+            )
+        if len(window) + len(inserted) + len(batching) != x.ndim:
+            raise fail(
+                f"{name} got {dimension_numbers} for an operand of shape {x.shape}.",
+                fix="each operand dimension is a window, an inserted or a batching dimension",
+            )
+        if tuple(updates.shape[i] for i in kept_axes(updates.ndim, window)) != many:
+            raise fail(
+                f"{name} got updates of shape {updates.shape} for indices of shape {indices.shape}.",
+                fix=f"the dimensions of the updates other than {window} must be {many}",
+            )
+        sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
+        if any(definitely_less(x.shape[d], sizes[d]) for d in window_dims(x.ndim, dimension_numbers)):
+            raise fail(
+                f"{name} got windows of sizes {tuple(sizes)} for an operand of shape {x.shape}: they must fit into it."
+            )
+        return x if x.weak_type == updates.weak_type else x.strong()
+
+    def eval(self, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **hints: Any) -> Any:
+        window, _, starts, batching, index_batching = dimension_numbers
+        x, indices, updates = np.asarray(x), np.asarray(indices), np.asarray(updates)
+        sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
+        if not updates.size or not x.size:
+            return x.copy()
+        dims = window_dims(x.ndim, dimension_numbers)
+        pairs = list(zip(batching, index_batching, strict=True))
+        windows = Windows(x.shape, indices, sizes, dims, starts, pairs, mode is GatherScatterMode.CLIP)
+        moved = updates.transpose(np.argsort(windows.result_order(dims, window)))
+        rows = windows.rows
+        if windows.valid is not None:
+            rows, moved = rows[windows.valid], moved[windows.valid]
+        rows, moved = rows.reshape(-1), moved.reshape(-1, windows.matrix_shape[1])
+        start = wide(x) if self.widens else x
+        matrix = np.array(windows.matrix(start), order="C")
+        self.apply(matrix, rows, moved.astype(matrix.dtype))
+        order = [*windows.addressed, *windows.whole]
+        made = matrix.reshape([x.shape[d] for d in order]).transpose(np.argsort(order))
+        return made.astype(x.dtype)
+
+    def apply(self, matrix: np.ndarray, rows: np.ndarray, updates: np.ndarray) -> None:
+        """Bring updates into rows of a matrix, one after the other, in place."""
+        width = matrix.shape[1]
+        if width > 1:  # ufunc.at is fast on one dimension
+            rows = (rows[:, None] * width + np.arange(width)).reshape(-1)
+        self.ufunc.at(matrix.reshape(-1), rows, updates.reshape(-1))
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, dimension_numbers: Any, **params: Any) -> tuple[Any, int]:
+        (x, indices, updates), (dim, index_dim, update_dim) = args, dims
+        window, inserted, starts, batching, index_batching = dimension_numbers
+        x, updates = batched_at_front(x, dim, axis), batched_at_front(updates, update_dim, axis)
+        window, inserted, starts, batching = _up(window), _up(inserted), _up(starts), _up(batching)
+        if index_dim is None:
+            window = (0, *window)
+        else:
+            indices = move_axis(indices, index_dim, 0)
+            batching, index_batching = (0, *batching), (0, *_up(index_batching))
+        numbers = ScatterDimensionNumbers(window, inserted, starts, batching, index_batching)
+        return self(x, indices, updates, dimension_numbers=numbers, **params), 0
+
+    def factors(
+        self, x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimension_numbers: Any, **params: Any
+    ) -> AxisFactors:
+        """Dimensions that windows cover whole, and batching ones, split freely."""
+        window, _, starts, batching, index_batching = dimension_numbers
+        operand: list[str | None] = [None] * x.ndim
+        rows: list[str | None] = [None] * indices.ndim
+        given: list[str | None] = [None] * updates.ndim
+        for position, d in zip(window, window_dims(x.ndim, dimension_numbers), strict=True):
+            if d not in starts and updates.shape[position] == x.shape[d]:
+                operand[d] = given[position] = f"d{d}"
+        many = kept_axes(updates.ndim, window)
+        for d, e in zip(batching, index_batching, strict=True):
+            operand[d] = rows[e] = given[many[e]] = f"d{d}"
+        return AxisFactors((tuple(operand), tuple(rows), tuple(given)), (tuple(operand),))
+
+    def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
+        """What `values` (in the operand's shape) holds at the place of each update; zero where an update is dropped."""
+        shape = type_of(values).shape  # type: ignore[attr-defined]
+        if 0 in shape or 0 in updates.shape:  # no window fits into an empty operand
+            return zeros(updates.shape, values.dtype)
+        sizes = window_sizes(values.ndim, updates.shape, dimension_numbers)
+        batching = dimension_numbers.operand_batching_dims
+        sizes = [0 if d in batching and shape[d] == 0 else size for d, size in enumerate(sizes)]
+        mode = params["mode"]
+        fill = 0 if mode is GatherScatterMode.FILL_OR_DROP else None
+        if mode is GatherScatterMode.PROMISE_IN_BOUNDS:
+            mode, fill = GatherScatterMode.FILL_OR_DROP, 0  # a broken promise writes nothing, so it reads nothing
+        numbers = GatherDimensionNumbers(*dimension_numbers)
+        return gather(
+            values,
+            indices,
+            dimension_numbers=numbers,
+            slice_sizes=tuple(sizes),
+            fill_value=fill,
+            **{**params, "mode": mode},
+        )
+
+    def samples(self) -> Any:
+        for number, (x, indices, sizes, gathered) in enumerate(sample_cases()):
+            numbers = ScatterDimensionNumbers(*gathered)
+            shape = list(indices.shape[:-1])
+            for position, d in zip(gathered.offset_dims, window_dims(x.ndim, numbers), strict=True):
+                shape.insert(position, sizes[d])
+            x, updates = self.sample_values(x, tuple(shape))
+            mode = (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.CLIP)[number % 2]
+            repeats = number in REPEATING_CASES
+            unique = self.unique_derivative and not repeats
+            params = scatter_params(numbers, mode, unique)
+            yield Sample(x, indices, updates, differentiable=unique or not self.unique_derivative, **params)
+        rows = ScatterDimensionNumbers((1,), (0,), (0,))
+        inside = np.array([[2], [0]], np.int32)
+        for dtype in (np.int32, np.complex64, dtypes.bfloat16):
+            yield Sample(
+                ramp(3, 2, dtype=dtype),
+                inside,
+                ramp(2, 2, dtype=dtype),
+                **scatter_params(rows, GatherScatterMode.CLIP, True),
+            )
+
+    def sample_values(self, x: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Operand and updates for a sample, away from kinks."""
+        return x, ramp(*shape) + np.float32(0.1)
+
+
+def _up(dims: Sequence[int]) -> tuple[int, ...]:
+    return tuple(d + 1 for d in dims)
+
+
+def scatter_params(numbers: ScatterDimensionNumbers, mode: GatherScatterMode, unique: bool = False) -> Params:
+    """The parameters of a scatter."""
+    return {"dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": unique, "mode": mode}
+
+
+@primitive
+class scatter(Scatter):
+    """Updates replace what is there; of two at one place the later stays. Jointly linear in operand and updates."""
+
+    kinds = "biufckv"
+    linear = (0, 2)
+    copies = (0, 2)
+    introduces = ()
+    weight = 0
+
+    def apply(self, matrix: np.ndarray, rows: np.ndarray, updates: np.ndarray) -> None:
+        matrix[rows] = updates
+
+    def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
+        aval: Any = type_of(updates)
+        to_x = to_updates = None
+        if is_linear(x):
+            to_x = scatter(cotangent, indices, zeros(aval.shape, cotangent.dtype), **params)
+        if is_linear(updates):
+            to_updates = self.read_back(cotangent, indices, aval, **params)
+            if not params["unique_indices"]:
+                stays = self.stays(x, indices, aval, **params)
+                to_updates = select_n(stays, zeros(aval.shape, cotangent.dtype), to_updates)
+        return [to_x, None, to_updates]
+
+    def stays(self, x: Any, indices: Any, updates: ArrayType, **params: Any) -> Any:
+        """Whether each update is still there at the end: number the updates, write the numbers, and read them back."""
+        count = np.dtype(np.int32)
+        numbers = reshape(
+            iota(dtype=count, shape=(updates.size,), dimension=0), new_sizes=updates.shape, dimensions=None
+        )
+        written = scatter(zeros(type_of(x).shape, count), indices, numbers, **params)  # type: ignore[attr-defined]
+        return eq(self.read_back(written, indices, updates, **params), numbers)
+
+
+@primitive
+class scatter_add(Scatter):
+    """Updates are added to what is there; reduced-precision floats are summed wider."""
+
+    name = "scatter-add"
+    ufunc = np.add
+    widens = True
+    linear = (0, 2)
+    ulp = {"": 2.0}
+    operation = "add"
+
+    def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
+        back = self.read_back(cotangent, indices, updates.aval, **params) if is_linear(updates) else None
+        return [cotangent if is_linear(x) else None, None, back]
+
+    def nan_operands(self, params: Params) -> Operands:
+        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
+
+
+@primitive
+class scatter_sub(Scatter):
+    """Updates are subtracted from what is there."""
+
+    name = "scatter-sub"
+    ufunc = np.subtract
+    kinds = "iufc"
+    widens = True
+    linear = (0, 2)
+    ulp = {"": 2.0}
+    operation = "sub"
+
+    def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
+        back = neg(self.read_back(cotangent, indices, updates.aval, **params)) if is_linear(updates) else None
+        return [cotangent if is_linear(x) else None, None, back]
+
+    def nan_operands(self, params: Params) -> Operands:
+        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
+
+
+@primitive
+class scatter_mul(Scatter):
+    """What is there is multiplied by the updates."""
+
+    name = "scatter-mul"
+    ufunc = np.multiply
+    widens = True
+    unique_derivative = True
+    ulp = {"": 2.0}
+    operation = "mul"
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
+        if number == 0:
+            return scatter_mul(tangent, indices, updates, **params)
+        self.check_unique(params)
+        return mul(x, scatter_add(instantiate(Zero.of(type_of(x))), indices, tangent, **params))
+
+    def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
+        if is_linear(x):
+            return [scatter_mul(cotangent, indices, updates, **params), None, None]
+        self.check_unique(params)
+        return [None, None, self.read_back(mul(cotangent, x), indices, updates.aval, **params)]
+
+    def check_unique(self, params: Params) -> None:
+        """With several factors at one place the derivative in one is the product of the others, which is not kept."""
+        if not params["unique_indices"]:
+            raise MissingRuleError(
+                "scatter-mul is differentiable in the updates only if no place is multiplied twice.",
+                fix="pass unique_indices=True, x.at[i].multiply(v, unique_indices=True), if no index occurs twice",
+                at=user_line(),
+            )
+
+
+class ScatterExtremum(Scatter):
+    """The smaller or larger stays; at a tie all that are equal share the derivative."""
+
+    introduces = ()
+
+    def jvp(self, tangents: Sequence[Any], out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
+        if type(tangents[0]) is Zero and type(tangents[2]) is Zero:
+            return Zero.of(out.aval)
+        aval: Any = type_of(updates)
+        dtype = out.dtype
+        nothing = zeros(out.shape, dtype)
+        here = convert_element_type(eq(x, out), new_dtype=dtype, weak_type=False)
+        there = eq(self.read_back(out, indices, aval, **params), updates)
+        there = convert_element_type(there, new_dtype=dtype, weak_type=False)
+        count = accumulate(here, scatter_add(nothing, indices, there, **params))
+        total: Any = Zero.of(out.aval)
+        if type(tangents[0]) is not Zero:
+            total = mul(tangents[0], here)
+        if type(tangents[2]) is not Zero:
+            total = accumulate(total, scatter_add(nothing, indices, mul(tangents[2], there), **params))
+        return lookup("div")(total, count)
+
+    def sample_values(self, x: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        # Values all apart, since two that are equal are a kink.
+        apart = np.arange(shape_size(shape), dtype=np.float32).reshape(shape)
+        return x, (apart * 7 % 11 - 5) / 4 + np.float32(0.07) + apart / 64
+
+
+@primitive
+class scatter_min(ScatterExtremum):
+    """The smaller of what is there and the updates."""
+
+    name = "scatter-min"
+    ufunc = minimum
+    operation = "min"
+
+
+@primitive
+class scatter_max(ScatterExtremum):
+    """The larger of what is there and the updates."""
+
+    name = "scatter-max"
+    ufunc = maximum
+    operation = "max"
+
+
+def zeros(shape: Any, dtype: Any) -> Any:
+    """An array of zeros."""
+    return broadcast_in_dim(np.zeros((), dtype), shape=shape, broadcast_dimensions=())
+
+
+def shape_size(shape: tuple[int, ...]) -> int:
+    """Number of elements."""
+    return int(np.prod(shape, dtype=np.int64))

@@ -1,0 +1,327 @@
+"""Slices: at places known when tracing, and at places that the running program knows (clamped into bounds)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError, DtypeMismatchError
+from weft.base.source import user_line
+from weft.indexing import index_map
+from weft.indexing.dimension import ceil_divide, definitely_less
+from weft.ir.element import Element
+from weft.ir.fusing import AT_AFFINE_INDEX, CLOSED_FIRST, CUT_OUT, Machine, Properties, hero
+from weft.ir.keys import KeysThrough
+from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.types import ArrayType, Shape, type_of
+from weft.ir.zeros import Zero, is_linear
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.families import Indexing, fail
+from weft.primitives.movement.concatenate import concatenate
+from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode
+from weft.primitives.movement.pad import pad, zero
+from weft.primitives.movement.scatter import ScatterDimensionNumbers
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
+from weft.sharding.factors import AxisFactors
+
+
+def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: Sequence[int] | None) -> list[Any]:
+    if strides is None:
+        return [limit - start for start, limit in zip(start_indices, limit_indices, strict=True)]
+    bounds = zip(start_indices, limit_indices, strides, strict=True)
+    return [ceil_divide(limit - start, step) for start, limit, step in bounds]
+
+
+_UPDATED = hero("dynamic_update_slice", CLOSED_FIRST)
+
+
+@primitive
+class slice(Indexing):
+    """From `start_indices` (included) to `limit_indices` (not included) in steps of `strides`."""
+
+    def type(
+        self, x: ArrayType, *, start_indices: Shape, limit_indices: Shape, strides: tuple[int, ...] | None
+    ) -> ArrayType:
+        rank = x.ndim
+        if not len(start_indices) == len(limit_indices) == rank or (strides is not None and len(strides) != rank):
+            raise fail(
+                f"slice got start_indices {start_indices}, limit_indices {limit_indices} and strides {strides} for an "
+                f"operand of shape {x.shape}.",
+                fix="give one start, limit and stride for each dimension",
+            )
+        for size, start, limit in zip(x.shape, start_indices, limit_indices, strict=True):
+            if definitely_less(start, 0) or definitely_less(limit, start) or definitely_less(size, limit):
+                raise fail(
+                    f"slice got start_indices {start_indices} and limit_indices {limit_indices} for shape {x.shape}.",
+                    fix="0 <= start <= limit <= size must hold in each dimension",
+                )
+        if strides is not None and any(step < 1 for step in strides):
+            raise fail(f"slice needs strides of at least 1, got {strides}.", fix="use lax.rev to reverse a dimension")
+        return x.plain_of_shape(_sizes(start_indices, limit_indices, strides))
+
+    def eval(self, x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
+        steps = strides if strides is not None else (1,) * len(start_indices)
+        return np.asarray(x)[tuple(map(_python_slice, start_indices, limit_indices, steps))]
+
+    def transpose(
+        self, cotangent: Any, x: Any, *, start_indices: Any, limit_indices: Any, strides: Any
+    ) -> Sequence[Any]:
+        config = []
+        steps = strides if strides is not None else (1,) * len(start_indices)
+        for n, size, start, limit, step in zip(
+            x.aval.shape, cotangent.shape, start_indices, limit_indices, steps, strict=True
+        ):
+            # The last element read may stand before the limit when the stride does not divide the distance.
+            last = limit if step == 1 else start if size == 0 else start + (size - 1) * step + 1
+            config.append((start, n - last, step - 1))
+        return [pad(cotangent, zero(cotangent.dtype), padding_config=tuple(config))]
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, start_indices: Any, limit_indices: Any, strides: Any
+    ) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        lifted_strides = None if strides is None else _inserted(strides, dim, 1)
+        lifted = {
+            "start_indices": _inserted(start_indices, dim, 0),
+            "limit_indices": _inserted(limit_indices, dim, axis.size),
+        }
+        return slice(x, **lifted, strides=lifted_strides), dim
+
+    def factors(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> AxisFactors:
+        steps = strides if strides is not None else (1,) * x.ndim
+        bounds = enumerate(zip(x.shape, start_indices, limit_indices, steps, strict=True))
+        names = tuple(
+            f"d{i}" if start == 0 and limit == n and step == 1 else None for i, (n, start, limit, step) in bounds
+        )
+        return AxisFactors((names,), (names,))
+
+    def localize(self, params: Params, local_results: Any) -> Params:
+        sizes = _sizes(params["start_indices"], params["limit_indices"], params["strides"])
+        places = zip(sizes, local_results[0].shape, params["limit_indices"], strict=True)
+        # Only a dimension that is taken whole can have become smaller, and there size and limit are one.
+        return {**params, "limit_indices": tuple(limit if size == local else local for size, local, limit in places)}
+
+    def sources(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> list[tuple[int, Any]]:
+        return [(0, index_map.slice_map(x.shape, start_indices, limit_indices, strides))]
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return CUT_OUT
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (results[0], *operands[1:]), results[0]
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        operands[0].copied(self, params).use(through.at, "indexing")
+        return None
+
+    def samples(self) -> Any:
+        yield Sample(ramp(4, 5), start_indices=(1, 0), limit_indices=(3, 5), strides=None)
+        yield Sample(ramp(5), start_indices=(0,), limit_indices=(4,), strides=(3,))
+        yield Sample(ramp(5), start_indices=(1,), limit_indices=(5,), strides=(2,))
+        yield Sample(ramp(3), start_indices=(2,), limit_indices=(2,), strides=None)
+        yield Sample(ramp(3), start_indices=(2,), limit_indices=(2,), strides=(2,))
+        yield Sample(ramp(4, dtype=np.int32), start_indices=(1,), limit_indices=(3,), strides=None)
+        yield Sample(ramp(4, dtype=dtypes.bfloat16), start_indices=(1,), limit_indices=(3,), strides=(1,))
+        yield Sample(ramp(), start_indices=(), limit_indices=(), strides=None)
+
+
+def _python_slice(start: Any, limit: Any, step: Any) -> Any:
+    return np.s_[start:limit:step]
+
+
+def _inserted(values: Sequence[Any], position: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:position], value, *values[position:])
+
+
+def check_starts(name: str, starts: Sequence[ArrayType], rank: int) -> None:
+    """Start indices are integer scalars, one for each dimension."""
+    if len(starts) != rank:
+        raise fail(
+            f"{name} got {len(starts)} start indices for an operand of rank {rank}.", fix="give one for each dimension"
+        )
+    for t in starts:
+        if t.shape or dtypes.kind(t.dtype) not in "iu":
+            raise ArgumentTypeError(f"{name} needs integer scalars as start indices, got {t.short()}.")
+
+
+def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Start indices moved so that the slice lies inside."""
+    return [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
+
+
+def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]) -> Any:
+    """Start indices of which some are batched, as one array of shape (batch, number of them)."""
+    columns = []
+    dtype = np.dtype(np.int64) if any(type_of(s).dtype.itemsize > 4 for s in starts) else np.dtype(np.int32)  # type: ignore[attr-defined]
+    for start, dim in zip(starts, dims, strict=True):
+        if type_of(start).dtype != dtype:  # type: ignore[attr-defined]
+            start = convert_element_type(start, new_dtype=dtype, weak_type=False)
+        placed = (0,) if dim is not None else ()
+        columns.append(broadcast_in_dim(start, shape=(axis.size, 1), broadcast_dimensions=placed))
+    return concatenate(*columns, dimension=1)
+
+
+@primitive
+class dynamic_slice(Primitive):
+    """A slice of `slice_sizes` whose start the running program knows; a start too near the end is moved back."""
+
+    linear = (0,)
+    copies = (0,)
+    introduces = ()
+    weight = 0
+
+    def type(self, x: ArrayType, *starts: ArrayType, slice_sizes: Shape) -> ArrayType:
+        check_starts("dynamic_slice", starts, x.ndim)
+        if len(slice_sizes) != x.ndim or any(
+            definitely_less(n, s) or definitely_less(s, 0) for n, s in zip(x.shape, slice_sizes, strict=True)
+        ):
+            raise fail(
+                f"dynamic_slice got slice_sizes {tuple(slice_sizes)} for an operand of shape {x.shape}.",
+                fix="give one size for each dimension, at most as large as the operand",
+            )
+        return x.plain_of_shape(slice_sizes)
+
+    def eval(self, x: Any, *starts: Any, slice_sizes: Any) -> Any:
+        x = np.asarray(x)
+        places = clamped(starts, x.shape, slice_sizes)
+        return x[tuple(np.s_[p : p + size] for p, size in zip(places, slice_sizes, strict=True))]
+
+    def transpose(self, cotangent: Any, x: Any, *starts: Any, slice_sizes: Any) -> Sequence[Any]:
+        zeros = instantiate(Zero(x.aval))
+        return [dynamic_update_slice(zeros, cotangent, *starts), *(None for _ in starts)]
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, slice_sizes: Any) -> tuple[Any, int]:
+        (x, *starts), (dim, *start_dims) = args, dims
+        if all(d is None for d in start_dims):
+            first = np.zeros((), type_of(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
+            return dynamic_slice(
+                x, *_inserted(starts, dim, first), slice_sizes=_inserted(slice_sizes, dim, axis.size)
+            ), dim
+        rank = len(starts)
+        indices = stacked_starts(axis, starts, start_dims)
+        numbers = GatherDimensionNumbers(
+            offset_dims=tuple(range(rank)), collapsed_slice_dims=(), start_index_map=tuple(range(rank))
+        )
+        params = {
+            "indices_are_sorted": False,
+            "unique_indices": False,
+            "mode": GatherScatterMode.CLIP,
+            "fill_value": None,
+        }
+        return lookup("gather").batch(
+            axis, (x, indices), (dim, 0), dimension_numbers=numbers, slice_sizes=tuple(slice_sizes), **params
+        )
+
+    def factors(self, x: ArrayType, *starts: ArrayType, slice_sizes: Any) -> AxisFactors:
+        names = tuple(
+            f"d{i}" if n == size else None for i, (n, size) in enumerate(zip(x.shape, slice_sizes, strict=True))
+        )
+        return AxisFactors((names, *(() for _ in starts)), (names,))
+
+    def localize(self, params: Params, local_results: Any) -> Params:
+        return {**params, "slice_sizes": local_results[0].shape}
+
+    def value_at(self, element: Element, *, slice_sizes: Any) -> Any:
+        x = element.types[0]
+        starts = element.clamped_starts(range(1, x.ndim + 1), x.shape, slice_sizes)
+        return element.operand(0, [i + start for i, start in zip(element.index, starts, strict=True)])
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_AFFINE_INDEX
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (results[0], *operands[1:]), results[0]
+
+    def samples(self) -> Any:
+        yield Sample(ramp(4, 5), np.int32(1), np.int32(2), slice_sizes=(2, 3))
+        yield Sample(ramp(4), np.int32(3), slice_sizes=(2,))
+        yield Sample(ramp(4), np.int32(-7), slice_sizes=(2,))
+        yield Sample(ramp(4, dtype=np.int32), np.uint8(1), slice_sizes=(0,))
+        yield Sample(ramp(3, 2, dtype=dtypes.bfloat16), np.int32(1), np.int32(0), slice_sizes=(1, 2))
+        yield Sample(ramp(), slice_sizes=())
+
+
+@primitive
+class dynamic_update_slice(Primitive):
+    """The operand with `update` written over it at a start the running program knows; jointly linear in both."""
+
+    linear = (0, 1)
+    copies = (0, 1)
+    keeps_nan = (1,)
+    introduces = ()
+    weight = 0
+
+    def type(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
+        check_starts("dynamic_update_slice", starts, x.ndim)
+        if update.ndim != x.ndim or any(definitely_less(n, s) for n, s in zip(x.shape, update.shape, strict=True)):
+            raise fail(
+                f"dynamic_update_slice got an update of shape {update.shape} for an operand of shape {x.shape}.",
+                fix="the update has the operand's rank and is nowhere larger",
+            )
+        if update.dtype != x.dtype:
+            raise DtypeMismatchError(
+                "dynamic_update_slice needs operands of one dtype.",
+                received=f"{x.short()} and {update.short()}",
+                fix="convert the update with .astype",
+                at=user_line(),
+            )
+        return x if x.weak_type == update.weak_type else x.strong()
+
+    def eval(self, x: Any, update: Any, *starts: Any) -> Any:
+        out = np.array(x)
+        update = np.asarray(update)
+        places = clamped(starts, out.shape, update.shape)
+        out[tuple(np.s_[p : p + size] for p, size in zip(places, update.shape, strict=True))] = update
+        return out
+
+    def transpose(self, cotangent: Any, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
+        shape = type_of(update).shape  # type: ignore[attr-defined]
+        to_x = to_update = None
+        if is_linear(x):
+            hole = broadcast_in_dim(zero(cotangent.dtype), shape=shape, broadcast_dimensions=())
+            to_x = dynamic_update_slice(cotangent, hole, *starts)
+        if is_linear(update):
+            to_update = dynamic_slice(cotangent, *starts, slice_sizes=shape)
+        return [to_x, to_update, *(None for _ in starts)]
+
+    def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
+        (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
+        if all(d is None for d in start_dims):
+            first = np.zeros((), type_of(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
+            x, update = batched_at_front(x, dim, axis), batched_at_front(update, update_dim, axis)
+            return dynamic_update_slice(x, update, first, *starts), 0
+        rank = len(starts)
+        indices = stacked_starts(axis, starts, start_dims)
+        numbers = ScatterDimensionNumbers(
+            update_window_dims=tuple(range(rank)),
+            inserted_window_dims=(),
+            scatter_dims_to_operand_dims=tuple(range(rank)),
+        )
+        params = {"indices_are_sorted": True, "unique_indices": True, "mode": GatherScatterMode.CLIP}
+        return lookup("scatter").batch(
+            axis, (x, indices, update), (dim, 0, update_dim), dimension_numbers=numbers, **params
+        )
+
+    def factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
+        names = tuple(
+            f"d{i}" if n == size else None for i, (n, size) in enumerate(zip(x.shape, update.shape, strict=True))
+        )
+        return AxisFactors((names, names, *(() for _ in starts)), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _UPDATED
+
+    def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
+        return (0, *operands[1:]), operands[1]  # it is done in place
+
+    def samples(self) -> Any:
+        yield Sample(ramp(4, 5), ramp(2, 3), np.int32(1), np.int32(2))
+        yield Sample(ramp(4), ramp(2)[::-1].copy(), np.int32(3))
+        yield Sample(ramp(4), ramp(2), np.int32(-7))
+        yield Sample(ramp(4, dtype=np.int32), ramp(1, dtype=np.int32), np.uint8(1))
+        yield Sample(ramp(3, 2, dtype=dtypes.bfloat16), ramp(1, 2, dtype=dtypes.bfloat16), np.int32(1), np.int32(0))
+        yield Sample(ramp(3), ramp(0), np.int32(1))
+        yield Sample(ramp(), ramp() + 1)

@@ -1,0 +1,254 @@
+"""Sorting of several arrays by the first of them, and the k largest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.fusing import Machine, Properties, hero
+from weft.ir.primitive import Axis, HigherOrder, Primitive, Sample, primitive
+from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.zeros import Zero
+from weft.primitives.families import fail
+from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import batched_at_front, ramp, reshape
+from weft.primitives.reduction.reduce import check_kind
+from weft.primitives.reduction.reduce_other import part
+from weft.sharding.factors import AxisFactors
+
+_INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
+
+
+def index_dtype(size: Any) -> np.dtype[Any]:
+    """The integer type that counts positions along an axis of `size`."""
+    return _INT64 if isinstance(size, int) and size > 2**31 - 1 else _INT32
+
+
+def take_along(x: Any, indices: Any, axis: int) -> Any:
+    """`x[..., indices[..., i, ...], ...]` along `axis`; all other axes of `x` and `indices` correspond."""
+    rank, shape = len(indices.shape), tuple(indices.shape)
+    if 0 in x.shape:  # there is nothing to read, and no slice of size 1
+        return part(x, 0, shape[axis], axis=axis)
+    others = tuple(i for i in range(rank) if i != axis)
+    numbers = GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    return gather(
+        x,
+        reshape(indices, new_sizes=(*shape, 1), dimensions=None),
+        dimension_numbers=numbers,
+        slice_sizes=(1,) * rank,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        fill_value=None,
+    )
+
+
+def sortable(x: np.ndarray) -> list[np.ndarray]:
+    """Arrays, the most significant first, that NumPy sorts as `x` should be: NaN last, -0 like 0, complex by parts."""
+    match dtypes.kind(x.dtype):
+        case "c":
+            return [x.real, x.imag]
+        case "f" if x.dtype.itemsize < 4:
+            return [x.astype(np.float32)]
+        case "i" | "u" if x.dtype.isbuiltin != 1:
+            return [x.astype(np.int8)]
+    return [x]
+
+
+def descending(x: np.ndarray) -> np.ndarray:
+    """Integers that grow as the elements of `x` fall, in the total order of floats: -0 below 0, every NaN on top."""
+    (key,) = sortable(x)
+    if dtypes.kind(key.dtype) == "f":
+        key = np.where(np.isnan(key), np.abs(key), key)
+        bits: Any = key.view(np.int32 if key.dtype.itemsize == 4 else np.int64)
+        key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    return ~key
+
+
+_SORTED = hero("sort", closed=None)
+
+
+@primitive
+class sort(HigherOrder):
+    """Sort operands of one shape together along `dimension` by the first `num_keys` of them.
+
+    NaNs come last, -0 equals 0, complex numbers compare by real and then imaginary part. It is a `HigherOrder` only for
+    the form of its jvp rule, which makes the results and the permutation in a single sort.
+    """
+
+    higher_order = False
+    types_placement = False
+    introduces = ()
+
+    def type(self, *types: ArrayType, dimension: int, is_stable: bool, num_keys: int) -> list[ArrayType]:
+        if not types:
+            raise fail("sort needs at least one operand.")
+        shape = types[0].shape
+        for t in types[1:]:
+            if t.shape != shape:
+                shapes = ", ".join(str(u.shape) for u in types)
+                raise fail(
+                    f"sort needs operands of one shape, got {shapes}.", received=" and ".join(u.short() for u in types)
+                )
+        if not 0 <= dimension < len(shape):
+            raise fail(
+                f"sort got dimension {dimension} for operands of shape {shape}.", fix="give a dimension in range(rank)"
+            )
+        if not 1 <= num_keys <= len(types):
+            raise fail(
+                f"sort got num_keys={num_keys} for {len(types)} operands.", fix="between 1 and the number of operands"
+            )
+        for t in types[:num_keys]:
+            check_kind("sort", t.dtype, "biufc")
+        return list(types)
+
+    def eval(self, *arrays: Any, dimension: int, is_stable: bool, num_keys: int) -> list[Any]:
+        keys = [part for array in arrays[:num_keys] for part in sortable(array)]
+        if len(arrays) == len(keys) == 1:
+            return [np.sort(keys[0], axis=dimension, kind="stable").astype(arrays[0].dtype)]
+        if len(keys) == 1:
+            order = np.argsort(keys[0], axis=dimension, kind="stable")
+        else:
+            order = np.lexsort(keys[::-1], axis=dimension)
+        return [np.take_along_axis(a, order, dimension) for a in arrays]
+
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        dimension: int,
+        is_stable: bool,
+        num_keys: int,
+    ) -> tuple[list[Any], list[Any]]:
+        params: dict[str, Any] = {"dimension": dimension, "is_stable": is_stable, "num_keys": num_keys}
+        types = [type_of(p) for p in primals]
+        if all(type(t) is Zero for t in tangents):
+            return sort(*primals, **params), [Zero.of(t) for t in types]
+        shape = types[0].shape  # type: ignore[attr-defined]
+        *outs, order = sort(
+            *primals, iota(dtype=index_dtype(shape[dimension]), shape=shape, dimension=dimension), **params
+        )
+        return outs, [
+            Zero.of(a) if type(t) is Zero else take_along(t, order, dimension)
+            for t, a in zip(tangents, types, strict=True)
+        ]
+
+    def batch(
+        self,
+        axis: Axis,
+        args: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        dimension: int,
+        is_stable: bool,
+        num_keys: int,
+    ) -> tuple[list[Any], list[int]]:
+        dim = dims[0]
+        if dim is None or any(d != dim for d in dims):
+            args, dim = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)], 0
+        lifted = dimension + (dimension >= dim)
+        return sort(*args, dimension=lifted, is_stable=is_stable, num_keys=num_keys), [dim] * len(args)
+
+    def batch_through(self, through: Any, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[list[Any], Any]:
+        return self.batch(axis, args, dims, **params)
+
+    def factors(self, *types: ArrayType, dimension: int, is_stable: bool, num_keys: int) -> AxisFactors:
+        names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
+        return AxisFactors((names,) * len(types), (names,) * len(types))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _SORTED
+
+    def samples(self) -> Any:
+        nan, mixed = np.nan, np.array([2.0, -1.5, 3.25, 0.5, -2.25], np.float32)
+        common: dict[str, Any] = {"is_stable": True, "num_keys": 1}
+        yield Sample(mixed, dimension=0, **common)
+        yield Sample(np.stack([mixed, mixed[::-1] + 0.125]), dimension=1, **common)
+        yield Sample(np.stack([mixed, mixed[::-1] + 0.125]), mixed * ramp(2, 1), dimension=0, **common)
+        yield Sample(mixed, ramp(5), ramp(5, dtype=np.int32), dimension=0, **common)
+        yield Sample(np.array([1, 0, 1, 0], np.int32), mixed[:4], ramp(4), dimension=0, is_stable=True, num_keys=2)
+        yield Sample(
+            np.array([1.0, nan, -0.0, 0.0, nan], np.float32), ramp(5), dimension=0, differentiable=False, **common
+        )
+        yield Sample(np.array([True, False, True]), ramp(3, dtype=np.int32), dimension=0, **common)
+        yield Sample(
+            np.array([1 + 2j, 1 - 2j, 0.5j, complex(1, nan)], np.complex64), dimension=0, differentiable=False, **common
+        )
+        yield Sample(np.array([1 + 2j, 0.75 - 2j, 0.5j], np.complex64), dimension=0, **common)
+        yield Sample(mixed.astype(ml_dtypes.bfloat16), dimension=0, differentiable=False, **common)
+        yield Sample(ramp(0, 3), dimension=0, **common)
+        yield Sample(ramp(1), dimension=0, is_stable=False, num_keys=1)
+
+
+@primitive
+class top_k(Primitive):
+    """The `k` largest elements along `axis`, largest first, and their indices; equal elements in order of appearance.
+
+    Floats compare in the total order, so -0 is below 0; every NaN counts as largest.
+    """
+
+    multiple_results = True
+    introduces = ()
+
+    def type(self, x: ArrayType, *, k: int, axis: int) -> list[ArrayType]:
+        check_kind("top_k", x.dtype, "biuf")
+        if not 0 <= axis < x.ndim:
+            raise fail(
+                f"top_k got axis {axis} for an operand of shape {x.shape}.",
+                fix="give an axis of an array of rank 1 or more",
+            )
+        size = x.shape[axis]
+        if k < 0 or (isinstance(size, int) and isinstance(k, int) and k > size):
+            raise fail(
+                f"top_k got k={k} for {size} elements along axis {axis} of shape {x.shape}.", fix="0 <= k <= size"
+            )
+        shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+        return [x.plain_of_shape(shape), array_type(shape, index_dtype(size))]
+
+    def eval(self, x: Any, *, k: int, axis: int) -> list[Any]:
+        order = np.argsort(descending(x), axis=axis, kind="stable")
+        first = np.take(order, np.arange(k), axis=axis)
+        return [np.take_along_axis(x, first, axis), first.astype(index_dtype(x.shape[axis]))]
+
+    def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, k: int, axis: int) -> list[Any]:
+        values, indices = out
+        (tangent,) = tangents
+        moved = Zero.of(values.aval) if type(tangent) is Zero else take_along(tangent, indices, axis)
+        return [moved, Zero.of(indices.aval)]
+
+    def batch(self, mapped: Axis, args: Any, dims: Any, *, k: int, axis: int) -> tuple[Any, list[int]]:
+        (x,), (dim,) = args, dims
+        return top_k(x, k=k, axis=axis + (axis >= dim)), [dim, dim]
+
+    def factors(self, x: ArrayType, *, k: int, axis: int) -> AxisFactors:
+        names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (names, names))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return _SORTED
+
+    def samples(self) -> Any:
+        mixed = np.array([2.0, -1.5, 3.25, 0.5, -2.25], np.float32)
+        yield Sample(mixed, k=2, axis=0)
+        yield Sample(np.stack([mixed, mixed[::-1]]), k=3, axis=1)
+        yield Sample(np.stack([mixed, mixed[::-1] + 0.125]), k=1, axis=0)
+        yield Sample(mixed, k=0, axis=0)
+        yield Sample(np.array([3, 1, 3, 2], np.int32), k=4, axis=0)
+        yield Sample(np.array([200, 1, 255], np.uint8), k=2, axis=0)
+        yield Sample(np.array([False, True]), k=1, axis=0)
+        yield Sample(np.array([1.0, np.nan, -0.0, 0.0, np.inf], np.float32), k=5, axis=0, differentiable=False)
+        yield Sample(mixed.astype(ml_dtypes.bfloat16), k=2, axis=0, differentiable=False)

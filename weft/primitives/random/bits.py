@@ -1,0 +1,478 @@
+"""Random keys and bits: the threefry2x32 counter cipher, and the operations that make, split and use keys.
+
+A key array has the dtype `key<fry>`; its elements are kept as pairs of 32-bit words, so every operation that moves
+elements works on keys too. All operations here act on arrays of keys elementwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
+from weft.base.settings import config
+from weft.indexing.expression import Expression
+from weft.ir.element import Element
+from weft.ir.fusing import AT_OTHER_INDEX, AT_SAME_INDEX, Machine, Properties
+from weft.ir.keys import KeysThrough
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
+from weft.ir.types import ArrayType, Shape, array_type
+from weft.ir.zeros import Zero
+from weft.primitives.families import fail
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape
+from weft.primitives.random import definitions as definitions
+from weft.primitives.random.definitions import UNSIGNED
+from weft.primitives.random.threefry import threefry_arrays, threefry_integers
+from weft.sharding.factors import AxisFactors, elementwise
+
+WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
+FEW = 8
+BLOCK = 1 << 14  # words enciphered at a time, so that the rounds stay in cache
+
+
+class KeyDtype(dtypes.ExtendedDtype):
+    """The dtype of random keys of one generator: `impl` is its name, `key_shape` the shape of a key's words."""
+
+    type = dtypes.prng_key
+
+    def __init__(self, impl: str, tag: str, storage: np.dtype[Any]):
+        self.impl = impl
+        self.tag = tag
+        self.name = f"key<{tag}>"
+        self.storage = storage
+        self.key_shape = (storage.itemsize // 4,)
+
+    def physical(self, array: np.ndarray) -> np.ndarray:
+        """The words of a key array, along a new last axis."""
+        return np.ascontiguousarray(array).reshape((*np.shape(array), 1)).view(np.uint32)
+
+    def logical(self, words: np.ndarray) -> np.ndarray:
+        """The key array whose words stand along the last axis."""
+        return np.ascontiguousarray(words).view(self.storage)[..., 0]
+
+    def __reduce__(self) -> Any:
+        return key_dtype, (self.impl,)
+
+
+FRY = KeyDtype("threefry2x32", "fry", WORDS)
+IMPLEMENTATIONS = {FRY.impl: FRY}
+BY_TAG = {FRY.tag: FRY}
+dtypes.register_extended_dtype(FRY)
+
+
+def key_dtype(impl: str) -> KeyDtype:
+    """The key dtype of the generator of that name."""
+    return IMPLEMENTATIONS[impl]
+
+
+# ---------------------------------------------------------------------------------------------------------- the cipher
+
+
+def words_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The two words of each key, contiguous."""
+    return np.ascontiguousarray(keys["first"]).reshape(keys.shape), np.ascontiguousarray(keys["second"]).reshape(
+        keys.shape
+    )
+
+
+def enciphered_counts(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each key, in the rows of the result, the encipherments of the 64-bit counts 0 .. size - 1."""
+    first, second = (words.reshape(-1, 1) for words in words_of(keys))
+    rows = first.shape[0]
+    x, y = np.empty((rows, size), np.uint32), np.empty((rows, size), np.uint32)
+    if rows * size <= FEW:
+        hashed = threefry_integers()
+        for row, (a, b) in enumerate(zip(first[:, 0].tolist(), second[:, 0].tolist(), strict=True)):
+            for column in range(size):
+                x[row, column], y[row, column] = hashed(a, b, 0, column)
+        return x, y
+    columns = min(size, BLOCK)
+    if not columns:
+        return x, y
+    step = max(1, BLOCK // columns)
+    for start in range(0, size, columns):
+        stop = min(start + columns, size)
+        counts = np.arange(start, stop, dtype=np.uint64)
+        high = (counts >> np.uint64(32)).astype(np.uint32) if stop > 1 << 32 else np.zeros((), np.uint32)
+        low = counts.astype(np.uint32)
+        for row in range(0, rows, step):
+            part = slice(row, row + step)
+            x[part, start:stop], y[part, start:stop] = threefry_arrays(first[part], second[part], high, low)
+    return x, y
+
+
+def enciphered_halves(keys: np.ndarray, size: int) -> np.ndarray:
+    """For each key `size` words in the older layout: count i is paired with count i + size / 2 (rounded up)."""
+    half = -(-size // 2)
+    counts = np.zeros(2 * half, np.uint32)
+    counts[:size] = np.arange(size, dtype=np.uint32)
+    first, second = (words.reshape(-1, 1) for words in words_of(keys))
+    pair = threefry_arrays(first, second, counts[:half], counts[half:])
+    return np.concatenate(pair, axis=1)[:, :size]
+
+
+def older_bits(keys: np.ndarray, bit_width: int, size: int) -> np.ndarray:
+    """For each key `size` integers in the older layout, in which narrow ones share a word."""
+    words = enciphered_halves(keys, -(-size * bit_width // 32))
+    if bit_width == 64:
+        return (words[:, :size].astype(np.uint64) << np.uint64(32)) | words[:, size:]
+    return np.ascontiguousarray(words).view(UNSIGNED[bit_width])[:, :size]
+
+
+def make_keys(first: Any, second: Any, shape: Sequence[int]) -> np.ndarray:
+    """A key array from the two words of each key."""
+    keys = np.empty(shape, WORDS)
+    keys["first"], keys["second"] = np.reshape(first, shape), np.reshape(second, shape)
+    return keys
+
+
+# ------------------------------------------------------------------------------------------------------ the primitives
+
+
+def check_key(name: str, aval: Any) -> KeyDtype:
+    """The dtype of a key operand; anything else is the user's mistake."""
+    if not isinstance(aval.dtype, KeyDtype):
+        raise ArgumentTypeError(
+            f"{name} needs a random key, got {aval.short()}. "
+            "Make one with weft.random.key(seed), or wrap raw words with weft.random.wrap_key_data."
+        )
+    return aval.dtype
+
+
+def front(x: Any, dim: int) -> Any:
+    return move_axis(x, dim, 0)
+
+
+class KeyOperation(Primitive):
+    """Acts on each key of an array on its own, so a batch dimension is one more dimension of that array."""
+
+    zero_derivative = True
+    # Whether a key given to this operation should not be used again: what the check for keys used twice asks.
+    consumes_keys: ClassVar[bool] = False
+
+    def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
+        return Zero.of(out.aval)
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        assert dim is not None
+        return self(front(x, dim), **params), 0
+
+    def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
+        if self.consumes_keys and operands[0] is not None:
+            operands[0].use(through.at, self.name)
+        return None
+
+    def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
+        """Key dimensions correspond; the words of a key and what one key yields stay whole."""
+        made = self.type(*types, **params)
+        names = tuple(f"d{i}" for i in range(types[0].ndim))
+        kept = names[: made.ndim]
+        operand = tuple(n if n in kept else None for n in names)
+        return AxisFactors((operand,), ((*kept, *(None,) * (made.ndim - len(kept))),))
+
+
+@primitive
+class threefry2x32(Primitive):
+    """The cipher itself on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
+
+    multiple_results = True
+    zero_derivative = True
+    pointwise = True
+    foldable = True
+    weight = 60
+
+    def type(self, *types: ArrayType) -> list[ArrayType]:
+        if len(types) != 4 or any(t.dtype != dtypes.uint32 for t in types):
+            received = " and ".join(t.short() for t in types)
+            raise ArgumentTypeError(f"threefry2x32 takes four uint32 arrays, got {received}.")
+        shape: Shape = ()
+        for t in types:
+            shape = broadcast_dimensions(shape, t.shape, types)
+        made = array_type(shape, dtypes.uint32)
+        return [made, made]
+
+    def eval(self, key_first: Any, key_second: Any, first: Any, second: Any) -> Any:
+        return threefry_arrays(key_first, key_second, first, second)
+
+    def jvp(self, tangents: Sequence[Any], out: Any, *args: Any) -> Any:
+        return [Zero.of(o.aval) for o in out]
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, Any]:
+        rank = max(len(np.shape(a)) - (d is not None) for a, d in zip(args, dims, strict=True))
+        made = []
+        for x, d in zip(args, dims, strict=True):
+            shape = tuple(np.shape(x))
+            if d is not None:
+                x = front(x, d)
+                shape = tuple(x.shape)
+                if len(shape) - 1 < rank:
+                    x = reshape(x, new_sizes=(shape[0], *(1,) * rank), dimensions=None)
+            elif shape:
+                x = reshape(x, new_sizes=(1, *shape), dimensions=None)
+            made.append(x)
+        return self(*made), [0, 0]
+
+    def factors(self, *types: ArrayType) -> AxisFactors | None:
+        shape = self.type(*types)[0].shape
+        if any(t.shape and t.shape != shape for t in types):
+            return None
+        found = elementwise([t.ndim for t in types])
+        return AxisFactors(found.operands, found.results * 2)
+
+    def value_at(self, element: Element) -> Any:
+        return element.scalars.threefry2x32(*element.operands(), part=element.result)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_SAME_INDEX
+
+    def samples(self) -> Any:
+        word = np.uint32(0x12345678)
+        some = np.arange(6, dtype=np.uint32).reshape(2, 3) * np.uint32(0x9E3779B9)
+        yield Sample(some, some + word, some ^ word, some[::-1], differentiable=False)
+        yield Sample(np.asarray(word), np.asarray(word), some, some, differentiable=False)
+        yield Sample(some[:, :1], some[:1], some, some, differentiable=False)
+
+
+def broadcast_dimensions(shape: Shape, other: Shape, types: Sequence[ArrayType]) -> Shape:
+    """Equal sizes, or sizes of 1, in each dimension; a scalar fits everything."""
+    if not shape or not other:
+        return shape or other
+    if len(shape) != len(other) or any(a != b and a != 1 and b != 1 for a, b in zip(shape, other, strict=True)):
+        raise fail(
+            "threefry2x32 got operands of incompatible shapes.",
+            received=" and ".join(t.short() for t in types),
+            fix="give operands of one shape, or with dimensions of 1",
+        )
+    return tuple(b if a == 1 else a for a, b in zip(shape, other, strict=True))
+
+
+@primitive
+class random_seed(KeyOperation):
+    """Keys from integers: the seed is the key's 64 bits, of which 32-bit seeds fill the lower half."""
+
+    definition = staticmethod(definitions.random_seed)
+
+    def type(self, seeds: ArrayType, *, impl: KeyDtype) -> ArrayType:
+        if dtypes.kind(seeds.dtype) not in "biu":
+            raise ArgumentTypeError(
+                "A seed must be an integer.", received=seeds.short(), fix="weft.random.key(int(seed))"
+            )
+        return array_type(seeds.shape, impl)
+
+    def eval(self, seeds: Any, *, impl: KeyDtype) -> Any:
+        seeds = np.asarray(seeds)
+        wide = seeds.astype(np.int64).view(np.uint64) if seeds.dtype.kind != "u" else seeds.astype(np.uint64)
+        high = wide >> np.uint64(32) if seeds.dtype.itemsize > 4 else np.zeros_like(wide)
+        return make_keys(high.astype(np.uint32), wide.astype(np.uint32), seeds.shape)
+
+    def samples(self) -> Any:
+        yield Sample(np.array([0, 1, -1, 2**31 - 1], np.int32), impl=FRY, differentiable=False)
+        yield Sample(np.array(7, np.uint8), impl=FRY, differentiable=False)
+
+
+@primitive
+class random_wrap(KeyOperation):
+    """Words along the last axis as keys."""
+
+    def type(self, words: ArrayType, *, impl: KeyDtype) -> ArrayType:
+        if words.dtype != dtypes.uint32 or words.shape[-1:] != impl.key_shape:
+            raise ArgumentTypeError(
+                f"A raw key of {impl.impl} is an array of uint32 whose last dimension is {impl.key_shape[0]}, "
+                f"got {words.short()}. Make one with weft.random.PRNGKey(seed)."
+            )
+        return array_type(words.shape[:-1], impl)
+
+    def eval(self, words: Any, *, impl: KeyDtype) -> Any:
+        return impl.logical(words)
+
+    def value_at(self, element: Element, *, impl: KeyDtype) -> Any:
+        (count,) = impl.key_shape
+        return element.key_of_words([element.operand(0, (*element.index, i)) for i in range(count)])
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_OTHER_INDEX
+
+    def samples(self) -> Any:
+        words = np.arange(12, dtype=np.uint32).reshape(2, 3, 2)
+        yield Sample(words, impl=FRY, differentiable=False)
+        yield Sample(words[0, 1], impl=FRY, differentiable=False)
+
+
+def key_of_words(word: Any, impl: KeyDtype) -> Any:
+    """The key all of whose words are one number."""
+    return random_wrap(np.full(impl.key_shape, dtypes.coerce_value(word, dtypes.uint32)), impl=impl)
+
+
+@primitive
+class random_unwrap(KeyOperation):
+    """The words of keys along a new last axis."""
+
+    def type(self, keys: ArrayType) -> ArrayType:
+        return array_type((*keys.shape, *check_key(self.name, keys).key_shape), dtypes.uint32)
+
+    def eval(self, keys: Any) -> Any:
+        return FRY.physical(keys)
+
+    def value_at(self, element: Element) -> Any:
+        *index, word = element.index
+        return element.word_of_key(element.operand(0, index), word)
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return AT_OTHER_INDEX
+
+    def samples(self) -> Any:
+        yield Sample(sample_keys(3), differentiable=False)
+        yield Sample(sample_keys(), differentiable=False)
+
+
+@primitive
+class random_bits(KeyOperation):
+    """`shape` unsigned integers of `bit_width` bits from each key."""
+
+    consumes_keys = True
+    definition = staticmethod(definitions.random_bits)
+
+    def type(self, keys: ArrayType, *, bit_width: int, shape: Shape) -> ArrayType:
+        check_key(self.name, keys)
+        if bit_width not in UNSIGNED:
+            raise ArgumentTypeError(f"random_bits makes 8, 16, 32 or 64 bits at a time, not {bit_width}.")
+        check_shape(self.name, shape)
+        return array_type((*keys.shape, *shape), UNSIGNED[bit_width])
+
+    def eval(self, keys: Any, *, bit_width: int, shape: Shape) -> Any:
+        size = count_of(shape)
+        if not config.threefry_partitionable:
+            return older_bits(keys, bit_width, size).reshape((*keys.shape, *shape))
+        first, second = enciphered_counts(keys, size)
+        if bit_width == 64:
+            bits = (first.astype(np.uint64) << np.uint64(32)) | second
+        else:
+            bits = np.bitwise_xor(first, second, out=first).astype(UNSIGNED[bit_width], copy=False)
+        return bits.reshape((*keys.shape, *shape))
+
+    def samples(self) -> Any:
+        for bit_width in (8, 16, 32):
+            yield Sample(sample_keys(), bit_width=bit_width, shape=(2, 3), differentiable=False)
+        yield Sample(sample_keys(3), bit_width=32, shape=(), differentiable=False)
+        yield Sample(sample_keys(2, 1), bit_width=32, shape=(3,), differentiable=False)
+        yield Sample(sample_keys(2), bit_width=32, shape=(0, 3), differentiable=False)
+
+
+@primitive
+class random_split(KeyOperation):
+    """`shape` new keys from each key."""
+
+    consumes_keys = True
+    definition = staticmethod(definitions.random_split)
+
+    def type(self, keys: ArrayType, *, shape: Shape) -> ArrayType:
+        check_key(self.name, keys)
+        check_shape(self.name, shape)
+        return array_type((*keys.shape, *shape), keys.dtype)
+
+    def eval(self, keys: Any, *, shape: Shape) -> Any:
+        size = count_of(shape)
+        if config.threefry_partitionable:
+            first, second = enciphered_counts(keys, size)
+        else:
+            words = enciphered_halves(keys, 2 * size)
+            first, second = words[:, 0::2], words[:, 1::2]
+        return make_keys(first, second, (*keys.shape, *shape))  # type: ignore[arg-type]
+
+    def samples(self) -> Any:
+        yield Sample(sample_keys(), shape=(3,), differentiable=False)
+        yield Sample(sample_keys(2), shape=(2, 2), differentiable=False)
+
+
+@primitive
+class random_fold_in(Primitive):
+    """A new key from each key and a 32-bit integer."""
+
+    zero_derivative = True
+    definition = staticmethod(definitions.random_fold_in)
+
+    def type(self, keys: ArrayType, data: ArrayType) -> ArrayType:
+        check_key(self.name, keys)
+        if data.dtype != dtypes.uint32:
+            raise ArgumentTypeError(f"random_fold_in folds in uint32 data, got {data.short()}.")
+        shape = keys.shape or data.shape
+        if keys.shape and data.shape and keys.shape != data.shape:
+            raise fail(
+                "random_fold_in got keys and data of different shapes.",
+                received=f"{keys.short()} and {data.short()}",
+                fix="give one integer for each key",
+            )
+        return array_type(shape, keys.dtype)
+
+    def eval(self, keys: Any, data: Any) -> Any:
+        if not keys.shape and not np.shape(data):
+            first, second = keys.item()
+            return make_keys(*threefry_integers()(first, second, 0, int(data)), ())
+        first, second = words_of(keys)
+        return make_keys(
+            *threefry_arrays(first, second, np.uint32(0), data), np.broadcast_shapes(keys.shape, np.shape(data))
+        )
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
+        shapes = [tuple(n for i, n in enumerate(np.shape(a)) if i != d) for a, d in zip(args, dims, strict=True)]
+        full = (axis.size, *max(shapes, key=len))
+        keys, data = (lifted(a, d, full) for a, d in zip(args, dims, strict=True))
+        return self(keys, data), 0
+
+    def factors(self, keys: ArrayType, data: ArrayType) -> AxisFactors:
+        return elementwise([keys.ndim, data.ndim])
+
+    def samples(self) -> Any:
+        yield Sample(sample_keys(), np.array(7, np.uint32), differentiable=False)
+        yield Sample(sample_keys(3), np.arange(3, dtype=np.uint32), differentiable=False)
+        yield Sample(sample_keys(3), np.array(7, np.uint32), differentiable=False)
+
+
+@primitive
+class random_clone(KeyOperation):
+    """The same key, which the check for keys used twice takes for a new one."""
+
+    identity = True
+
+    def type(self, keys: ArrayType) -> ArrayType:
+        check_key(self.name, keys)
+        return keys
+
+    def eval(self, keys: Any) -> Any:
+        return keys
+
+    def samples(self) -> Any:
+        yield Sample(sample_keys(2), differentiable=False)
+
+
+def count_of(shape: Any) -> int:
+    """How many elements a shape has; when numbers are drawn, every size is known."""
+    return math.prod(shape)
+
+
+def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
+    """An operand of `random_fold_in` in the full batched shape, unless it is a scalar that fits anyway."""
+    x = x if dim is None else front(x, dim)
+    rank = len(np.shape(x))
+    if (dim is None and not rank) or rank == len(shape):
+        return x
+    placed = (0,) if dim is not None else tuple(range(1, len(shape)))
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=placed)
+
+
+def check_shape(name: str, shape: Shape) -> None:
+    """Sizes must be nonnegative."""
+    for size in shape:
+        if not isinstance(size, Expression) and size < 0:
+            raise fail(f"{name} got a negative size in shape {tuple(shape)}.", fix="give sizes of 0 or more")
+
+
+def sample_keys(*shape: int) -> np.ndarray:
+    """Some keys, for samples."""
+    words = np.arange(math.prod(shape) * 2, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    return FRY.logical(words.reshape(*shape, 2))

@@ -1,0 +1,205 @@
+"""The largest and smallest elements along axes, and where they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
+from weft.indexing.ranges import Range
+from weft.ir.flow import OperandRanges
+from weft.ir.fusing import Machine, Properties, reduction, size_of
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
+from weft.ir.types import ArrayType, array_type, type_of
+from weft.primitives.elementwise.arithmetic import div, mul
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.extremes import maximum, minimum
+from weft.primitives.families import check_axes, fail, kept_axes, shifted, wide
+from weft.primitives.movement.shape import broadcast_in_dim, ramp
+from weft.primitives.reduction.reduce import Fold, check_kind, reduce_sum
+from weft.sharding.factors import AxisFactors
+
+
+@functools.lru_cache(maxsize=256)
+def lowest(dtype: Any) -> np.ndarray:
+    """The neutral element of max: minus infinity where the dtype has it, else its smallest value."""
+    match dtypes.kind(dtype):
+        case "b":
+            return np.zeros((), dtype)
+        case "i" | "u":
+            return np.array(dtypes.iinfo(dtype).min).astype(dtype)
+    return -_infinity(dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def highest(dtype: Any) -> np.ndarray:
+    """The neutral element of min: infinity where the dtype has it, else its largest value."""
+    match dtypes.kind(dtype):
+        case "b":
+            return np.ones((), dtype)
+        case "i" | "u":
+            return np.array(dtypes.iinfo(dtype).max).astype(dtype)
+    return _infinity(dtype)
+
+
+def _infinity(dtype: Any) -> np.ndarray:
+    infinity = np.array(np.inf).astype(dtype)
+    if dtypes.kind(dtype) == "c" or np.isinf(infinity.astype(np.float32)):
+        return infinity
+    return np.array(dtypes.finfo(dtype).max, dtype)  # some float8 types have no infinity
+
+
+def least(dtype: Any) -> np.ndarray:
+    """What no number is below: complex numbers are compared by their real parts and then by the others."""
+    return np.array(complex(-np.inf, -np.inf), dtype) if dtypes.kind(dtype) == "c" else lowest(dtype)
+
+
+def greatest(dtype: Any) -> np.ndarray:
+    """What no number is above."""
+    return np.array(complex(np.inf, np.inf), dtype) if dtypes.kind(dtype) == "c" else highest(dtype)
+
+
+class Extremum(Fold):
+    """A reduction that keeps one of the elements; equal extremes share the derivative."""
+
+    kinds = "biufc"
+    ufunc: Any
+    introduces = ()
+    any_order = "biu"  # of 0.0 and -0.0, and of several nans, the first or the last may be taken
+    idempotent = True
+
+    def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
+        if 0 in x.shape and any(x.shape[a] == 0 for a in axes):
+            return np.full([x.shape[i] for i in kept_axes(x.ndim, axes)], self.initial(x.dtype))
+        return np.asarray(self.ufunc.reduce(x, axis=axes), x.dtype)
+
+    def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+        # The derivative is the mean of the tangents over the places that hold the extreme.
+        (tangent,) = tangents
+        aval: ArrayType = type_of(x)  # type: ignore[assignment]
+        spread = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=kept_axes(len(aval.shape), axes))
+        places = convert_element_type(eq(x, spread), new_dtype=aval.dtype, weak_type=aval.weak_type)
+        count = reduce_sum(places, axes=axes)
+        return div(reduce_sum(mul(tangent, places), axes=axes), count)
+
+    def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
+        return getattr(builder, self.combine_name)(accumulator, value)
+
+    def bounds(self, operands: OperandRanges, *, axes: tuple[int, ...]) -> Range:
+        x: Any = operands.types[0]
+        return Range.EVERYTHING if any(x.shape[a] == 0 for a in axes) else operands.anywhere(0)
+
+    def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
+        return all(map(known, operands))
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 4), axes=(1,))
+        yield Sample(-ramp(2, 3, 2), axes=(0, 2))
+        yield Sample(ramp(3), axes=())
+        yield Sample(ramp(), axes=())
+        yield Sample(ramp(4, dtype=np.int32), axes=(0,))
+        yield Sample(ramp(4).astype(np.uint8), axes=(0,))
+        yield Sample(np.array([[True, False], [False, False]]), axes=(1,))
+        yield Sample(np.array([1.0, np.nan, 3.0], np.float32), axes=(0,), differentiable=False)
+        yield Sample(ramp(0, 3), axes=(0,), differentiable=False)
+        yield Sample(ramp(3, 0), axes=(0,), differentiable=False)
+        yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
+        # Of nothing it is a number of the dtype, which may have no infinity.
+        for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.int8):
+            yield Sample(ramp(3, 0).astype(dtype), axes=(1,), differentiable=False)
+
+
+@primitive
+class reduce_max(Extremum):
+    """The largest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
+
+    ufunc = maximum
+    combine_name = "max"
+    initial = staticmethod(lowest)
+    neutral = staticmethod(least)
+
+
+@primitive
+class reduce_min(Extremum):
+    """The smallest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
+
+    ufunc = minimum
+    combine_name = "min"
+    initial = staticmethod(highest)
+    neutral = staticmethod(greatest)
+
+
+class Where(Primitive):
+    """The index along one axis of the first element that is extreme; a NaN counts as the most extreme."""
+
+    zero_derivative = True
+    search: Any
+    introduces = ()
+    # Whether it looks for the largest element, or for the smallest.
+    largest: ClassVar[bool]
+
+    def type(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> ArrayType:
+        check_kind(self.name, x.dtype, "biuf")
+        if len(axes) != 1:
+            raise fail(f"{self.name} takes one axis, got axes {axes}.", fix="flatten the axes with lax.reshape first")
+        check_axes(self.name, axes, x.ndim)
+        if dtypes.kind(index_dtype) not in "iu":
+            raise ArgumentTypeError(f"{self.name} needs an integer index_dtype, got {dtypes.name(index_dtype)}.")
+        if x.shape[axes[0]] == 0:
+            raise fail(f"{self.name} needs at least one element along axis {axes[0]}, got shape {x.shape}.")
+        return array_type(x.without(axes).shape, index_dtype)
+
+    def eval(self, x: Any, *, axes: tuple[int, ...], index_dtype: Any) -> Any:
+        return np.asarray(self.search(wide(x), axis=axes[0])).astype(index_dtype)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: tuple[int, ...], index_dtype: Any) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        lifted = shifted(axes, dim)
+        return self(x, axes=lifted, index_dtype=index_dtype), kept_axes(len(x.shape), lifted).index(dim)
+
+    def factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
+        names = tuple(None if i in axes else f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (tuple(n for n in names if n is not None),))
+
+    def bounds(self, operands: OperandRanges, *, axes: tuple[int, ...], index_dtype: Any) -> Range:
+        x: Any = operands.types[0]
+        size = x.shape[axes[0]]
+        return Range(0, size - 1) if type(size) is int else Range.EVERYTHING
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return reduction("argmax", equation.invars[0].aval.shape, equation.params["axes"])
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.invars[0].aval.shape)
+
+    def samples(self) -> Any:
+        int32 = np.dtype(np.int32)
+        yield Sample(ramp(3, 4) % 1.5, axes=(1,), index_dtype=int32)
+        yield Sample(ramp(3, 4) % 1.5, axes=(0,), index_dtype=np.dtype(np.uint8))
+        yield Sample(np.array([1.0, np.nan, 3.0, np.nan], np.float32), axes=(0,), index_dtype=int32)
+        yield Sample(ramp(5, dtype=np.int32), axes=(0,), index_dtype=int32)
+        yield Sample(np.array([False, True, True]), axes=(0,), index_dtype=int32)
+        yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), index_dtype=int32)
+        yield Sample(ramp(3, 0), axes=(0,), index_dtype=int32)
+
+
+@primitive
+class argmax(Where):
+    """The index of the first largest element along the one axis in `axes`."""
+
+    search = staticmethod(np.argmax)
+    largest = True
+
+
+@primitive
+class argmin(Where):
+    """The index of the first smallest element along the one axis in `axes`."""
+
+    search = staticmethod(np.argmin)
+    largest = False

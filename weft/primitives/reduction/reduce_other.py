@@ -1,0 +1,297 @@
+"""Reductions by product, by the logical operations, and by any computation given as a program on scalars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.base.errors import ArgumentTypeError
+from weft.ir.context import EVALUATION, active
+from weft.ir.interpreter import replay, storage_of
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.nans import unwatched
+from weft.ir.primitive import Axis, Primitive, Sample, batched_program, primitive
+from weft.ir.types import ArrayType, array_type, type_of
+from weft.primitives.elementwise.arithmetic import add, mul
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import check_axes, fail, kept_axes, wide
+from weft.primitives.movement.concatenate import concatenate
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape, transpose
+from weft.primitives.movement.slicing import slice as slice_
+from weft.primitives.reduction.reduce import Fold
+from weft.sharding.factors import AxisFactors
+from weft.trace.closed import stage_closed
+
+Combine = Callable[[list[Any], list[Any]], list[Any]]
+
+
+def flattened(x: Any, axes: tuple[int, ...]) -> Any:
+    """`x` with `axes` merged into one, the first."""
+    kept = kept_axes(len(x.shape), axes)
+    order = (*axes, *kept)
+    if order != tuple(range(len(order))):
+        x = transpose(x, permutation=order)
+    merged = (math.prod(x.shape[: len(axes)]), *x.shape[len(axes) :])
+    return x if merged == x.shape else reshape(x, new_sizes=merged, dimensions=None)
+
+
+def part(x: Any, start: int, stop: int, step: int = 1, axis: int = 0) -> Any:
+    """`x[start:stop:step]` along `axis`."""
+    shape = x.shape
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], limits[axis], strides[axis] = start, stop, step
+    steps = tuple(strides) if step != 1 else None
+    return slice_(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=steps)
+
+
+def folded(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
+    """Arrays folded over their first axis, which is not empty: neighbours are combined in pairs until one is left.
+
+    `combine(left, right)` takes and returns lists of arrays of one shape; it must be associative, order is kept.
+    """
+    values = list(arrays)
+    count = values[0].shape[0]
+    if not isinstance(count, int):
+        raise fail(
+            f"A fold in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes"
+        )
+    while count > 1:
+        even = count // 2 * 2
+        pairs = combine([part(v, 0, even, 2) for v in values], [part(v, 1, even, 2) for v in values])
+        if count > even:
+            pairs = [concatenate(p, part(v, even, count), dimension=0) for p, v in zip(pairs, values, strict=True)]
+        values, count = pairs, (count + 1) // 2
+    return [reshape(v, new_sizes=v.shape[1:], dimensions=None) for v in values]
+
+
+def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+    """A program on scalars applied to each element of arrays of one shape, under the active trace."""
+    shape = type_of(args[0]).shape  # type: ignore[attr-defined]
+    if not shape or is_elementwise(jaxpr):
+        results = replay(jaxpr, *args)
+    else:
+        size = math.prod(shape)
+        program, _ = batched_program(jaxpr, Axis(size), [True] * len(args))
+        flat = [reshape(a, new_sizes=(size,), dimensions=None) for a in args]
+        results = [reshape(r, new_sizes=shape, dimensions=None) for r in replay(program, *flat)]
+    # A result that depends on no argument is still a scalar.
+    return [
+        broadcast_in_dim(r, shape=shape, broadcast_dimensions=()) if type_of(r).shape != shape else r  # type: ignore[attr-defined]
+        for r in results
+    ]
+
+
+def is_elementwise(jaxpr: Jaxpr) -> bool:
+    """Whether a program on scalars can be run on arrays as it is."""
+
+    def compute() -> tuple[bool]:
+        return (not jaxpr.constvars and all(isinstance(e.primitive, Elementwise) for e in jaxpr.eqns),)
+
+    return jaxpr.cached("is_elementwise", compute)[0]
+
+
+def evaluated(
+    definition: Callable[..., Sequence[Any]], arrays: Sequence[np.ndarray], **params: Any
+) -> list[np.ndarray]:
+    """A definition by other operations, run on NumPy arrays. Nobody looks at the numbers on the way: in what order
+    elements are combined is not the same in compiled code."""
+    with active(EVALUATION), unwatched():
+        return [np.asarray(storage_of(r)) for r in definition(*arrays, **params)]
+
+
+def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], initial: Sequence[ArrayType]) -> None:
+    """Operands must have one shape, initial values be scalars of their dtypes, and the program map pairs to one."""
+    if any(t.shape != operands[0].shape for t in operands):
+        raise fail(f"{name} needs operands of one shape, got {', '.join(t.short() for t in operands)}.")
+    if any(t.shape for t in initial):
+        raise fail(f"{name} needs scalar initial values, got {', '.join(t.short() for t in initial)}.")
+    given = [t.dtype for t in operands]
+    if [t.dtype for t in initial] != given:
+        raise ArgumentTypeError(
+            f"{name} needs initial values of the operands' dtypes, got {', '.join(t.short() for t in initial)} "
+            f"for {', '.join(t.short() for t in operands)}."
+        )
+    scalars = [array_type((), d) for d in given]
+    if [t.strong() for t in jaxpr.out_avals] != scalars or [t.strong() for t in jaxpr.in_avals] != scalars * 2:
+        raise ArgumentTypeError(
+            f"The computation of {name} must map two groups of {', '.join(t.short() for t in scalars)} to one such "
+            f"group, but it returns {', '.join(t.short() for t in jaxpr.out_avals)}."
+        )
+
+
+@primitive
+class reduce(Primitive):
+    """Fold `dimensions` of the first half of the operands by the program `jaxpr` on scalars, from the initial values in
+    the second half. The program must be associative; the order of the elements is kept."""
+
+    multiple_results = True
+
+    def type(self, *types: ArrayType, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> list[ArrayType]:
+        operands, initial = halves(types)
+        check_computation("reduce", jaxpr, operands, initial)
+        check_axes("reduce", dimensions, operands[0].ndim)
+        return [t.strong().without(dimensions) for t in operands]
+
+    def eval(self, *arrays: Any, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> list[Any]:
+        return evaluated(self.decompose, arrays, jaxpr=jaxpr, dimensions=dimensions)
+
+    def decompose(self, *args: Any, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> list[Any]:
+        operands, initial = halves(args)
+        shape = type_of(operands[0]).without(dimensions).shape  # type: ignore[attr-defined]
+        full = [broadcast_in_dim(i, shape=shape, broadcast_dimensions=()) for i in initial]
+        return fold_from(jaxpr, operands, full, dimensions)
+
+    def definition(self, *args: Any, **params: Any) -> list[Any]:
+        return self.decompose(*args, **params)
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, dimensions: tuple[int, ...]
+    ) -> tuple[list[Any], list[int]]:
+        (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
+        operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
+        lifted = tuple(d + 1 for d in dimensions)
+        places = [0] * len(operands)
+        if all(d is None for d in initial_dims):
+            return reduce(*operands, *initial, jaxpr=jaxpr, dimensions=lifted), places
+        # Each element of the batch starts from its own values, which the primitive does not say.
+        shape = type_of(operands[0]).without(lifted).shape  # type: ignore[attr-defined]
+        full = [
+            broadcast_in_dim(i, shape=shape, broadcast_dimensions=() if d is None else (0,))
+            for i, d in zip(initial, initial_dims, strict=True)
+        ]
+        return fold_from(jaxpr, operands, full, lifted), places
+
+    def factors(self, *types: ArrayType, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> AxisFactors:
+        names = tuple(None if i in dimensions else f"d{i}" for i in range(types[0].ndim))
+        kept, count = tuple(n for n in names if n is not None), len(types) // 2
+        return AxisFactors((names,) * count + ((),) * count, (kept,) * count)
+
+    def samples(self) -> Any:
+        scalar, integer = array_type((), np.dtype(np.float32)), array_type((), np.dtype(np.int32))
+        product = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
+        # Sums of the second element weighted by the first, as pairs (x, y) that stand for z -> x * z + y.
+        affine = stage_closed(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
+        total = stage_closed(lambda a, b: [add(a, b)], [integer, integer])
+        one, two = np.float32(1), np.float32(2)
+        yield Sample(ramp(3, 4), two, jaxpr=product, dimensions=(1,))
+        yield Sample(ramp(2, 3, 2), two, jaxpr=product, dimensions=(0, 2))
+        yield Sample(ramp(5), ramp(5) + 1, one, np.float32(0), jaxpr=affine, dimensions=(0,))
+        yield Sample(ramp(2, 3), ramp(2, 3) + 1, one, np.float32(0), jaxpr=affine, dimensions=(0,))
+        yield Sample(ramp(0, 3), two, jaxpr=product, dimensions=(0,))
+        yield Sample(ramp(3), two, jaxpr=product, dimensions=())
+        yield Sample(ramp(5, dtype=np.int32), np.int32(3), jaxpr=total, dimensions=(0,))
+
+
+def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The operands and the initial values."""
+    middle = len(values) // 2
+    return list(values[:middle]), list(values[middle:])
+
+
+def fold_from(jaxpr: Jaxpr, operands: Sequence[Any], initial: Sequence[Any], dimensions: tuple[int, ...]) -> list[Any]:
+    """Fold `dimensions` by a program on scalars, from initial values that have the shape of the result."""
+    merged = [flattened(x, dimensions) for x in operands]
+    if merged[0].shape[0] == 0:
+        return list(initial)
+    values = folded(lambda left, right: apply_everywhere(jaxpr, [*left, *right]), merged)
+    return apply_everywhere(jaxpr, [*initial, *values])
+
+
+@primitive
+class reduce_prod(Fold):
+    """Product over `axes`; reduced-precision floats accumulate wider."""
+
+    ulp = {"": 2.0}
+    combine_name = "prod"
+    any_order = "iu"
+
+    def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
+        operand = wide(np.asarray(x))
+        return np.prod(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
+
+    def initial(self, dtype: Any) -> Any:
+        return np.ones((), dtype)
+
+    def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
+        return builder.mul(accumulator, value)
+
+    def decompose(self, x: Any, *, axes: tuple[int, ...]) -> Any:
+        # A tree of products, because a derivative by division would fail at zeros.
+        merged = flattened(x, axes)
+        if merged.shape[0] == 0:
+            return broadcast_in_dim(np.ones((), merged.dtype), shape=merged.shape[1:], broadcast_dimensions=())
+        return folded(lambda left, right: [mul(left[0], right[0])], [merged])[0]
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3, 4), axes=(1,))
+        yield Sample(ramp(2, 3, 2), axes=(0, 2))
+        yield Sample(ramp(3), axes=())
+        yield Sample(ramp(), axes=())
+        yield Sample(np.array([2.0, 0.0, 3.0], np.float32), axes=(0,))
+        yield Sample(np.array([2.0, 0.0, 0.0, 1.5, -1.0], np.float32), axes=(0,))
+        yield Sample(ramp(4, dtype=np.int32), axes=(0,))
+        yield Sample(ramp(0, 3), axes=(0,))
+        yield Sample(ramp(2, 3, dtype=np.complex64) * (1 + 2j), axes=(1,))
+        yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
+
+
+class Logical(Fold):
+    """A reduction by a logical operation, bit by bit for integers."""
+
+    kinds = "biu"
+    zero_derivative = True
+    ufunc: Any
+    any_order = "biu"
+
+    def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
+        return self.ufunc.reduce(x, axis=axes).astype(x.dtype)
+
+    def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
+        return getattr(builder, self.combine_name)(accumulator, value)
+
+    def samples(self) -> Any:
+        yield Sample(np.array([[True, False, True], [True, True, True]]), axes=(1,))
+        yield Sample(np.array([[True, False, True], [True, True, True]]), axes=(0, 1))
+        yield Sample(np.array(True), axes=())
+        yield Sample(np.zeros((0, 2), bool), axes=(0,))
+        yield Sample(np.array([[5, 7, -3], [12, 4, 6]], np.int32), axes=(1,))
+        yield Sample(np.array([5, 7, 3], np.uint8), axes=(0,))
+
+
+@primitive
+class reduce_and(Logical):
+    """Whether all elements along `axes` hold."""
+
+    ufunc = np.bitwise_and
+    combine_name = "and"
+    idempotent = True
+
+    def initial(self, dtype: Any) -> Any:
+        return np.ones((), dtype) if dtype == np.bool_ else np.array(-1).astype(dtype)
+
+
+@primitive
+class reduce_or(Logical):
+    """Whether any element along `axes` holds."""
+
+    ufunc = np.bitwise_or
+    combine_name = "or"
+    idempotent = True
+
+    def initial(self, dtype: Any) -> Any:
+        return np.zeros((), dtype)
+
+
+@primitive
+class reduce_xor(Logical):
+    """Whether an odd number of elements along `axes` hold."""
+
+    ufunc = np.bitwise_xor
+    combine_name = "xor"
+
+    def initial(self, dtype: Any) -> Any:
+        return np.zeros((), dtype)

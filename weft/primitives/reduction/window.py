@@ -1,0 +1,561 @@
+"""Folds over sliding windows, and choosing an element of each window to read from or to add to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from weft.base.errors import ArgumentTypeError, NotSupportedError
+from weft.ir.context import EVALUATION, active
+from weft.ir.fusing import Machine, Properties, hero, size_of
+from weft.ir.interpreter import storage_of
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.nans import unwatched
+from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
+from weft.ir.types import ArrayType, Shape, array_type, type_of
+from weft.primitives.contraction.convolution_shapes import Window
+from weft.primitives.elementwise.arithmetic import add, mul
+from weft.primitives.elementwise.compare import ge, le
+from weft.primitives.elementwise.extremes import maximum, minimum
+from weft.primitives.families import fail, wide
+from weft.primitives.movement.concatenate import concatenate, stacked
+from weft.primitives.movement.pad import pad
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape
+from weft.primitives.reduction.reduce import check_kind
+from weft.primitives.reduction.reduce_extrema import highest, lowest
+from weft.primitives.reduction.reduce_other import apply_everywhere, check_computation, evaluated, halves, part
+from weft.sharding.factors import AxisFactors
+from weft.trace.closed import stage_closed
+
+Pads = tuple[tuple[int, int], ...]
+WINDOW_PARAMETERS = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+
+
+# --------------------------------------------------------------------------------------------------------- the windows
+
+
+def geometry(
+    shape: Shape,
+    *,
+    window_dimensions: tuple[int, ...],
+    window_strides: tuple[int, ...],
+    padding: Pads,
+    base_dilation: tuple[int, ...] | None = None,
+    window_dilation: tuple[int, ...] | None = None,
+) -> list[Window]:
+    """One description of the windows for each dimension of an operand."""
+    ones = (1,) * len(shape)
+    rows = zip(
+        shape, window_dimensions, window_strides, padding, base_dilation or ones, window_dilation or ones, strict=True
+    )
+    return [
+        Window(size, window, stride, low, high, base, spread)
+        for size, window, stride, (low, high), base, spread in rows
+    ]
+
+
+def check_parameters(name: str, shape: Shape, params: Params) -> list[Window]:
+    """The windows over an operand, after a look at their sizes, strides and dilations."""
+    for key in WINDOW_PARAMETERS:
+        given = params.get(key)
+        if given is None:
+            continue
+        if len(given) != len(shape):
+            raise fail(f"{name} got {key} {given} for an operand of shape {shape}.", fix="give one for each dimension")
+        if key != "padding" and any(value < 1 for value in given):
+            raise fail(f"{name} needs {key} of at least 1, got {given}.")
+    return geometry(shape, **params)
+
+
+def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
+    """The windows over an operand, after a look at all parameters."""
+    windows = check_parameters(name, shape, params)
+    if any(isinstance(w.padded, int) and w.padded < 0 for w in windows):
+        raise fail(f"{name} cannot crop {params['padding']} from an operand of shape {shape}.")
+    return windows
+
+
+def counts(windows: Sequence[Window]) -> Shape:
+    """How many windows there are along each dimension."""
+    return tuple(w.count for w in windows)
+
+
+def padding_config(windows: Sequence[Window]) -> tuple[tuple[Any, Any, int], ...]:
+    """The padding that spreads out and surrounds the operand."""
+    return tuple((w.low, w.high, w.lhs_dilation - 1) for w in windows)
+
+
+def spread(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
+    """A NumPy operand spread out and surrounded by `value`."""
+    card: Any = pad
+    return card.eval(x, value, padding_config=padding_config(windows))
+
+
+def inserted(dim: int, params: Params) -> Params:
+    """Window parameters with a dimension at `dim` that windows do not touch."""
+    made = dict(params)
+    for key in WINDOW_PARAMETERS:
+        given = params.get(key)
+        if given is not None:
+            made[key] = (*given[:dim], (0, 0) if key == "padding" else 1, *given[dim:])
+    return made
+
+
+def untouched(windows: Sequence[Window]) -> tuple[str | None, ...]:
+    """A factor name for each dimension in which every window is one element of the operand."""
+    return tuple(f"d{i}" if w[1:] == (1, 1, 0, 0, 1, 1) else None for i, w in enumerate(windows))
+
+
+def elements(x: np.ndarray, window: Window, axis: int) -> Any:
+    """For each element of a window along `axis`, its values in all windows."""
+    for number in range(window.window):  # type: ignore[arg-type]
+        start = number * window.rhs_dilation
+        stop = start + max(0, (window.count - 1) * window.stride + 1)
+        yield x[(slice(None),) * axis + (slice(start, stop, window.stride),)]
+
+
+# ----------------------------------------------------------------------------------------------------- folds by a name
+
+
+WINDOWED = hero("window", closed=None)
+
+
+class WindowFold(Primitive):
+    """Each result element folds one window of the operand; padding does not contribute."""
+
+    kinds: ClassVar[str] = "biuf"
+    ufunc: Any
+    # The operation that combines two elements, by name.
+    operation: ClassVar[str]
+
+    def initial(self, dtype: Any) -> Any:
+        """The neutral element, as a value of `dtype`."""
+        raise NotSupportedError(f"{self.name} has no neutral element")
+
+    def type(self, x: ArrayType, **params: Any) -> ArrayType:
+        check_kind(self.name, x.dtype, self.kinds)
+        return x.plain_of_shape(counts(check_windows(self.name, x.shape, params)))
+
+    def eval(self, x: Any, **params: Any) -> Any:
+        windows = geometry(x.shape, **params)
+        result = wide(spread(x, self.initial(x.dtype), windows))
+        # One dimension at a time: the work is the sum of the window's sizes rather than their product.
+        for axis, window in enumerate(windows):
+            parts = elements(result, window, axis)
+            result = next(parts)
+            for piece in parts:
+                result = self.ufunc(result, piece)
+        return result.astype(x.dtype)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        return self(x, **inserted(dim, params)), dim
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        names = untouched(geometry(x.shape, **params))
+        return AxisFactors((names,), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return WINDOWED
+
+    def flops(self, equation: Any) -> float:
+        return size_of(equation.outvars[0].aval.shape) * size_of(equation.params["window_dimensions"])
+
+    def samples(self) -> Any:
+        yield from (Sample(x, **params) for x, params in window_samples())
+        plain: Params = {"window_strides": (1,), "padding": ((1, 1),), "base_dilation": (1,), "window_dilation": (1,)}
+        yield Sample(ramp(5, dtype=np.int32), window_dimensions=(3,), **plain)
+        yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), window_dimensions=(2,), differentiable=False, **plain)
+
+
+def window_samples() -> Any:
+    """Operands whose windows have no ties, and window parameters of every sort."""
+    x = np.array([[2.0, -1.5, 3.25, 0.5], [-2.25, 1.0, 0.25, 2.75], [-0.5, 1.75, -1.0, 3.75]], np.float32)
+
+    def parameters(size: Any, stride: Any, padding: Any, base: Any = None, spread: Any = None) -> Params:
+        ones = (1,) * len(size)
+        values = (size, stride, padding, base or ones, spread or ones)
+        return dict(zip(WINDOW_PARAMETERS, values, strict=True))
+
+    yield x, parameters((2, 2), (1, 1), ((0, 0), (0, 0)))
+    yield x, parameters((2, 3), (2, 1), ((0, 1), (1, 1)))
+    yield x, parameters((1, 2), (1, 2), ((0, 0), (0, 0)))
+    yield x, parameters((2, 2), (1, 2), ((1, 0), (2, 1)), spread=(1, 2))
+    yield x[0], parameters((3,), (2,), ((1, 1),), base=(2,))
+    yield x[0], parameters((2,), (1,), ((-1, 0),))
+    yield x[0], parameters((5,), (1,), ((0, 0),))
+    yield np.zeros((0, 2), np.float32), parameters((1, 1), (1, 1), ((0, 0), (0, 0)))
+    yield np.array(1.5, np.float32), parameters((), (), ())
+
+
+@primitive
+class reduce_window_sum(WindowFold):
+    """The sum of each window; reduced-precision floats accumulate wider."""
+
+    kinds = "iufc"
+    linear = (0,)
+    ulp = {"": 2.0}
+    ufunc = np.add
+    operation = "add"
+
+    def initial(self, dtype: Any) -> Any:
+        return np.zeros((), dtype)
+
+    def transpose(self, cotangent: Any, x: Any, **params: Any) -> Sequence[Any]:
+        # Each operand element gets the cotangents of the windows it is in: windows over the spread-out cotangent.
+        windows = geometry(x.aval.shape, **params)
+        back = reduce_window_sum(
+            cotangent,
+            window_dimensions=params["window_dimensions"],
+            window_strides=tuple(w.lhs_dilation for w in windows),
+            padding=tuple(w.pads_for_lhs() for w in windows),
+            base_dilation=params["window_strides"],
+            window_dilation=params["window_dilation"],
+        )
+        return [back]
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        for x, params in window_samples():
+            yield Sample((x * (1 + 2j)).astype(np.complex64), **params)
+
+
+class WindowExtremum(WindowFold):
+    """The extreme element of each window; the derivative goes to the first one."""
+
+    select_prim: Any
+
+    def partial(self, number: int, tangent: Any, out: Any, x: Any, **params: Any) -> Any:
+        return select_and_gather_add(tangent, x, select_prim=self.select_prim, **params)
+
+
+@primitive
+class reduce_window_max(WindowExtremum):
+    """The largest element of each window; NaN where there is one."""
+
+    ufunc = maximum
+    select_prim = ge
+    initial = staticmethod(lowest)
+    operation = "max"
+
+
+@primitive
+class reduce_window_min(WindowExtremum):
+    """The smallest element of each window; NaN where there is one."""
+
+    ufunc = minimum
+    select_prim = le
+    initial = staticmethod(highest)
+    operation = "min"
+
+
+# ------------------------------------------------------------------------------------------------ folds by a program
+
+
+@primitive
+class reduce_window(Primitive):
+    """Fold each window of the first half of the operands by the program `jaxpr` on scalars, from the initial values in
+    the second half, which are also the padding. The program must be associative; the order of the elements is kept."""
+
+    multiple_results = True
+
+    def type(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> list[ArrayType]:
+        operands, initial = halves(types)
+        check_computation("reduce_window", jaxpr, operands, initial)
+        shape = counts(check_windows("reduce_window", operands[0].shape, params))
+        return [array_type(shape, t.dtype) for t in operands]
+
+    def eval(self, *arrays: Any, **params: Any) -> list[Any]:
+        return evaluated(self.decompose, arrays, **params)
+
+    def decompose(self, *args: Any, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> list[Any]:
+        operands, initial = halves(args)
+        windows = geometry(type_of(operands[0]).shape, **params)  # type: ignore[attr-defined]
+        config = padding_config(windows)
+        padded = [pad(x, i, padding_config=config) for x, i in zip(operands, initial, strict=True)]
+        full = [broadcast_in_dim(i, shape=counts(windows), broadcast_dimensions=()) for i in initial]
+        return fold_windows(jaxpr, padded, full, windows)
+
+    def definition(self, *args: Any, **params: Any) -> list[Any]:
+        return self.decompose(*args, **params)
+
+    def batch(
+        self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any
+    ) -> tuple[list[Any], list[int]]:
+        (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
+        places = [0] * len(operands)
+        operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
+        lifted = inserted(0, params)
+        if all(d is None for d in initial_dims):
+            return reduce_window(*operands, *initial, jaxpr=jaxpr, consts=consts, **lifted), places
+        # Each element of the batch starts from its own values, which the primitive does not say.
+        windows = geometry(type_of(operands[0]).shape, **lifted)  # type: ignore[attr-defined]
+        inner, shape = padding_config(windows[1:]), counts(windows)
+        padded, full = [], []
+        card: Any = pad
+        for x, i, d in zip(operands, initial, initial_dims, strict=True):
+            padded.append(card.batch(axis, (x, i), (0, d), padding_config=inner)[0])
+            full.append(broadcast_in_dim(i, shape=shape, broadcast_dimensions=() if d is None else (0,)))
+        return fold_windows(jaxpr, padded, full, windows), places
+
+    def factors(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> AxisFactors:
+        names, count = untouched(geometry(types[0].shape, **params)), len(types) // 2
+        return AxisFactors((names,) * count + ((),) * count, (names,) * count)
+
+    def samples(self) -> Any:
+        scalar = array_type((), np.dtype(np.float32))
+        product = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
+        affine = stage_closed(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
+        zero, one = np.zeros((), np.float32), np.ones((), np.float32)
+        for x, params in window_samples():
+            yield Sample(x, one, jaxpr=product, consts=(), **params)
+        for x, params in list(window_samples())[:5]:
+            yield Sample(x, x + 0.5, one, zero, jaxpr=affine, consts=(), **params)
+
+
+def fold_windows(jaxpr: Jaxpr, padded: Sequence[Any], initial: Sequence[Any], windows: Sequence[Window]) -> list[Any]:
+    """Fold each window of padded operands by a program on scalars, from initial values in the shape of the result."""
+    if 0 in counts(windows):
+        return list(initial)
+    values = list(padded)
+    # The last dimension first, so that elements are met in row-major order.
+    for axis in reversed(range(len(windows))):
+        window = windows[axis]
+        values = runs(jaxpr, values, axis, window)
+        if window.stride != 1 or values[0].shape[axis] != window.count:
+            values = [part(v, 0, (window.count - 1) * window.stride + 1, window.stride, axis) for v in values]
+    return apply_everywhere(jaxpr, [*initial, *values])
+
+
+def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any]:
+    """Fold the window that starts at each place of `axis`, by doubling: runs of 1, 2, 4, ... elements are joined."""
+    step, size = window.rhs_dilation, values[0].shape[axis]
+    wanted: int = window.window  # type: ignore[assignment]
+
+    def joined(left: list[Any], right: list[Any], distance: int, length: int) -> list[Any]:
+        """Runs followed by those that start `distance` elements later, `length` elements together."""
+        room, offset = size - (length - 1) * step, distance * step
+        first = [part(v, 0, room, 1, axis) for v in left]
+        return apply_everywhere(jaxpr, [*first, *(part(v, offset, offset + room, 1, axis) for v in right)])
+
+    length, doubled, covered = 1, values, 0
+    found: list[Any] = []
+    while True:
+        if wanted & length:
+            found = joined(found, doubled, covered, covered + length) if covered else doubled
+            covered += length
+        if covered == wanted:
+            return found
+        doubled = joined(doubled, doubled, length, 2 * length)
+        length *= 2
+
+
+# -------------------------------------------------------------------------------------- the chosen element of a window
+
+
+def chosen(operand: np.ndarray, keep: Callable[[Any, Any], Any], windows: Sequence[Window]) -> np.ndarray:
+    """The position, in row-major order, of the element chosen in each window; -1 where a window holds only padding.
+
+    Going through a window, the element chosen so far stays while `keep(chosen, next)` holds.
+    """
+    places = np.arange(operand.size).reshape(operand.shape)
+    all_places = _by_element(spread(places, np.array(-1), windows), windows)
+    all_values = _by_element(spread(operand, np.zeros((), operand.dtype), windows), windows)
+    place, value = all_places[0], all_values[0]
+    for next_place, next_value in zip(all_places[1:], all_values[1:], strict=True):
+        moves = (next_place >= 0) & ((place < 0) | ~np.asarray(keep(value, next_value)))
+        place, value = np.where(moves, next_place, place), np.where(moves, next_value, value)
+    return place
+
+
+def _by_element(x: np.ndarray, windows: Sequence[Window]) -> list[np.ndarray]:
+    """For each element of the window, in row-major order, its values in all windows."""
+    parts = [x]
+    for axis, window in enumerate(windows):
+        parts = [piece for p in parts for piece in elements(p, window, axis)]
+    return parts
+
+
+class Chosen(Primitive):
+    """Linear in its first operand; the second, in whose windows an element is chosen, has no derivative.
+
+    An element stays chosen while it stands in the relation `select_prim` to those after it.
+    """
+
+    linear = (0,)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+        if dims[0] is None or dims[0] != dims[1]:
+            args, dims = [batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)], (0, 0)
+        return self(*args, **inserted(dims[0], params)), dims[0]
+
+    def factors(self, x: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> AxisFactors:
+        names = untouched(geometry(operand.shape, **params))
+        return AxisFactors((names, names), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return WINDOWED
+
+
+@primitive
+class select_and_gather_add(Chosen):
+    """From each window, the tangent at the place of the element chosen in the operand."""
+
+    def type(self, tangents: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> ArrayType:
+        check_kind(self.name, operand.dtype, "biuf")
+        if tangents.shape != operand.shape:
+            raise fail(
+                f"select_and_gather_add needs two operands of one shape, got {tangents.shape} and {operand.shape}."
+            )
+        return tangents.plain_of_shape(counts(check_windows(self.name, operand.shape, params)))
+
+    def eval(self, tangents: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
+        place = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
+        if not operand.size:
+            return np.zeros(place.shape, tangents.dtype)
+        return np.where(place >= 0, tangents.reshape(-1)[place], np.zeros((), tangents.dtype))
+
+    def transpose(self, cotangent: Any, tangents: Any, operand: Any, **params: Any) -> Sequence[Any]:
+        return [select_and_scatter_add(cotangent, operand, **params), None]
+
+    def samples(self) -> Any:
+        for x, params in window_samples():
+            yield Sample(ramp(*x.shape), x, select_prim=ge, **params)
+            yield Sample(ramp(*x.shape), x, select_prim=le, **params)
+
+
+@primitive
+class select_and_scatter_add(Chosen):
+    """Add each source element to the place of the element chosen in its window of the operand; zero elsewhere."""
+
+    def type(self, source: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> ArrayType:
+        check_kind(self.name, operand.dtype, "biuf")
+        shape = counts(check_windows(self.name, operand.shape, params))
+        if source.shape != shape:
+            raise fail(
+                f"select_and_scatter_add needs a source element for each window, {shape}, got shape {source.shape}."
+            )
+        return source.plain_of_shape(operand.shape)
+
+    def eval(self, source: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
+        place = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
+        values = wide(source)
+        result = np.zeros(operand.size, values.dtype)
+        held = place >= 0
+        np.add.at(result, place[held], values[held])
+        return result.reshape(operand.shape).astype(source.dtype)
+
+    def transpose(self, cotangent: Any, source: Any, operand: Any, **params: Any) -> Sequence[Any]:
+        return [select_and_gather_add(cotangent, operand, **params), None]
+
+    def samples(self) -> Any:
+        for x, params in window_samples():
+            source = ramp(*counts(geometry(x.shape, **params)))  # type: ignore[arg-type]
+            yield Sample(source, x, select_prim=ge, **params)
+        x, params = next(window_samples())
+        short = {k: params[k] for k in WINDOW_PARAMETERS[:3]}
+        yield Sample(ramp(2, 3), x, select_prim=le, **short)
+
+
+@primitive
+class select_and_scatter(Primitive):
+    """Combine each source element, by the program `scatter_jaxpr`, into the place of the element that the program
+    `select_jaxpr` chooses in its window of the operand; every place starts from the initial value."""
+
+    jvp = No("it may choose and combine by any program; for pooling use lax.reduce_window, which has a derivative")
+
+    def type(
+        self,
+        operand: ArrayType,
+        source: ArrayType,
+        initial: ArrayType,
+        *,
+        select_jaxpr: Jaxpr,
+        scatter_jaxpr: Jaxpr,
+        **params: Any,
+    ) -> ArrayType:
+        windows = check_windows(self.name, operand.shape, _windows_of(params))
+        if source.shape != counts(windows):
+            raise fail(
+                f"select_and_scatter needs a source element for each window, {counts(windows)}, got shape "
+                f"{source.shape}."
+            )
+        if initial.shape or not source.dtype == initial.dtype == operand.dtype:
+            raise fail(
+                "select_and_scatter needs operand, source and a scalar initial value of one dtype, got "
+                f"{operand.short()}, {source.short()} and {initial.short()}."
+            )
+        scalar = array_type((), operand.dtype)
+        check_computation(self.name, scatter_jaxpr, [scalar], [scalar])
+        if [t.dtype for t in select_jaxpr.out_avals] != [np.bool_]:  # type: ignore[attr-defined]
+            raise ArgumentTypeError("The selecting computation of select_and_scatter must return one boolean.")
+        return operand.strong()
+
+    def eval(
+        self, operand: Any, source: Any, initial: Any, *, select_jaxpr: Jaxpr, scatter_jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        def everywhere(jaxpr: Jaxpr, *arrays: Any) -> np.ndarray:
+            with active(EVALUATION), unwatched():
+                return np.asarray(storage_of(apply_everywhere(jaxpr, arrays)[0]))
+
+        windows = geometry(operand.shape, **_windows_of(params))
+        place = chosen(operand, lambda a, b: everywhere(select_jaxpr, a, b), windows).reshape(-1)
+        values, place = source.reshape(-1)[place >= 0], place[place >= 0]
+        result = np.full(operand.size, initial, operand.dtype)
+        # Sources for one place are combined one after the other: each round takes the next one of every place.
+        order = np.argsort(place, kind="stable")
+        place, values = place[order], values[order]
+        turn = np.arange(place.size) - np.searchsorted(place, place)
+        for number in range(turn.max(initial=-1) + 1):
+            now = place[turn == number]
+            result[now] = everywhere(scatter_jaxpr, result[now], values[turn == number])
+        return result.reshape(operand.shape)
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+        operand, source, initial = args
+        operand, source = (batched_at_front(x, d, axis) for x, d in zip((operand, source), dims[:2], strict=True))
+        lifted = {**params, **inserted(0, _windows_of(params))}
+        if dims[2] is None:
+            return select_and_scatter(operand, source, initial, **lifted), 0
+        if axis.size == 0:
+            return stacked([], operand.aval.without_dimension(0)), 0
+        if not isinstance(axis.size, int):
+            raise fail(f"select_and_scatter over initial values that are batched needs a known size, got {axis.size}.")
+        # The primitive has one initial value, so each element of the batch is computed by itself.
+        results = []
+        for i in range(axis.size):
+            own = reshape(part(initial, i, i + 1), new_sizes=(), dimensions=None)
+            results.append(select_and_scatter(part(operand, i, i + 1), part(source, i, i + 1), own, **lifted))
+        return concatenate(*results, dimension=0), 0
+
+    def factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
+        names = untouched(geometry(operand.shape, **_windows_of(params)))
+        return AxisFactors((names, names, ()), (names,))
+
+    def fusion(self, equation: Any, target: Machine) -> Properties:
+        return WINDOWED
+
+    def samples(self) -> Any:
+        scalar = array_type((), np.dtype(np.float32))
+        selects = stage_closed(lambda a, b: [ge(a, b)], [scalar, scalar])
+        scatters = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
+        for x, params in window_samples():
+            if not math.prod(params["base_dilation"]) == math.prod(params["window_dilation"]) == 1:
+                continue
+            short = {k: params[k] for k in WINDOW_PARAMETERS[:3]}
+            source = ramp(*counts(geometry(x.shape, **short)))  # type: ignore[arg-type]
+            programs: Params = {
+                "select_jaxpr": selects,
+                "select_consts": (),
+                "scatter_jaxpr": scatters,
+                "scatter_consts": (),
+            }
+            yield Sample(x, source, np.float32(2), differentiable=False, **programs, **short)
+
+
+def _windows_of(params: Params) -> Params:
+    return {key: params[key] for key in WINDOW_PARAMETERS if key in params}
