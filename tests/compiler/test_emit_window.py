@@ -16,7 +16,7 @@ from tests.compiler.running import compiled
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.gather_windows import window_loops
+from weft.compiler.emit.windows import window_loops
 from weft.compiler.target.cpu.targets import host
 from weft.primitives.elementwise.compare import ge, le
 from weft.primitives.reduction.window import (
