@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.runtime.device import HOME, placement
+from weft.runtime.device import HOME, placement_of
 from weft.sharding import SingleDeviceSharding
 
 CPUS = weft.devices()[:4]  # of eight, as tests/conftest.py says
@@ -145,8 +146,8 @@ def test_calls_by_turns_find_their_dispatchers() -> None:
 
 
 def test_memory_of_a_device_is_its_own() -> None:
-    third = placement(CPUS[3], True).memory
-    assert third is placement(CPUS[3], False).memory is not HOME.memory
+    third = placement_of(CPUS[3], True).memory
+    assert third is placement_of(CPUS[3], False).memory is not HOME.memory
     gc.collect()
     HOME.memory.clear(), third.clear()
     f = weft.jit(lambda x: wnp.sort(wnp.sin(x) + x[::-1]))
@@ -157,6 +158,8 @@ def test_memory_of_a_device_is_its_own() -> None:
     del x, y
     gc.collect()
     assert third.pool.bytes >= 1 << 17 and HOME.memory.pool.bytes == 0
+    wnp.ones(1 << 15, device=CPUS[3])
+    assert HOME.memory.pool.bytes == 0
     small = weft.device_put(np.ones(4, np.float32), CPUS[3])
     for _ in range(4):
         made = f(small)
@@ -177,7 +180,7 @@ def test_donation_on_another_device() -> None:
     for _ in range(4):  # memory of the first device cannot be taken, and is given away all the same
         x = wnp.ones(5000)
         made = f(x, y)
-        assert x.is_deleted() and where(made) == (2, True) and made._memory.pool is y._place.memory.pool
+        assert x.is_deleted() and where(made) == (2, True) and made._memory.pool is y._placement.memory.pool
         assert float(made[0]) == 2.0
 
 
@@ -246,6 +249,7 @@ def test_arrays_are_made_where_they_are_asked_for() -> None:
         *(wnp.linspace(0, 1, 3, device=device), wnp.eye(2, device=device), x.astype(int, device=device)),
         *(wnp.fft.fftfreq(4, device=device), wnp.fft.rfftfreq(4, device=device)),
     ]
+    made.append(weft.make_array_from_callback((3,), SingleDeviceSharding(device), lambda index: np.ones(3)[index]))
     assert {where(m) for m in made} == {(2, True)}
     there = weft.device_put(x, CPUS[1])
     followers = [wnp.zeros_like(there), wnp.full_like(there, 2.0), there[0], *there, wnp.stack([there, x])]
@@ -286,6 +290,37 @@ def test_the_default_device() -> None:
         weft.default_device(3)
     with weft.default_device(weft.Device(99, "cpu")), pytest.raises(RuntimeError, match="no device"):
         wnp.ones(3)
+
+
+def test_each_thread_has_its_default_device() -> None:
+    f, seen = weft.jit(lambda x: x * 2), {}
+
+    def work(device: Any) -> None:
+        with weft.default_device(device):
+            seen[device.id] = {where(made) for _ in range(50) for made in (f(wnp.ones(4)), wnp.ones(4) + 1)}
+
+    threads = [threading.Thread(target=work, args=(d,)) for d in CPUS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {d.id: {(d.id, False)} for d in CPUS}
+
+
+def test_checks_on_another_device() -> None:
+    x = weft.device_put(NUMBERS, CPUS[3])
+    read_at = weft.jit(lambda x, i: x[i])
+    with weft.checks("all"):
+        for _ in range(3):
+            assert where(read_at(x, 2)) == (3, True)
+            with pytest.raises(IndexError):
+                read_at(x, 6)
+    with weft.debug_nans(True):
+        for f in (wnp.log, weft.jit(wnp.log)):
+            with pytest.raises(FloatingPointError):
+                f(x)
+    with weft.disable_jit(True):
+        assert where(read_at(x, 2)) == (3, True)
 
 
 def test_jit_on_a_device() -> None:

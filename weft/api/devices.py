@@ -13,7 +13,7 @@ from weft.ir.types import is_value
 from weft.primitives.movement.device_put import device_put as device_put_primitive
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
-from weft.runtime.device import CPU, Placement, placement
+from weft.runtime.device import CPU, Placement, placement_of
 from weft.runtime.held import HeldArray
 from weft.runtime.sharded import ShardedArray, split
 from weft.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -69,34 +69,36 @@ def device_put(
     committed to it: what is computed with it is computed there. Without `device` an array stays where it is, and a
     number goes to the default device.
 
-    An array that is on the device already is not copied, unless `may_alias` is False. `donate` (True, or a tree of
-    flags that is a prefix of `x`) gives the array away: it is deleted if it was copied. `src` is the device that
-    cotangents go back to. In a jitted function it gives the operand: a program runs on one device.
+    An array that is on the device already is not copied, unless `may_alias` is False. With `donate` (True, or a tree of
+    flags that is a prefix of `x`) an array is deleted if it was copied. `src` is the device that cotangents go back to.
+    In a jitted function it returns the operand: a program runs on one device.
     """
     leaves, structure = tree.flatten(x)
     count = len(leaves)
-    places = [device] * count if is_place(device) else tree.broadcast_prefix(device, x, is_leaf=is_place)
-    given = [donate] * count if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)
-    sources = [src] * count if is_place(src) else tree.broadcast_prefix(src, x, is_leaf=is_place)
-    if may_alias and any(given):
+    destinations = (
+        [device] * count if is_destination(device) else tree.broadcast_prefix(device, x, is_leaf=is_destination)
+    )
+    donations = [donate] * count if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)
+    sources = [src] * count if is_destination(src) else tree.broadcast_prefix(src, x, is_leaf=is_destination)
+    if may_alias and any(donations):
         raise ArgumentError("device_put: an array cannot be both donated and aliased.", fix="leave out may_alias")
-    made = [_put(*each, may_alias) for each in zip(leaves, places, given, sources, strict=True)]
-    return tree.unflatten(structure, made)
+    result = [_put(*each, may_alias) for each in zip(leaves, destinations, donations, sources, strict=True)]
+    return tree.unflatten(structure, result)
 
 
-def is_place(value: Any) -> bool:
+def is_destination(value: Any) -> bool:
     """Whether a value says where to put an array, rather than being a tree of such values."""
     return value is None or isinstance(value, (Device, Sharding)) or tree.all_leaves([value])
 
 
-def _put(leaf: Any, place: Any, donated: bool, source: Any, may_alias: bool | None) -> Any:
+def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: bool | None) -> Any:
     """One array on a device, or as a sharding says."""
     if isinstance(leaf, Tracer):
-        device = None if isinstance(place, NamedSharding) else _device_of(place)
+        device = None if isinstance(destination, NamedSharding) else _device_of(destination)
         return leaf if device is None else device_put_primitive(leaf, device=device, source=_device_of(source))
-    if isinstance(place, NamedSharding):
-        return split(held(leaf), place)
-    target = _device_of(place)
+    if isinstance(destination, NamedSharding):
+        return split(held(leaf), destination)
+    target = _device_of(destination)
     where = None if target is None else _placement(target)
     array = held(leaf, where)
     if isinstance(array, ShardedArray):
@@ -104,27 +106,27 @@ def _put(leaf: Any, place: Any, donated: bool, source: Any, may_alias: bool | No
             return array
         array = array.gathered()
     assert isinstance(array, ConcreteArray)
-    made = put(array, where or array._place, may_alias is not False or leaf is not array)
-    if donated and made is not array and made._place.device is not array._place.device:
+    result = put(array, where or array._placement, may_alias is not False or leaf is not array)
+    if donated and result is not array and result._placement.device is not array._placement.device:
         array._donate(user_location())
-    return made
+    return result
 
 
 def _placement(device: Device) -> Placement:
     try:
-        return placement(device, True)
+        return placement_of(device, True)
     except RuntimeError as error:
         raise ArgumentError(f"device_put cannot move an array to {device!r}. {error}") from None
 
 
-def held(leaf: Any, place: Placement | None = None) -> HeldArray:
-    """An array that has its numbers, of an array, or at a place of a number."""
+def held(leaf: Any, placement: Placement | None = None) -> HeldArray:
+    """An array that has its numbers, of an array; of a number, with a placement."""
     if isinstance(leaf, HeldArray):
         return leaf
     if not is_value(leaf):
         what = "device_put takes arrays and numbers."
         raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
-    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf), place=place)
+    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf), placement=placement)
 
 
 def _device_of(device: Any) -> Device | None:
@@ -175,7 +177,7 @@ def has_no_numbers(leaf: Any) -> bool:
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array in `x` has its numbers; gives `x` back."""
+    """Wait until every array in `x` has its numbers; returns `x`."""
     for leaf in tree.leaves(x):
         if isinstance(leaf, HeldArray):
             leaf.block_until_ready()
@@ -183,7 +185,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """Start copying every array in `x` to the host; gives `x` back."""
+    """Start copying every array in `x` to the host; returns `x`."""
     for leaf in tree.leaves(x):
         if isinstance(leaf, HeldArray):
             leaf.copy_to_host_async()

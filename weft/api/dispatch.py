@@ -39,18 +39,18 @@ def dispatcher(
     out_tree: PyTreeDef,
     constants: Sequence[Any],
     donated: Sequence[bool],
-    places: Sequence[Placement],
-    place: Placement,
+    placements: Sequence[Placement],
+    placement: Placement,
 ) -> Dispatcher | None:
     """A function of (args, kwargs) that gives the result, or MISS if the call is another one; None if there cannot be
-    one. `places` are those of the leaves of the arguments, and results are put at `place`."""
+    one. `placements` are those of the leaves of the arguments, and `placement` that of the results."""
     if executable.has_tapes or len(types) > MOST_LEAVES:
         return None
-    if donated and any(p.device is not place.device for p in places):
+    if donated and any(p.device is not placement.device for p in placements):
         return None  # memory of another device cannot be taken
     if not all(type(c) is ConcreteArray for c in constants) or not all(isinstance(t, ArrayType) for t in types):
         return None
-    writer = _Writer(executable, types, constants, donated, places, place)
+    writer = _Writer(executable, types, constants, donated, placements, placement)
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs)
     writer.call(out_tree)
@@ -88,12 +88,12 @@ class _Writer:
         types: Sequence[Any],
         constants: Sequence[Any],
         donated: Sequence[bool],
-        places: Sequence[Placement],
-        place: Placement,
+        placements: Sequence[Placement],
+        placement: Placement,
     ) -> None:
         self.executable = executable
-        self.places = places
-        self.place = place
+        self.placements = placements
+        self.placement = placement
         self.types = types
         self.constants = constants
         self.donated = [*donated[len(constants) :]] or [False] * len(types)
@@ -107,7 +107,7 @@ class _Writer:
             "same_data": same_data,
             "Array": ConcreteArray,
             "Placed": PlacedArray,
-            "PLACE": place,
+            "PLACEMENT": placement,
             "config": config,
             "context": context,
             "EVALUATION": EVALUATION,
@@ -115,8 +115,8 @@ class _Writer:
             "STAMP": config._stamped,
             "GENERATION": generation[0],
             "generation": generation,
-            "small": place.memory.cut,
-            "take": place.memory.pool.take,
+            "small": placement.memory.cut,
+            "take": placement.memory.pool.take,
             "user_location": user_location,
             "executable": executable,
             "Found": Found,
@@ -156,9 +156,9 @@ class _Writer:
         described = tree.node_data()
         if described is None:
             number = len(self.leaves)
-            aval, place = self.constant(self.types[number]), self.places[number]
-            if place is not HOME:
-                other = f"{name}.aval is not {aval} or {name}._place is not {self.constant(place)}"
+            aval, placement = self.constant(self.types[number]), self.placements[number]
+            if placement is not HOME:
+                other = f"{name}.aval is not {aval} or {name}._placement is not {self.constant(placement)}"
                 self.line(f"if type({name}) is not Placed or {other}: return MISS", 2)
             elif self.donated[number]:
                 self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
@@ -288,7 +288,7 @@ class _Writer:
         if any(a.startswith("base") for a in addresses):
             made += [f"base{piece}, chunk{piece} = small({total})" for piece, total in enumerate(totals)]
         if self.executable.program.temporary_bytes:
-            self.names["temporaries"] = self.executable.free_temporaries(self.place.memory)
+            self.names["temporaries"] = self.executable.free_temporaries(self.placement.memory)
             made.append("scratch = temporaries.pop() if temporaries else executable.take_temporaries(temporaries)")
         if made:
             self.line("try:")
@@ -300,9 +300,9 @@ class _Writer:
 
     def array(self, aval: str, chunk: str, address: str) -> str:
         """The expression for an array in a piece of memory."""
-        if self.place is HOME:
+        if self.placement is HOME:
             return f"Array(None, {aval}, {chunk}, {address})"
-        return f"Placed(None, {aval}, {chunk}, {address}, PLACE)"
+        return f"Placed(None, {aval}, {chunk}, {address}, PLACEMENT)"
 
     def tree(self, tree: PyTreeDef, leaves: Any) -> str:
         """The tree of results as an expression."""

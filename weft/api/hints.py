@@ -29,7 +29,7 @@ def _hint(value: Any, depth: int) -> Any:
     if kind is ConcreteArray:
         return value.aval.shape, value.aval.dtype
     if kind is PlacedArray:
-        return value.aval.shape, value.aval.dtype, value._place
+        return value.aval.shape, value.aval.dtype, value._placement
     if kind is np.ndarray:
         return value.shape, value.dtype
     if depth and kind is dict and value:

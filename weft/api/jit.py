@@ -44,7 +44,7 @@ from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.types import ArrayType, Type
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.array import ConcreteArray, put
-from weft.runtime.device import HOME, Placement, placement
+from weft.runtime.device import HOME, Placement, placement_of
 from weft.runtime.execute import executable_of
 from weft.runtime.placing import common_placement, uncommitted, used_arguments
 from weft.sharding.device import Device
@@ -197,9 +197,9 @@ class JitFunction:
             calls = program.timed_calls if config.profiling else program.calls
             if self._device is not None:
                 return program.result(self._on_device(self._device, program, leaves))
-            place = self._placement(program, leaves, args, kwargs)
+            placement = self._placement(program, leaves, args, kwargs)
             if calls >= CALLS_BEFORE_DISPATCH and self._simple and not program.has_empty:
-                self._specialise(program, args, kwargs, leaves, place)
+                self._specialise(program, args, kwargs, leaves, placement)
         operands = (*program.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(program.jaxpr, *operands)
@@ -219,14 +219,14 @@ class JitFunction:
 
     def _on_device(self, device: Device, program: Program, leaves: Sequence[Any]) -> Sequence[Any]:
         """The results of a call on a device, whatever device its arguments are committed to."""
-        place = placement(device, True)
-        moved = [put(leaf, placement(device, False)) if isinstance(leaf, ConcreteArray) else leaf for leaf in leaves]
+        placement = placement_of(device, True)
+        moved = [put(leaf, placement_of(device, False)) if isinstance(leaf, ConcreteArray) else leaf for leaf in leaves]
         with default_device(device):
             results = EVALUATION.process(jit_primitive, (*program.constants, *moved), program.params)  # type: ignore[arg-type]
         for leaf, copy, donated in zip(leaves, moved, program.donated[len(program.constants) :], strict=False):
             if donated and leaf is not copy:
                 leaf._donate(user_location())
-        return [put(r, place) if isinstance(r, ConcreteArray) else r for r in results]
+        return [put(r, placement) if isinstance(r, ConcreteArray) else r for r in results]
 
     def _specialise(
         self,
@@ -234,22 +234,22 @@ class JitFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         leaves: Sequence[Any],
-        place: Placement,
+        placement: Placement,
     ) -> None:
         """Have calls like this one find a dispatcher, which is written if there is none yet."""
         timed = config.profiling
-        places = tuple([leaf._place if isinstance(leaf, ConcreteArray) else HOME for leaf in leaves])
-        key = (timed, config.default_device, places)
+        placements = tuple([leaf._placement if isinstance(leaf, ConcreteArray) else HOME for leaf in leaves])
+        key = (timed, config.default_device, placements)
         if key not in program.dispatchers:
             # With it comes the compiler, which programs that never jit do without.
             from weft.api.dispatch import dispatcher
 
             in_tree, out_tree, made = tree.structure((args, kwargs)), program.out_tree, None
             if max(in_tree.depth, out_tree.depth) <= DEEPEST_DISPATCH:
-                executable = executable_of(program.jaxpr, program.donated, place.device)
+                executable = executable_of(program.jaxpr, program.donated, placement.device)
                 types = types_of(leaves)
                 made = dispatcher(
-                    executable, in_tree, types, out_tree, program.constants, program.donated, places, place
+                    executable, in_tree, types, out_tree, program.constants, program.donated, placements, placement
                 )
             program.dispatchers[key] = made
         made = program.dispatchers[key]

@@ -65,9 +65,9 @@ class Config(threading.local):
     explain_cache_misses: bool
     profiling: bool
     traceback_filtering: str
+    num_cpu_devices: int
     platform_name: str
     platforms: str
-    num_cpu_devices: int
     cpu_enable_async_dispatch: bool
     transfer_guard: str
 
@@ -579,7 +579,7 @@ class FixedState(State[Value]):
         return checked
 
 
-def _number_of_devices(value: Any) -> int:
+def _count_of_devices(value: Any) -> int:
     if type(value) is int and (value == -1 or value >= 1):
         return max(value, 1)
     raise ValueError
@@ -590,7 +590,7 @@ num_cpu_devices = FixedState(
     1,
     "How many CPU devices this process has, each with memory of its own; all of them run on all cores. It is set "
     "before the devices are first asked for. -1 means 1.",
-    validate=_number_of_devices,
+    validate=_count_of_devices,
     expected="an integer of at least 1, or -1",
     in_key=False,
 )

@@ -141,9 +141,9 @@ def _iterate(self: Array) -> Iterator[Array]:
     if not shape:
         raise ArgumentTypeError("iteration over a 0-d array")
     if isinstance(self, ConcreteArray):
-        aval, place = self.aval.without_dimension(0), self._place
+        aval, placement = self.aval.without_dimension(0), self._placement
         value = self._value
-        return (array_at(place, np.asarray(value[i]), aval) for i in range(shape[0]))
+        return (array_at(placement, np.asarray(value[i]), aval) for i in range(shape[0]))
     return (self[i] for i in range(shape[0]))
 
 

@@ -43,6 +43,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
+from weft.runtime.device import devices, placement_of
 from weft.sharding import PartitionSpec, Sharding
 from weft.sharding.device import Device
 from weft.trace.array import Array
@@ -67,7 +68,7 @@ def array(
     _check_order(order)
     made = _array(object, dtype, "array")
     if copy and made is object and isinstance(made, ConcreteArray) and is_eager():
-        made = put(made, made._place, may_alias=False)
+        made = put(made, made._placement, may_alias=False)
     if ndmin > made.ndim:
         made = lax.broadcast(made, (1,) * (ndmin - made.ndim))
     return placed(made, device, out_sharding)
@@ -262,46 +263,48 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 # --------------------------------------------------------------------------------------------------- filled
 
 
-def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False) -> Array:
-    """An array of `shape` with `value` everywhere, in a canonical dtype; of keys, a number is that of all words."""
+def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, device: Any = None) -> Array:
+    """An array of `shape` with `value` everywhere, in a canonical dtype; of keys, a number is that of all words. A
+    large one is made on `device` at once, if that is one."""
     if not isinstance(dtype, np.dtype):
         return lax.full(shape, value, dtype)
     scalar = cast(value, dtype, weak)
     known = is_concrete(scalar) and type(scalar) is not PlacedArray
     if is_eager() and known and not any(isinstance(d, Expression) for d in shape):
-        return full_of(np.asarray(scalar), array_type(shape, dtype, weak))
+        placement = placement_of(device, True) if isinstance(device, Device) and device in devices() else None
+        return full_of(np.asarray(scalar), array_type(shape, dtype, weak), placement)
     return broadcast_in_dim(scalar, shape=shape, broadcast_dimensions=()) if shape else ensure_array(scalar)
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros."""
-    made = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"))
+    made = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"), device=device)
     return placed(made, device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones."""
-    made = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"))
+    made = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"), device=device)
     return placed(made, device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values do not matter; they are zeros."""
-    made = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"))
+    made = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"), device=device)
     return placed(made, device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array with `fill_value` everywhere; an array is broadcast to the shape."""
     check_arraylike("full", fill_value)
-    return placed(_full(as_shape(shape, "full"), fill_value, dtype, "full"), device, out_sharding)
+    return placed(_full(as_shape(shape, "full"), fill_value, dtype, "full", device), device, out_sharding)
 
 
-def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str) -> Array:
+def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str, device: Any) -> Array:
     weak = dtype is None and dtypes.is_weakly_typed(value)
     wanted = dtypes.dtype(value, canonicalize=True) if dtype is None else requested(dtype, name)
     if np.ndim(value) == 0:
-        return filled(shape, value, wanted, weak)
+        return filled(shape, value, wanted, weak, device)
     return expand_to(converted(ensure_array(value), wanted), broadcast_shape(name, shape, np.shape(value)))
 
 
@@ -330,13 +333,13 @@ def full_like(
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = None, out_sharding: Any = None) -> Array:
     """An array like `a` with a value everywhere: on the device that is named, or else the one `a` is committed to."""
-    made = _filled_like(name, a, value, dtype, shape)
+    made = _filled_like(name, a, value, dtype, shape, device)
     if device is None and out_sharding is None:
         return beside(made, a)
     return placed(made, device, out_sharding)
 
 
-def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any) -> Array:
+def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         check_arraylike(name, a)
     sizes = (a.shape if hasattr(a, "shape") else np.shape(a)) if shape is None else as_shape(shape, name)
@@ -346,7 +349,7 @@ def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any) -> Array
         return expand_to(converted(ensure_array(value), wanted), tuple(sizes))
     if isinstance(value, float) and dtypes.kind(wanted) in "iub":
         value = cast(ensure_array(value), wanted)
-    return filled(tuple(sizes), value, wanted, weak)
+    return filled(tuple(sizes), value, wanted, weak, device)
 
 
 # ------------------------------------------------------------------------------------------------- counting

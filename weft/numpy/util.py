@@ -98,13 +98,13 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
-def beside(made: Any, *operands: Any) -> Any:
-    """An array where the operands are that it was made for: on the device that those are committed to. It is for arrays
-    that are made of what is known of operands, rather than by operations on them."""
+def beside(array: Any, *operands: Any) -> Any:
+    """An array where the operands are that it is for: on the device that those are committed to. It is for arrays
+    that are computed from what is known of operands, rather than by operations on them."""
     for operand in operands:
-        if type(operand) is PlacedArray and isinstance(made, ConcreteArray) and is_eager():
-            return put(made, common_placement([made, *operands], "an operation", "operand {}".format))
-    return made
+        if type(operand) is PlacedArray and isinstance(array, ConcreteArray) and is_eager():
+            return put(array, common_placement([array, *operands], "an operation", "operand {}".format))
+    return array
 
 
 def is_eager() -> bool:

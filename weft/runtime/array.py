@@ -28,7 +28,7 @@ class ConcreteArray(HeldArray):
 
     __slots__ = ("_buffer", "_donated_at", "_memory", "_pointer", "aval")
 
-    _place: Placement = HOME
+    _placement: Placement = HOME
 
     def __init__(self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0):
         # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
@@ -78,7 +78,7 @@ class ConcreteArray(HeldArray):
             if not views or (views == 1 and self._buffer is not None and sys.getrefcount(self._buffer) <= 2):
                 return block
         value = self._value
-        return self._place.memory.copied(value, value.shape)
+        return self._placement.memory.copied(value, value.shape)
 
     def is_deleted(self) -> bool:
         return self._buffer is None and self._memory is None
@@ -87,21 +87,21 @@ class ConcreteArray(HeldArray):
 
     def devices(self) -> set[Device]:
         """The device, as a set."""
-        return {self._place.device}
+        return {self._placement.device}
 
     @property
     def device(self) -> Device:
         """The device whose memory the numbers are in."""
-        return self._place.device
+        return self._placement.device
 
     @property
     def sharding(self) -> SingleDeviceSharding:
-        return self._place.sharding
+        return self._placement.sharding
 
     @property
     def committed(self) -> bool:
         """Whether the array was put on its device by name: then what is computed with it is computed there."""
-        return self._place.committed
+        return self._placement.committed
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -130,42 +130,42 @@ class ConcreteArray(HeldArray):
         return _rebuild, (np.asarray(self._value), self.aval)  # another process has other devices
 
     def __copy__(self) -> ConcreteArray:
-        return array_at(self._place, self._value, self.aval)  # of its own, in that deleting one leaves the other
+        return array_at(self._placement, self._value, self.aval)  # of its own, in that deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
-        return array_at(self._place, self._value.copy(), self.aval)
+        return array_at(self._placement, self._value.copy(), self.aval)
 
 
 class PlacedArray(ConcreteArray):
     """An array that is on another device than the first, or committed to its device."""
 
-    __slots__ = ("_place",)
+    __slots__ = ("_placement",)
 
     def __init__(
-        self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None, pointer: int, place: Placement
+        self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None, pointer: int, placement: Placement
     ):
         super().__init__(buffer, aval, memory, pointer)
-        self._place = place
+        self._placement = placement
 
 
 def array_at(
-    place: Placement, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0
+    placement: Placement, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0
 ) -> ConcreteArray:
     """An array over memory of a device."""
-    if place is HOME:
+    if placement is HOME:
         return ConcreteArray(buffer, aval, memory, pointer)
-    return PlacedArray(buffer, aval, memory, pointer, place)
+    return PlacedArray(buffer, aval, memory, pointer, placement)
 
 
-def put(array: ConcreteArray, place: Placement, may_alias: bool = True) -> ConcreteArray:
-    """The array at a place: itself or the same memory where that may be, else a copy in the memory of the device."""
-    if array._place.device is place.device and may_alias:
-        if array._place is place:
+def put(array: ConcreteArray, placement: Placement, may_alias: bool = True) -> ConcreteArray:
+    """The array with a placement: itself or the same memory where that may be, else a copy in the device's memory."""
+    if array._placement.device is placement.device and may_alias:
+        if array._placement is placement:
             return array
         if array.is_deleted():
             array._raise_deleted()
-        return array_at(place, array._buffer, array.aval, array._memory, array._pointer)
-    return copied(array._value, array.aval, place)
+        return array_at(placement, array._buffer, array.aval, array._memory, array._pointer)
+    return copied(array._value, array.aval, placement)
 
 
 def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
@@ -177,33 +177,35 @@ def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
     return array_at(default_placement(), np.asarray(buffer), aval)
 
 
-def from_numpy(value: Any, weak_type: bool = False, copy: bool = True, place: Placement | None = None) -> ConcreteArray:
-    """An array from NumPy or Python numbers, in canonical dtype, at a place (default: on the default device). The
+def from_numpy(
+    value: Any, weak_type: bool = False, copy: bool = True, placement: Placement | None = None
+) -> ConcreteArray:
+    """An array from NumPy or Python numbers, in canonical dtype, with a placement (default: on the default device). The
     numbers are copied, since NumPy arrays can change."""
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
-    place = default_placement() if place is None else place
-    return copied(converted, aval, place) if copy and converted is value else array_at(place, converted, aval)
+    placement = default_placement() if placement is None else placement
+    return copied(converted, aval, placement) if copy and converted is value else array_at(placement, converted, aval)
 
 
-def copied(value: np.ndarray, aval: ArrayType, place: Placement) -> ConcreteArray:
+def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
     """An array over a copy of its own."""
     if value.nbytes <= SMALL:
-        return array_at(place, np.array(value, order="C"), aval)
-    block = place.memory.copied(value, value.shape)
-    return array_at(place, None, aval, block, block.address)
+        return array_at(placement, np.array(value, order="C"), aval)
+    block = placement.memory.copied(value, value.shape)
+    return array_at(placement, None, aval, block, block.address)
 
 
-def full_of(value: np.ndarray, aval: ArrayType) -> ConcreteArray:
+def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
     """An array of a type with the numbers of another one, which may be a single one for all; in memory as that of
-    results is: vectors do not straddle cache lines in it."""
+    results is (vectors do not straddle cache lines in it), with a placement (default: on the default device)."""
     shape: Any = aval.shape
-    place = default_placement()
+    placement = default_placement() if placement is None else placement
     size = math.prod(shape) * value.itemsize
     if size <= SMALL:
-        return array_at(place, np.full(shape, value), aval)
-    block = place.memory.copied(value, shape)
-    return array_at(place, None, aval, block, block.address)
+        return array_at(placement, np.full(shape, value), aval)
+    block = placement.memory.copied(value, shape)
+    return array_at(placement, None, aval, block, block.address)
 
 
 def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:

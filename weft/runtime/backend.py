@@ -29,7 +29,7 @@ class Executable(Protocol):
     out_types: list[Any]
     makings: list[Any]
 
-    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, place: Placement) -> list[Any]:
+    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
         """Run on arrays in storage dtype, one an argument; returns new arrays at a place. `donate` is called when all
         memory is there and before donated memory is overwritten."""
         ...

@@ -21,8 +21,8 @@ def _cpu_backend() -> Backend:
     return CpuBackend()
 
 
-def _cpu(number: int) -> Device:
-    return Device(number, "cpu", 0, f"cpu with {os.cpu_count()} cores")
+def _cpu(index: int) -> Device:
+    return Device(index, "cpu", 0, f"cpu with {os.cpu_count()} cores")
 
 
 register("cpu", _cpu_backend)
@@ -31,7 +31,7 @@ CPU = _cpu(0)
 
 @functools.cache
 def _cpus() -> tuple[Device, ...]:
-    """The CPU devices. How many there are is settled when they are first asked for; the first is always there."""
+    """The CPU devices. How many there are is fixed when they are first asked for; the first is always there."""
     return (CPU, *map(_cpu, range(1, num_cpu_devices.fixed())))
 
 
@@ -89,7 +89,7 @@ def _memory(device: Device) -> DeviceMemory:
     return _memories.get(device) or _memories.setdefault(device, DeviceMemory())
 
 
-def placement(device: Device, committed: bool) -> Placement:
+def placement_of(device: Device, committed: bool) -> Placement:
     """Where an array is that is on a device."""
     key = (device, committed)
     found = _placements.get(key)
@@ -100,9 +100,9 @@ def placement(device: Device, committed: bool) -> Placement:
 
 
 # Where arrays are unless somebody names a device.
-HOME = placement(CPU, False)
+HOME = placement_of(CPU, False)
 
 
 def default_placement() -> Placement:
     """Where results are put if no operand is committed to a device."""
-    return HOME if config.default_device is None else placement(default_device(), False)
+    return HOME if config.default_device is None else placement_of(default_device(), False)

@@ -36,7 +36,7 @@ Run = Callable[[Sequence[Any]], list[Any]]
 
 
 def native_run(
-    primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type], place: Placement
+    primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type], placement: Placement
 ) -> Run | None:
     """A function of arrays of these types (or NumPy arrays of their storage) that gives the results at a place by
     compiled code; None if NumPy is to compute them."""
@@ -50,11 +50,11 @@ def native_run(
         if not primitive.heavy and (size < LARGE or not isinstance(primitive, (Elementwise, Reduction))):
             return None
     if not elementwise:
-        return _program_run(primitive, types, types, params, results, place)
+        return _program_run(primitive, types, types, params, results, placement)
     if size < LARGE:
-        return _flat_run(primitive, types, params, results, place)
+        return _flat_run(primitive, types, params, results, placement)
     flat = [_as_long(t, size) for t in types]
-    return _program_run(primitive, types, flat, params, results, place)
+    return _program_run(primitive, types, flat, params, results, placement)
 
 
 def _as_long(aval: Any, length: int) -> ArrayType:
@@ -68,16 +68,16 @@ def _program_run(
     shapes: Sequence[Any],
     params: Params,
     results: Sequence[Any],
-    place: Placement,
+    placement: Placement,
 ) -> Run:
     """By a program of one equation, whose operands have the types `shapes`."""
     # What is run by plain Python is looked at there (`evaluate`), with the line that it is from.
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
-        executable = executable_of(program_of(primitive, shapes, params), device=place.device)
+        executable = executable_of(program_of(primitive, shapes, params), device=placement.device)
     # What runs programs is loaded with the first one.
     from weft.runtime.cpu.launch import Launcher
 
-    launch = Launcher(executable, results, place)
+    launch = Launcher(executable, results, placement)
 
     def run(args: Sequence[Any]) -> list[Any]:
         held = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
@@ -87,7 +87,7 @@ def _program_run(
 
 
 def _flat_run(
-    primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any], place: Placement
+    primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any], placement: Placement
 ) -> Run:
     """By the kernel for arrays of every length."""
     scalar = not results[0].shape
@@ -96,8 +96,8 @@ def _flat_run(
     shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         size = math.prod(results[0].shape)
-        executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED, place.device)
-    launch = Launcher(executable, results, place)
+        executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED, placement.device)
+    launch = Launcher(executable, results, placement)
     length = address_of_count(size)
     if len(types) == 1:
         (only,) = types

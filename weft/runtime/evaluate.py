@@ -20,7 +20,7 @@ from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
-from weft.runtime.device import HOME, Placement, default_placement, placement
+from weft.runtime.device import HOME, Placement, default_placement, placement_of
 from weft.runtime.eager import Run, native_run
 from weft.runtime.execute import array_bytes, call, is_compiled, memory_taken
 from weft.runtime.held import HeldArray
@@ -47,13 +47,13 @@ def storage(value: Any, aval: Type) -> Any:
     return dtypes.canonical_array(value)
 
 
-def memory_to_give(value: Any, aval: Type, place: Placement) -> Any:
+def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
     """The memory of a donated value, which the program may overwrite: of the device that it runs on, and never one that
     the caller can still see."""
-    if isinstance(value, ConcreteArray) and value._place.device is place.device:
+    if isinstance(value, ConcreteArray) and value._placement.device is placement.device:
         return value._give()
     given = storage(value, aval)
-    return place.memory.copied(given, given.shape)
+    return placement.memory.copied(given, given.shape)
 
 
 def wrap_result(value: Any, aval: Type) -> Any:
@@ -64,28 +64,30 @@ class Plan:
     """How an operation runs on operands of some types: the types of its results, where they are put, and `run`, or None
     for NumPy."""
 
-    __slots__ = ("place", "results", "run", "types")
+    __slots__ = ("placement", "results", "run", "types")
 
-    def __init__(self, primitive: Primitive, types: Sequence[Type], params: Params, place: Placement | None) -> None:
+    def __init__(
+        self, primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None
+    ) -> None:
         made = staged_type(primitive, types, params)
         self.types = types
-        self.place = default_placement() if place is None else place
+        self.placement = default_placement() if placement is None else placement
         self.results: Sequence[Type] = made if primitive.multiple_results else (made,)
         device = primitive.destination(params)
         if device is None:
-            self.run = native_run(primitive, types, params, self.results, self.place)
+            self.run = native_run(primitive, types, params, self.results, self.placement)
         else:
-            self.run = _moving(placement(device, True), types[0])
+            self.run = _moving(placement_of(device, True), types[0])
 
 
-def _moving(place: Placement, aval: Type) -> Run:
-    """A function of one array that gives it at a place."""
+def _moving(placement: Placement, aval: Type) -> Run:
+    """A function of one array that returns it there."""
 
     def run(args: Sequence[Any]) -> list[Any]:
         (a,) = args
         if not isinstance(a, ConcreteArray):
             a = array_at(default_placement(), np.array(a), aval)  # type: ignore[arg-type]
-        return [put(a, place)]
+        return [put(a, placement)]
 
     return run
 
@@ -95,31 +97,31 @@ def _moving(place: Placement, aval: Type) -> Run:
 _plans: Memo[Any, Plan] = Memo(4096)
 
 
-def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, place: Placement | None) -> Plan:
-    """The plan of an operation, which is made once where its parameters can be looked up. `place` is None for operands
-    that are not committed."""
+def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None) -> Plan:
+    """The plan of an operation, which is made once where its parameters can be looked up. `placement` is None for
+    operands that are not committed."""
     state: Any = id(config.call_key())  # keys are never forgotten
-    if place is not None:
-        state = (state, place)
+    if placement is not None:
+        state = (state, placement)
     try:
         key = (primitive, state, *types, *params_key(params)) if params else (primitive, state, *types)
         found = _plans.get(key)
     except TypeError:
-        return Plan(primitive, types, params, place)
-    return found if found is not None else _plans.keep(key, Plan(primitive, types, params, place))
+        return Plan(primitive, types, params, placement)
+    return found if found is not None else _plans.keep(key, Plan(primitive, types, params, placement))
 
 
 def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
     """Type, compute and wrap one operation."""
     types = []
-    place: Placement | None = None
+    placement: Placement | None = None
     for a in args:
         if type(a) is ConcreteArray:
             types.append(a.aval)
             continue
         if type(a) is PlacedArray:
             types.append(a.aval)
-            place = HOME  # to be found below
+            placement = HOME  # to be found below
             continue
         if isinstance(a, Tracer):
             raise_stray(a)
@@ -132,12 +134,12 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     if primitive.higher_order:
         results = evaluate_programs(primitive, args, types, params)
     else:
-        if place is not None:
-            place = common_placement(args, primitive.name, "operand {}".format)
-        plan = plan_of(primitive, types, params, place)
+        if placement is not None:
+            placement = common_placement(args, primitive.name, "operand {}".format)
+        plan = plan_of(primitive, types, params, placement)
         run = plan.run
         if run is None:
-            results = evaluate_by_numpy(primitive, args, plan, params, place is not None)
+            results = evaluate_by_numpy(primitive, args, plan, params, placement is not None)
         else:
             results = run([a if type(a) is ConcreteArray else storage(a, t) for a, t in zip(args, types, strict=True)])
             if watches_numbers():
@@ -150,9 +152,9 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
 def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params, moved: bool) -> list[Any]:
     """The results of an operation by its meaning on NumPy arrays. `moved` says that operands may be on other devices
     than the results."""
-    place = plan.place
-    if moved or place is not HOME:
-        args = on_device_of(args, place)  # the results may be views of them
+    placement = plan.placement
+    if moved or placement is not HOME:
+        args = on_device_of(args, placement)  # the results may be views of them
     arrays = [storage(a, t) for a, t in zip(args, plan.types, strict=True)]
     before, context.trace = context.trace, EVALUATION
     try:
@@ -173,7 +175,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
     if watches_numbers():
         check_finite(primitive, params, results, user_location())
     made = [wrap_result(r, t) for r, t in zip(results, plan.results, strict=True)]
-    return made if place is HOME else [at(r, place) for r in made]
+    return made if placement is HOME else [at(r, placement) for r in made]
 
 
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
@@ -192,16 +194,16 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
         check_donated_once(args, donated)
     taken = memory_taken(params["jaxpr"], donated) if donated else ()
     used = None if primitive.control else used_arguments(params["jaxpr"])
-    place = common_placement(args, primitive.name, "operand {}".format, used)
+    placement = common_placement(args, primitive.name, "operand {}".format, used)
     arrays = [
-        memory_to_give(a, t, place) if taken and taken[n] else storage(a, t)
+        memory_to_give(a, t, placement) if taken and taken[n] else storage(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     give = (lambda: donate(args, donated)) if donated else None
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
-            results = call(primitive, arrays, types, params, give, place)
+            results = call(primitive, arrays, types, params, give, placement)
     finally:
         context.trace = before
     if donated:

@@ -47,8 +47,8 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device |
     donated = memory_taken(jaxpr, donated) if donated else ()
     device = device or default_device()
     # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
-    watched = (config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
-    key = ("executable", device.platform, donated, *watched)
+    checked = (config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
+    key = ("executable", device.platform, donated, *checked)
     with _lock.current:
         return jaxpr.cached(key, lambda: make(jaxpr, donated, device))
 
@@ -141,12 +141,12 @@ def call(
     types: Sequence[Type],
     params: Params,
     donate: Callable[[], None] | None,
-    place: Placement,
+    placement: Placement,
 ) -> list[Any]:
     """The results of a call or a loop on NumPy arrays, as concrete arrays at a place (and tapes). Donated ones must be
     nobody else's; `donate` is called before they are overwritten."""
     jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
-    return executable_of(jaxpr, params.get("donated", ()), place.device)(arrays, donate, place)
+    return executable_of(jaxpr, params.get("donated", ()), placement.device)(arrays, donate, placement)
 
 
 def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:

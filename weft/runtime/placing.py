@@ -18,23 +18,23 @@ def common_placement(
     """Where results of operands are put. `what` uses them and `name` says what each is called, for the error if they
     are committed to different devices; only those that are used count."""
     first: int | None = None
-    for number, a in enumerate(operands):
-        if type(a) is not PlacedArray or not a._place.committed or (used is not None and not used[number]):
+    for index, a in enumerate(operands):
+        if type(a) is not PlacedArray or not a._placement.committed or (used is not None and not used[index]):
             continue
         if first is None:
-            first = number
-        elif a._place is not operands[first]._place:
+            first = index
+        elif a._placement is not operands[first]._placement:
             one, other = operands[first].device, a.device
             raise ArgumentError(
                 f"{what} takes arrays that are committed to different devices.",
-                received=f"{name(first)}, {operands[first].aval.short()} on {one!r}, and {name(number)}, "
+                received=f"{name(first)}, {operands[first].aval.short()} on {one!r}, and {name(index)}, "
                 f"{a.aval.short()} on {other!r}",
-                fix=f"weft.device_put({name(number)}, {name(first)}.device)"
-                if name(first).isidentifier() and name(number).isidentifier()
-                else f"weft.device_put(x, weft.devices()[{one.id}])   for {name(number)}",
+                fix=f"weft.device_put({name(index)}, {name(first)}.device)"
+                if name(first).isidentifier() and name(index).isidentifier()
+                else f"weft.device_put(x, weft.devices()[{one.id}])   for {name(index)}",
                 at=user_line(),
             )
-    return default_placement() if first is None else operands[first]._place
+    return default_placement() if first is None else operands[first]._placement
 
 
 def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
@@ -49,18 +49,19 @@ def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
     return jaxpr.cached("used arguments", find)
 
 
-def on_device_of(operands: Sequence[Any], place: Placement) -> list[Any]:
+def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
     """Operands with those arrays that are on other devices brought to that of a place."""
     return [
-        put(a, place) if isinstance(a, ConcreteArray) and a._place.device is not place.device else a for a in operands
+        put(a, placement) if isinstance(a, ConcreteArray) and a._placement.device is not placement.device else a
+        for a in operands
     ]
 
 
-def at(value: Any, place: Placement) -> Any:
+def at(value: Any, placement: Placement) -> Any:
     """An array over the same memory as if it were at a place. Other values as they are."""
     if not isinstance(value, ConcreteArray):
         return value
-    return array_at(place, value._buffer, value.aval, value._memory, value._pointer)
+    return array_at(placement, value._buffer, value.aval, value._memory, value._pointer)
 
 
 def uncommitted(value: Any) -> Any:

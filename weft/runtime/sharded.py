@@ -17,11 +17,11 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, copied, put, wrap
-from weft.runtime.device import devices, placement
+from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
-from weft.sharding.shardings import NamedSharding, Sharding
+from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 
 
 class ShardedArray(HeldArray):
@@ -175,7 +175,7 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:
     """A part as an array of its own: a copy in the memory of its device, to which it is committed."""
-    return copied(value, array_type(value.shape, aval.dtype, aval.weak_type), placement(device, True))
+    return copied(value, array_type(value.shape, aval.dtype, aval.weak_type), placement_of(device, True))
 
 
 def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
@@ -205,10 +205,10 @@ def make_array_from_single_device_arrays(
     of the mesh."""
     check_devices(sharding)
     shape = indices(shape, "shape of make_array_from_single_device_arrays")
-    wanted, places = sharding.shard_shape(shape), list(sharding.addressable_devices_indices_map(shape))
-    if len(arrays) != len(places):
+    wanted, part_devices = sharding.shard_shape(shape), list(sharding.addressable_devices_indices_map(shape))
+    if len(arrays) != len(part_devices):
         raise ArgumentError(
-            f"The sharding has {len(places)} devices in this process, each with a part.",
+            f"The sharding has {len(part_devices)} devices in this process, each with a part.",
             received=f"{len(arrays)} arrays for {sharding!r}",
             fix="an array for each device, in the order of sharding.addressable_devices_indices_map(shape)",
         )
@@ -222,13 +222,15 @@ def make_array_from_single_device_arrays(
                 received=f"{part.aval.short()} where {wanted} of {dtypes.name(arrays[0].dtype)} is needed",
                 fix="parts of shape sharding.shard_shape(shape), all of one dtype",
             )
-        if part.committed and part.device != places[i]:
+        if part.committed and part.device != part_devices[i]:
             raise ArgumentError(
                 f"Part {i} is committed to another device than the sharding puts it on.",
-                received=f"{part.aval.short()} on {part.device!r} where {places[i]!r} is next",
-                fix=f"weft.device_put(part, weft.devices()[{places[i].id}])",
+                received=f"{part.aval.short()} on {part.device!r} where {part_devices[i]!r} is next",
+                fix=f"weft.device_put(part, weft.devices()[{part_devices[i].id}])",
             )
-    arrays = [put(part, placement(device, True)) for part, device in zip(arrays, places, strict=True)]
+    arrays = [put(part, placement_of(device, True)) for part, device in zip(arrays, part_devices, strict=True)]
+    if isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind == "device":
+        return arrays[0]
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
     return ShardedArray(placed_type(array_type(shape, kind), sharding), sharding, arrays)
 

@@ -150,7 +150,7 @@ class Executable:
             self._link(Tier.LIGHT)
 
     def __call__(
-        self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, place: Placement = HOME
+        self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, placement: Placement = HOME
     ) -> list[Any]:
         """Run on arrays in storage dtype (and tapes); gives new arrays at a place, but for results that took the memory
         of a donated argument, which must be of the same device. `donate` is called when all memory is there and before
@@ -159,15 +159,15 @@ class Executable:
         if self._calls == CALLS_BEFORE_BETTER_CODE and self.can_improve:
             tiers.improve(self)
         if config.profiling:
-            return self.timed(arrays, self._events() if spans.wants_events() else 0, donate, place)[0]
-        return self._run(arrays, self.code_address, donate, place)
+            return self.timed(arrays, self._events() if spans.wants_events() else 0, donate, placement)[0]
+        return self._run(arrays, self.code_address, donate, placement)
 
     def _run(
         self,
         arrays: Sequence[Any],
         code: int,
         donate: Callable[[], None] | None,
-        place: Placement,
+        placement: Placement,
         log: stamp.Log | None = None,
     ) -> list[Any]:
         program = self.program
@@ -195,19 +195,19 @@ class Executable:
             elif alias is not None:
                 owner, pointer = given[alias], arguments[alias]
                 if type(owner) is memory.Block:
-                    made = array_at(place, None, aval, owner, pointer)
+                    made = array_at(placement, None, aval, owner, pointer)
                 else:
-                    made = array_at(place, owner.reshape(aval.shape), aval)
+                    made = array_at(placement, owner.reshape(aval.shape), aval)
             else:
                 try:
-                    pointer, chunk = self.room(bytes_of(aval), place.memory)
+                    pointer, chunk = self.room(bytes_of(aval), placement.memory)
                 except OutOfMemoryError:
                     what = f"result {len(results)} ({aval.short()})"
                     raise self._out_of_memory(what, bytes_of(aval)) from None
-                made = array_at(place, None, aval, chunk, pointer)
+                made = array_at(placement, None, aval, chunk, pointer)
             results.append(made)
             outputs.append(pointer)
-        free = self.free_temporaries(place.memory)
+        free = self.free_temporaries(placement.memory)
         temporaries = self.take_temporaries(free)
         registers = self.frame.filled(temporaries.address, arguments, outputs)
         if log is not None:
@@ -218,7 +218,7 @@ class Executable:
             try:
                 status = machine.run(code, registers.ctypes.data)
             except Found:
-                return self._run_with_traps(given, place)
+                return self._run_with_traps(given, placement)
             if status:
                 self.raise_(status)
             return [
@@ -235,15 +235,15 @@ class Executable:
         arrays: Sequence[Any],
         events: int = 0,
         donate: Callable[[], None] | None = None,
-        place: Placement = HOME,
+        placement: Placement = HOME,
     ) -> tuple[list[Any], stamp.Log]:
         """As a call, with a log of how long each step took, and of so many single events."""
         if not stamp.can_stamp(self.compilation.target.triple):
-            return self._run(arrays, self.code_address, donate, place), stamp.Log([], 0)
+            return self._run(arrays, self.code_address, donate, placement), stamp.Log([], 0)
         timed = self._timed_code()
         log = stamp.Log(timed.steps, events)
         with spans.run_of(self, self.program.name, log):
-            results = self._run(arrays, timed.address, donate, place, log)
+            results = self._run(arrays, timed.address, donate, placement, log)
         return results, log
 
     prepare = staticmethod(pool.prepare)
@@ -318,11 +318,11 @@ class Executable:
             made.library.size for made in (*self.kernels.values(), *(loop.code for loop in self.loops.values()))
         )
 
-    def _run_with_traps(self, arrays: Sequence[Any], place: Placement) -> list[Any]:
+    def _run_with_traps(self, arrays: Sequence[Any], placement: Placement) -> list[Any]:
         """Run again and tell what the flag was set for. Where nothing is wrong then, the results are as good."""
         assert self.again is not None
         with config.as_of(self.compilation.settings):
-            return self.again()(arrays, None, place)
+            return self.again()(arrays, None, placement)
 
     def raise_(self, status: int) -> None:
         """Raise what a status of native code stands for."""

@@ -116,8 +116,8 @@ class GuardedExecutable(Executable):
         program = compilation.program
         lifetimes = Lifetimes()
         lifetimes.visit(program.steps)
-        self._layout = _place(list(lifetimes.ranges), edge)
-        constants = _place(program.constant_slots, edge)
+        self._layout = _placement(list(lifetimes.ranges), edge)
+        constants = _placement(program.constant_slots, edge)
         program.temporary_bytes, program.constant_bytes = self._layout.size, constants.size
         super().__init__(compilation)
         self._constants = Guarded(constants)
@@ -137,7 +137,7 @@ class GuardedExecutable(Executable):
         return Guarded(self._layout)
 
 
-def _place(slots: Sequence[Slot], edge: Edge) -> Layout:
+def _placement(slots: Sequence[Slot], edge: Edge) -> Layout:
     """Give slots their offsets in a guarded block, and the layout of that."""
     layout = Layout.of([slot.size for slot in slots], edge)
     for slot, offset in zip(slots, layout.offsets, strict=True):

@@ -36,16 +36,16 @@ class Launcher:
         "_frame",
         "_last",
         "_parallel",
-        "_place",
+        "_placement",
         "_results",
         "_temporaries",
         "_timed",
     )
 
-    def __init__(self, executable: Executable, results: Sequence[ArrayType], place: Placement) -> None:
+    def __init__(self, executable: Executable, results: Sequence[ArrayType], placement: Placement) -> None:
         self._executable = executable
-        self._place, self._cut = place, place.memory.cut
-        self._temporaries = executable.free_temporaries(place.memory)
+        self._placement, self._cut = placement, placement.memory.cut
+        self._temporaries = executable.free_temporaries(placement.memory)
         self._results = [(aval, -(-bytes_of(aval) // memory.ALIGNMENT) * memory.ALIGNMENT) for aval in results]
         program = executable.program
         self._frame = executable.frame
@@ -62,23 +62,23 @@ class Launcher:
         if self._calls == self._last and executable.can_improve:
             tiers.improve(executable)
         made: list[Any] = []
-        places = []
-        place = self._place
+        outputs = []
+        placement = self._placement
         for aval, size in self._results:
             if size <= memory.SMALL:
                 address, chunk = self._cut(size)
             else:
-                chunk = place.memory.pool.take(size)
+                chunk = placement.memory.pool.take(size)
                 address = chunk.address
-            if place is HOME:
+            if placement is HOME:
                 made.append(ConcreteArray(None, aval, chunk, address))
             else:
-                made.append(PlacedArray(None, aval, chunk, address, place))
-            places.append(address)
+                made.append(PlacedArray(None, aval, chunk, address, placement))
+            outputs.append(address)
         if self._parallel:
             pool.prepare()
         scratch = executable.take_temporaries(self._temporaries) if executable.program.temporary_bytes else None
-        words = frame.pack(*frame.words(scratch.address if scratch else 0, addresses, places))
+        words = frame.pack(*frame.words(scratch.address if scratch else 0, addresses, outputs))
         try:
             if self._timed:
                 status = executable.enter_timed(words)

@@ -1,0 +1,33 @@
+"""The law of devices: an operation gives the same bits on every device, and its results are where its operands are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import weft
+from tests.laws.samples import Case
+from tests.laws.test_compiled import GROUPS
+from tests.laws.test_eager import assert_same_bits
+from weft.runtime.array import ConcreteArray
+from weft.runtime.device import placement_of
+
+THERE = placement_of(weft.devices()[3], True)
+
+
+def moved(value: Any) -> Any:
+    """An array on the fourth device; other values as they are."""
+    return weft.device_put(value, THERE.device) if isinstance(value, ConcreteArray) else value
+
+
+@pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
+def test_the_same_bits_on_another_device(group: list[Case]) -> None:
+    for case in group:
+        operands = [moved(a) for a in case.operands]
+        expected, actual = case.bind(*case.operands), case.bind(*operands)
+        for number, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            assert_same_bits(one, other, f"{case}, result {number}")
+            if any(isinstance(a, ConcreteArray) for a in operands):
+                assert one._placement is THERE, f"{case}, result {number} is on {one._placement}"
+                assert other.device.id == 0 and not other.committed
