@@ -25,7 +25,7 @@ from weft.runtime.eager import Run, native_run
 from weft.runtime.execute import array_bytes, call, is_compiled, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
-from weft.runtime.placing import at, common_placement, on_device_of, used_arguments
+from weft.runtime.placing import common_placement, on_device_of, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
@@ -54,10 +54,6 @@ def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
         return value._give()
     given = storage(value, aval)
     return placement.memory.copied(given, given.shape)
-
-
-def wrap_result(value: Any, aval: Type) -> Any:
-    return ConcreteArray(np.asarray(value), aval) if isinstance(aval, ArrayType) else value
 
 
 class Plan:
@@ -141,7 +137,9 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
         if run is None:
             results = evaluate_by_numpy(primitive, args, plan, params, placement is not None)
         else:
-            results = run([a if type(a) is ConcreteArray else storage(a, t) for a, t in zip(args, types, strict=True)])
+            results = run(
+                [a if isinstance(a, ConcreteArray) else storage(a, t) for a, t in zip(args, types, strict=True)]
+            )
             if watches_numbers():
                 check_finite(primitive, params, [r._value for r in results], user_location())
     if keys is not None:
@@ -174,8 +172,10 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
         results = [detached(r, args) for r in results]
     if watches_numbers():
         check_finite(primitive, params, results, user_location())
-    made = [wrap_result(r, t) for r, t in zip(results, plan.results, strict=True)]
-    return made if placement is HOME else [at(r, placement) for r in made]
+    pairs = zip(results, plan.results, strict=True)
+    if placement is HOME:
+        return [ConcreteArray(np.asarray(r), t) if isinstance(t, ArrayType) else r for r, t in pairs]
+    return [array_at(placement, np.asarray(r), t) if isinstance(t, ArrayType) else r for r, t in pairs]
 
 
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:

@@ -8,8 +8,8 @@ from typing import Any
 from weft.base.errors import ArgumentError
 from weft.base.source import user_line
 from weft.ir.jaxpr import Jaxpr, Var
-from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
-from weft.runtime.device import HOME, Placement, default_placement
+from weft.runtime.array import ConcreteArray, PlacedArray, put
+from weft.runtime.device import Placement, default_placement
 
 
 def common_placement(
@@ -57,14 +57,9 @@ def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
     ]
 
 
-def at(value: Any, placement: Placement) -> Any:
-    """An array over the same memory as if it were at a place. Other values as they are."""
-    if not isinstance(value, ConcreteArray):
-        return value
-    return array_at(placement, value._buffer, value.aval, value._memory, value._pointer)
-
-
 def uncommitted(value: Any) -> Any:
     """An array as if nobody had named its device, in the same memory: what a program has as a constant does not say
     where it runs. Other values as they are."""
-    return at(value, HOME) if type(value) is PlacedArray else value
+    if type(value) is not PlacedArray:
+        return value
+    return ConcreteArray(value._buffer, value.aval, value._memory, value._pointer)
