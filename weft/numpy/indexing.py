@@ -37,7 +37,7 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.gather import default_fill
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.slicing import dynamic_slice
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -516,7 +516,12 @@ def _empty(batch_shape: tuple[Any, ...]) -> Any:
 
 def indexed(array: Any, index: Any) -> Array:
     """The array that an index is for, on the device that the arrays of the index are committed to."""
-    return beside(ensure_array(array), *(index if type(index) is tuple else (index,)))
+    x = ensure_array(array)
+    parts = index if type(index) is tuple else (index,)
+    for part in parts:
+        if type(part) is PlacedArray:
+            return beside(x, *parts)
+    return x
 
 
 def getitem(
