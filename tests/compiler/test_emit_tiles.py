@@ -17,6 +17,7 @@ from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled, interpreted
 from weft import lax
 from weft.base.errors import InternalError
+from weft.compiler.emit import tiles
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, TileMatmul
@@ -92,13 +93,22 @@ def test_axes_before_and_work_around() -> None:
     assert kernels_of(lambda a, b, c: wnp.maximum(-a @ b[0] + c, 0), a, b, whole(60, dtype=BFLOAT16)) == TILED
 
 
-def test_long_sums_go_on_from_chunk_to_chunk() -> None:
-    a, b = whole(60, 6200, dtype=BFLOAT16), whole(6200, 50, dtype=BFLOAT16, seed=1)
+def test_long_sums_go_on_from_chunk_to_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32)
-    (equation, _) = fusions_with_operands(contract, a, b)[0]
-    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], replace(AVX512, tiles=True))
-    assert "accumulate" in to_text(emission.launches[-1].kernel)
+    assert "accumulate" in last_kernel(contract, whole(60, 6200, dtype=BFLOAT16), whole(6200, 50, dtype=BFLOAT16))
+    # Chunks of the least size, so that few elements make several.
+    a, b = whole(60, 700, dtype=BFLOAT16), whole(700, 50, dtype=BFLOAT16, seed=1)
+    assert "accumulate" not in last_kernel(contract, a, b)
+    monkeypatch.setattr(tiles, "CHUNK_BYTES", 1)
+    assert "accumulate" in last_kernel(contract, a, b)
     assert kernels_of(contract, a, b) == TILED
+
+
+def last_kernel(function: Callable[..., Any], *args: np.ndarray) -> str:
+    """The text of the kernel that a contraction ends with."""
+    (equation, _) = fusions_with_operands(function, *args)[0]
+    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], replace(AVX512, tiles=True))
+    return to_text(emission.launches[-1].kernel)
 
 
 def test_what_does_not_pay_is_done_otherwise() -> None:
