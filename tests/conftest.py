@@ -33,13 +33,22 @@ _FUZZ = "WEFT_FUZZ_SEED"
 _folders: list[str] = []
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Processes of one run share their machine code, and nothing with other runs."""
+def _set_environment() -> None:
+    """Processes of one run share their machine code, and nothing with other runs.
+
+    Weft reads the variables when it is imported, which conftest.py of a folder may do. It is imported after this one.
+    """
     # Tests of the tuner ask for it; nobody else's results may depend on what is quick today.
     os.environ.setdefault("WEFT_AUTOTUNE_MILLISECONDS", "0")
     # Arrays are on the first device unless somebody names another.
     os.environ.setdefault("WEFT_NUM_CPU_DEVICES", "8")
-    _share_processors(config)
+    # Test processes run side by side, so each gets threads for its share of the processors: two at least, since code
+    # for several threads is to be tested. NumPy's BLAS reads the variable when NumPy is loaded, so it is set for
+    # processes that are yet to be started.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        os.environ.setdefault("WEFT_NUM_THREADS", str(max(2, (os.cpu_count() or 1) // workers)))
     # Random programs are others in every run; the processes of a run agree on them.
     os.environ.setdefault(_FUZZ, str(10_000_000 + int(time.time()) % 100_000_000 * 10))
     if _CACHE not in os.environ:
@@ -47,14 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_CACHE] = _folders[0]
 
 
-def _share_processors(config: pytest.Config) -> None:
-    """Test processes run side by side, so each gets threads for its share of the processors: two at least, since code
-    for several threads is to be tested. NumPy's BLAS reads the variable when NumPy is loaded, so it is set for
-    processes that are yet to be started."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    if workers > 1:
-        os.environ.setdefault("WEFT_NUM_THREADS", str(max(2, (os.cpu_count() or 1) // workers)))
+_set_environment()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

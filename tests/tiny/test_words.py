@@ -22,9 +22,9 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 44
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
 name words                             | weft/compiler      | instructions, bytecode                      | 16
-name place, places                     | weft               | index, offset, address, position: say which | 148
-name number, numbers                   | weft               | index, i                                    | 239
-name made                              | weft               | result, out                                 | 233
+name place, places                     | weft               | index, offset, address, position: say which | 136
+name number, numbers                   | weft               | index, i                                    | 238
+name made                              | weft               | result, out                                 | 232
 name given                             | weft               | args, operands                              | 93
 name program, programs                 | jaxprs             | jaxpr                                       | 30
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
@@ -50,8 +50,8 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 97
-text gives                             | text               | returns                                     | 131
+text stands                            | text               | is                                          | 96
+text gives                             | text               | returns                                     | 130
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10
@@ -69,7 +69,9 @@ FOLDERS = {
     ),
 }
 # Names in which the word means what everybody means by it.
-ALLOWED = re.compile(r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|number_of_\w+|axis_factors?")
+ALLOWED = re.compile(
+    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|in_place"
+)
 IDENTIFIER = re.compile(
     r'(?:[rRbBfFuU]{0,2})(?:"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
     r"|#[^\n]*|([A-Za-z_]\w*)",

@@ -79,7 +79,7 @@ class CacheReport(Sequence[CacheMiss]):
             f"tracing {self.trace_seconds:.3f} s, compiling {self.compile_seconds:.3f} s"
         )
         first = self.total - len(self.misses) + 1
-        return "\n".join([head, *(f"{number}. {miss}" for number, miss in enumerate(self.misses, first))])
+        return "\n".join([head, *(f"{i}. {miss}" for i, miss in enumerate(self.misses, first))])
 
     __repr__ = __str__
 

@@ -212,11 +212,11 @@ class _Writer:
                 pointers.append(f"({name}._pointer or {name}._address())")
         results, outputs = self.results(given)
         frame = executable.frame
-        words = map(str, frame.words("scratch.address" if program.temporary_bytes else 0, pointers, outputs))
+        entries = map(str, frame.entries("scratch.address" if program.temporary_bytes else 0, pointers, outputs))
         self.names["pack"] = frame.pack
         if any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()):
             self.line("prepare()")
-        packed = f"pack({', '.join(words)})"
+        packed = f"pack({', '.join(entries)})"
         if config.profiling:  # this one is for calls while steps are timed: the setting is in its key
             enter = f"executable.enter_timed({packed})"
         else:

@@ -55,9 +55,9 @@ class Type:
         """Equal up to weak type."""
         return self == other
 
-    def accepts(self, given: Type) -> bool:
-        """Whether a value of type `given` can be passed for one of this type without communication."""
-        return self.matches(given)
+    def accepts(self, other: Type) -> bool:
+        """Whether a value of type `other` can be passed for one of this type without communication."""
+        return self.matches(other)
 
     def short(self) -> str:
         """The text that programs and error messages show, `f32[3,4]`."""
@@ -242,19 +242,19 @@ class ArrayType(Type):
     def matches(self, other: Type) -> bool:
         return self is other or self.strong() == other.strong()
 
-    def accepts(self, given: Type) -> bool:
+    def accepts(self, other: Type) -> bool:
         """Equal up to weak type; or whole where this type is split, and the same on all devices where this one varies:
         then each device takes its part of what it has."""
-        if self.matches(given):
+        if self.matches(other):
             return True
-        if self.is_plain or not isinstance(given, ArrayType) or not self.plain.matches(given.plain):
+        if self.is_plain or not isinstance(other, ArrayType) or not self.plain.matches(other.plain):
             return False
-        whole = given.sharding is None and not (self.spec.unreduced or self.spec.reduced)
-        invariant = given.manual is NONE and not (self.manual.unreduced or self.manual.reduced)
+        whole = other.sharding is None and not (self.spec.unreduced or self.spec.reduced)
+        invariant = other.manual is NONE and not (self.manual.unreduced or self.manual.reduced)
         return (
-            self.memory_space == given.memory_space
-            and (whole or self.sharding == given.sharding)
-            and (invariant or self.manual is given.manual)
+            self.memory_space == other.memory_space
+            and (whole or self.sharding == other.sharding)
+            and (invariant or self.manual is other.manual)
         )
 
     def short(self) -> str:
@@ -394,8 +394,8 @@ class TapeType(Type):
     def matches(self, other: Type) -> bool:
         return isinstance(other, TapeType) and self.element.matches(other.element)
 
-    def accepts(self, given: Type) -> bool:
-        return isinstance(given, TapeType) and self.element.accepts(given.element)
+    def accepts(self, other: Type) -> bool:
+        return isinstance(other, TapeType) and self.element.accepts(other.element)
 
     def short(self) -> str:
         return f"tape<{self.element.short()}>"

@@ -49,12 +49,12 @@ class CallFrame:
         self.count = own + len(self.fixed)
         self.pack = struct.Struct(f"{self.count}Q").pack
 
-    def words(self, temporaries: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    def entries(self, temporaries: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Any]:
         """What a call passes, in order: addresses, or expressions for them in generated code."""
         return [temporaries, self.constants, 0, *arguments, *results, *self.fixed]
 
     def filled(self, temporaries: int, arguments: Sequence[int], results: Sequence[int]) -> np.ndarray:
         """All registers of a run that begins."""
         registers = np.zeros(self.registers, np.int64)
-        registers[: self.count] = self.words(temporaries, arguments, results)
+        registers[: self.count] = self.entries(temporaries, arguments, results)
         return registers

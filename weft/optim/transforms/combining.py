@@ -20,9 +20,9 @@ from weft.optim.transforms.masking import masked
 
 def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
     """Applies transformations in order; the state is the tuple of their states."""
-    for number, member in enumerate(args):
+    for i, member in enumerate(args):
         if not (hasattr(member, "init") and hasattr(member, "update")):
-            raise ArgumentTypeError(f"chain takes gradient transformations, and argument {number} is {member!r}")
+            raise ArgumentTypeError(f"chain takes gradient transformations, and argument {i} is {member!r}")
     members = [with_extra_args_support(member) for member in args]
 
     def init(params: Params) -> tuple[Any, ...]:

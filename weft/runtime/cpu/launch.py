@@ -78,7 +78,7 @@ class Launcher:
         if self._parallel:
             pool.prepare()
         scratch = executable.take_temporaries(self._temporaries) if executable.program.temporary_bytes else None
-        words = frame.pack(*frame.words(scratch.address if scratch else 0, addresses, outputs))
+        words = frame.pack(*frame.entries(scratch.address if scratch else 0, addresses, outputs))
         try:
             if self._timed:
                 status = executable.enter_timed(words)
