@@ -168,10 +168,10 @@ def check_placement(caller: str, **wanted: Any) -> None:
 
 def device_get(x: Any) -> Any:
     """Each leaf of `x` as a NumPy array; keys, and values that are traced, as they are."""
-    return tree.map(lambda leaf: leaf if has_no_numbers(leaf) else np.asarray(leaf), x)
+    return tree.map(lambda leaf: leaf if is_valueless(leaf) else np.asarray(leaf), x)
 
 
-def has_no_numbers(leaf: Any) -> bool:
+def is_valueless(leaf: Any) -> bool:
     """Whether NumPy cannot hold a value: it is traced, a key, or no array."""
     return isinstance(leaf, Tracer) or not hasattr(leaf, "__array__") or is_key_type(getattr(leaf, "aval", None))
 

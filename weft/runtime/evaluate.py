@@ -52,8 +52,8 @@ def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
     the caller can still see."""
     if isinstance(value, ConcreteArray) and value._placement.device is placement.device:
         return value._give()
-    given = storage(value, aval)
-    return placement.memory.copied(given, given.shape)
+    value = storage(value, aval)
+    return placement.memory.copied(value, value.shape)
 
 
 class Plan:
@@ -227,8 +227,8 @@ def detached(result: Any, args: Sequence[Any]) -> Any:
 def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
     """An array that is donated must not be another argument of the same call: its buffer may be overwritten any
     time."""
-    given = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, HeldArray)]
-    for a in given:
+    donations = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, HeldArray)]
+    for a in donations:
         if sum(a is other for other in args) > 1:
             raise DonatedArrayError(
                 "An array is donated in a call that has it as another argument too.",
@@ -241,8 +241,8 @@ def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
 def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:
     """Take the buffers of donated arguments away from their arrays."""
     location = user_location()
-    for a, given in zip(args, donated, strict=True):
-        if given and isinstance(a, HeldArray):
+    for a, donation in zip(args, donated, strict=True):
+        if donation and isinstance(a, HeldArray):
             a._donate(location)
 
 
