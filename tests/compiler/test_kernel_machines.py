@@ -83,7 +83,7 @@ def test_only_the_tail_of_light_loops_is_masked() -> None:
         assert len(re.findall(r"call .*@llvm\.masked\.(load|store)", text)) == 3, "in the tail"
         assert len(re.findall(r"(load|store) <16 x float>", text)) == 3, "in whole vectors"
         assert "load <16 x float>" in lower(kernels.row_reduction(4, size), AVX512)
-    # Fewer than eight vectors, dear work, a loop in the body, a bound that only comes at run time: one body.
+    # Fewer than eight vectors, expensive work, a loop in the body, a bound that only comes at run time: one body.
     for kernel in (doubled(127), doubled(1001, "tanh"), kernels.column_reduction(4, 1001), kernels.fused_map(1001)):
         assert "masked.load" in lower(kernel, AVX512) and "load <16 x float>" not in lower(kernel, AVX512)
 

@@ -56,8 +56,8 @@ def cost_analysis(fused: Jaxpr) -> dict[str, float]:
 def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
     flops = functions = 0.0
     for equation in jaxpr.eqns:
-        more, dear = operations_of(equation)
-        flops, functions = flops + more, functions + dear
+        more, expensive = operations_of(equation)
+        flops, functions = flops + more, functions + expensive
     return flops, functions
 
 

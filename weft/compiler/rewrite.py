@@ -12,7 +12,7 @@ A rule is a pattern in the algebra of the user and a function that says what to 
 
 The function gets what its argument names ask for: operands and inner equations by the names in the pattern, and `m`,
 the match, which knows the equation and makes new ones. Rules look at operands, never at users, so that one walk over
-the equations in order reaches the fixpoint: an equation is seen after all that it reads has settled.
+the equations in order reaches the fixpoint: an equation is seen after all that it reads has final.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, bu
     limit = 1000 + 20 * len(jaxpr.eqns) if budget is None else budget
     definitions: Definitions = {}
     renamed: dict[Any, Atom] = {}
-    settled: list[Equation] = []
+    final: list[Equation] = []
     for original in jaxpr.eqns:
         todo = [original]
         while todo:
@@ -308,13 +308,13 @@ def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, bu
                         renamed[var] = atom
                     todo.extend(reversed(matched.made))
                     continue
-            settled.append(equation)
+            final.append(equation)
             for var in equation.outvars:
                 definitions[var] = equation
     if not renamed:
         return jaxpr
     outvars = [resolved(a, renamed) for a in jaxpr.outvars]
-    return Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, settled, jaxpr.consts, jaxpr.name)
+    return Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, final, jaxpr.consts, jaxpr.name)
 
 
 def first_match(equation: Equation, candidates: Iterable[Rule], definitions: Definitions) -> Any:

@@ -662,8 +662,8 @@ def _split_multiples(dividend: Integer, divisor: Integer) -> tuple[Integer, Inte
     if len(divisor_terms) > 1:
         quotient, remainder = map(from_terms, polynomial.divide(terms_of(dividend), divisor_terms))
         # A part of a polynomial taken out of another only helps when it settles the rest.
-        settled = remainder == 0 or _constant_quotient(remainder, divisor) is not None
-        return (quotient, remainder) if settled else (0, dividend)
+        is_final = remainder == 0 or _constant_quotient(remainder, divisor) is not None
+        return (quotient, remainder) if is_final else (0, dividend)
     ((divisor_monomial, divisor_coefficient),) = divisor_terms
     multiples: list[Term] = []
     inside: list[Term] = []

@@ -125,11 +125,11 @@ class Fusion:
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
 
-    def writer(self, name: str, settled: bool = False, moved: Mapping[Any, Any] | None = None) -> Writer:
+    def writer(self, name: str, final: bool = False, moved: Mapping[Any, Any] | None = None) -> Writer:
         """The next kernel. Kernels are launched in the order in which they were asked for. The loops of one that is
-        `settled` are neither merged nor cut. `moved` are dtypes that this kernel only moves, where that is more than
+        `final` are neither merged nor cut. `moved` are dtypes that this kernel only moves, where that is more than
         what is true of the whole fusion."""
-        made = Writer(self, name, settled, moved)
+        made = Writer(self, name, final, moved)
         self._launches.append(made)
         return made
 
@@ -147,13 +147,11 @@ class Fusion:
 class Writer:
     """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
 
-    def __init__(
-        self, fusion: Fusion, name: str, settled: bool = False, moved: Mapping[Any, Any] | None = None
-    ) -> None:
+    def __init__(self, fusion: Fusion, name: str, final: bool = False, moved: Mapping[Any, Any] | None = None) -> None:
         self.fusion = fusion
         self.moved = fusion.moved if moved is None else moved
         self.k = KernelBuilder(name)
-        self.settled = settled
+        self.final = final
         self.operands: list[Any] = []  # a number of the emission's operands, or the dtype of a literals' buffer
         self._buffers: dict[Any, Buffer] = {}
         self._finished: Kernel | None = None
@@ -221,7 +219,7 @@ class Writer:
         """The finished kernel: loops merged where they run on, and cut for threads."""
         if self._finished is None:
             made = self.k.finish()
-            self._finished = made if self.settled else split_for_threads(merge_loops(made))
+            self._finished = made if self.final else split_for_threads(merge_loops(made))
         return self._finished
 
     def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool, padded: bool = False) -> Buffer:

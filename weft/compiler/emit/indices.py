@@ -21,7 +21,7 @@ INT64 = np.dtype(np.int64)
 
 @lru_cache(maxsize=4096)
 def sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    """Where the elements of a result come from. Remembered, because maps are dear to make and shapes repeat."""
+    """Where the elements of a result come from. Remembered, because maps are expensive to make and shapes repeat."""
     found = primitive.sources(*types, **dict(params))  # type: ignore[attr-defined]
     return tuple((entry[0], entry[1]) for entry in found)
 

@@ -97,11 +97,11 @@ def library_properties(kind: str, equation: Equation, target: Target) -> Propert
 
 
 def _check_memory_operands(equation: Equation, inner: Jaxpr, properties: list[Properties]) -> None:
-    given = {*inner.invars, *inner.constvars}
+    available = {*inner.invars, *inner.constvars}
     for e, f in zip(inner.eqns, properties, strict=True):
         for number, atom in enumerate(e.invars):
             closed = f.closed is None or number in f.closed
-            if closed and type(atom) is Var and atom not in given:
+            if closed and type(atom) is Var and atom not in available:
                 fail(
                     f"Operand {number} of `{e.primitive.name}` must be in memory, but is made in the fusion.", equation
                 )

@@ -94,8 +94,8 @@ def _grouped(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, Group]
         stores = isinstance(near[0], Store)
         if stores and (distinct < stride or len(near) > distinct):
             continue
-        numbers = 2 * stride if dtypes.kind(near[0].buffer.dtype) == "c" else stride
-        if numbers > (WIDEST if 2 * distinct >= stride else WIDEST_SPARSE):
+        width = 2 * stride if dtypes.kind(near[0].buffer.dtype) == "c" else stride
+        if width > (WIDEST if 2 * distinct >= stride else WIDEST_SPARSE):
             continue
         members = tuple(a for a in accesses if a in offsets)
         group = Group(near[0].buffer, first, stride, members, tuple(offsets[a] for a in members))

@@ -2,7 +2,7 @@
 
 What only depends on constants of a loop (operands that its turns share, and carries that it hands on as they are) is
 computed once, if that is worth a value in memory: contractions, folds, functions. What is cheap stays inside, where it
-costs no trip to memory, and goes along in front only where something dear needs it.
+costs no trip to memory, and goes along in front only where something expensive needs it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def is_movable(equation: Equation) -> bool:
 _VALUES = frozenset({POINTWISE, HERO, LIBRARY, LOOKUP, MOVE, EXPAND})
 
 
-def is_dear(equation: Equation, target: Target) -> bool:
+def is_expensive(equation: Equation, target: Target) -> bool:
     """Whether computing a value again costs more than reading it."""
     properties = structure(equation)
     if properties.alias:
@@ -113,8 +113,8 @@ def is_dear(equation: Equation, target: Target) -> bool:
 
 
 def is_worth_memory(equation: Equation, made: int, target: Target) -> bool:
-    """Whether a dear value is worth what it takes in memory."""
-    if not is_dear(equation, target):
+    """Whether a expensive value is worth what it takes in memory."""
+    if not is_expensive(equation, target):
         return False
     if made <= SMALL or made <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
         return True
@@ -129,7 +129,7 @@ def scan_flops(equation: Equation, target: Target) -> float:
     flops = 0.0
     for e in body.eqns:
         properties = structure(e)
-        if properties.role != CONTROL and is_dear(e, target):
+        if properties.role != CONTROL and is_expensive(e, target):
             flops += equation_flops(e)
     length = equation.params["length"]
     return flops * (length if type(length) is int else SYMBOLIC_SIZE)

@@ -48,7 +48,7 @@ class Systems:
         self.pieces = -(-self.count // self.width)
         self.in_tile = -(-self.pieces // MOST_TILES)
         self.tiles = -(-self.pieces // self.in_tile)
-        self.writer: Writer = fusion.writer("matrices", settled=True)
+        self.writer: Writer = fusion.writer("matrices", final=True)
         self.k, self.s = self.writer.k, self.writer.k.scalars
 
     @contextmanager

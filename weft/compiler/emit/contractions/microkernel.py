@@ -83,7 +83,7 @@ def copies_along(fusion: Fusion, products: Products, name: str) -> bool:
 
 def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
     """Whether what follows the sums has a kernel of its own: where they are folded from lanes it would be done one by
-    one, which dear work is too dear for."""
+    one, which expensive work should not be."""
     lanes = fusion.target.vector_bytes // products.exact.itemsize
     if not (chosen.folded or chosen.lanes is None) or not products.whole or product_of(products.shape) < lanes:
         return False
@@ -137,7 +137,7 @@ class _Kernel:
         self, fusion: Fusion, products: Products, chosen: Plan, left: Factor, right: Factor, parts: int | None = None
     ) -> None:
         # Merging would make one long loop over lanes of panels that threads are to share.
-        self.writer = fusion.writer("products", settled=True)
+        self.writer = fusion.writer("products", final=True)
         self.k: KernelBuilder = self.writer.k
         self.products, self.plan, self.left, self.right = products, chosen, left, right
         self.parts, self.cut = parts, chosen.cut

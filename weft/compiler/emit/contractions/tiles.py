@@ -197,7 +197,7 @@ class _Multiply:
     ) -> None:
         self.m, self.plan, self.leading = m, plan, leading
         self.operands = (m.left, m.right)
-        self.writer = fusion.writer("tiles", settled=True)
+        self.writer = fusion.writer("tiles", final=True)
         self.k: KernelBuilder = self.writer.k
         self.together = [m.tiles(operand) for operand in self.operands]
         self.sides = [m.panels(operand) // count for operand, count in zip(self.operands, self.together, strict=True)]
@@ -292,7 +292,7 @@ class _Multiply:
 def _pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
     """The kernel that packs both operands, each into `steps` tiles along K (those beyond it are zeros); gives the
     scratch memory of each. One iteration of its loop over threads makes the tiles of 16 rows or columns."""
-    writer = fusion.writer("pack", settled=True, moved=_only_moved(fusion.program, (m.left.atom, m.right.atom)))
+    writer = fusion.writer("pack", final=True, moved=_only_moved(fusion.program, (m.left.atom, m.right.atom)))
     k = writer.k
     parts = [_Pack(fusion, writer, m, operand, steps) for operand in (m.left, m.right)]
     with k.loop(sum(part.turns for part in parts), kind=Kind.THREADS) as turn:

@@ -60,7 +60,7 @@ class Split:
 
     def written_by(self, name: str) -> Scattering:
         """What the next kernel knows of the scatter."""
-        return self.made(self.fusion.writer(name, settled=True))
+        return self.made(self.fusion.writer(name, final=True))
 
 
 def emit_split(fusion: Fusion, made: Callable[[Writer], Scattering]) -> None:

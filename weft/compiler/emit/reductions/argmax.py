@@ -136,7 +136,7 @@ def emit_argmax(fusion: Fusion) -> Emission:
     if should_split(space, plan):
         _emit_split(search, plan, size_of_axes(space.kept))
         return fusion.finish()
-    writer = fusion.writer("search", settled=True)
+    writer = fusion.writer("search", final=True)
     with kept_nest(writer.k, space, plan, size_of_axes(space.folded)) as places:
         pair = search.through(writer, space.folded, plan, places, search.element(writer))
         search.store(writer, places, pair)
@@ -149,7 +149,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
     found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.place_dtype)]
-    writer = fusion.writer("partial_search", settled=True)
+    writer = fusion.writer("partial_search", final=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         cut = (Index.of(b) * block, block)
@@ -159,7 +159,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     pieces = Axis(-1, (blocks,), folded=True)
     joined = Space((pieces, *space.kept), 1.0)
     plan = schedule(joined, search.lanes)
-    last = fusion.writer("joined_search", settled=True)
+    last = fusion.writer("joined_search", final=True)
 
     def element(at: dict[Axis, Index]) -> Pair:
         position = at[pieces] * rows + space.kept_position(at)

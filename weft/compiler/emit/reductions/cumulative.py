@@ -177,7 +177,7 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     elif should_split(space, plan) and not running.no_neutral:
         _emit_split(running, plan)
     else:
-        writer = fusion.writer("running", settled=True)
+        writer = fusion.writer("running", final=True)
         with kept_nest(writer.k, space, plan, axis.size) as places:
             start = running.neutral(writer)
             (running.scanned if plan.lanes is axis else running.serial)(writer, places, start)
@@ -203,13 +203,13 @@ def _emit_split(running: Running, plan: Schedule) -> None:
     blocks = -(-axis.size // block)
     before = fusion.new_scratch(running.wide, blocks * rows)
     fold = running.scanned if along else running.serial
-    writer = fusion.writer("totals_of_blocks", settled=True)
+    writer = fusion.writer("totals_of_blocks", final=True)
     k = writer.k
     with k.loop(blocks - 1, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         total = running.total(writer, places, plan, Index.of(b) * block, block)
         k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.kept_position(places), total)
     _emit_before(running, Schedule(None, 1) if along else plan, before, blocks)
-    writer = fusion.writer("blocks", settled=True)
+    writer = fusion.writer("blocks", final=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.kept_position(places))
@@ -219,7 +219,7 @@ def _emit_split(running: Running, plan: Schedule) -> None:
 def _emit_before(running: Running, plan: Schedule, before: int, blocks: int) -> None:
     """The kernel that folds what was found for each block but the last, which stands one further, to what comes before
     each block."""
-    writer = running.fusion.writer("before_blocks", settled=True)
+    writer = running.fusion.writer("before_blocks", final=True)
     k = writer.k
     with kept_nest(k, running.space, plan, blocks) as places:
         position = running.space.kept_position(places)
@@ -251,10 +251,10 @@ def _emit_streamed(running: Running, plan: Schedule) -> None:
     blocks = -(-axis.size // block)
     scratch = running.fusion.new_scratch(running.wide, blocks * running.rows)
     if blocks > 1:
-        writer = running.fusion.writer("totals_of_blocks", settled=True)
+        writer = running.fusion.writer("totals_of_blocks", final=True)
         _write_rows(running, plan, writer, scratch, range(1, blocks), block, tile, store=False)
         _emit_before(running, plan, scratch, blocks)
-    writer = running.fusion.writer("blocks", settled=True)
+    writer = running.fusion.writer("blocks", final=True)
     _write_rows(running, plan, writer, scratch, range(blocks), block, tile, store=True)
 
 

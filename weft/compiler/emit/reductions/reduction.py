@@ -209,7 +209,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
 
 def _emit_whole(folds: Folds, plan: Schedule) -> None:
     """One kernel: all passes for each kept index."""
-    writer = folds.fusion.writer("reduction", settled=True)
+    writer = folds.fusion.writer("reduction", final=True)
     space, passes = folds.space, folds.passes
     with kept_nest(writer.k, space, plan, folds.length) as places:
         for number in range(passes.count):
@@ -241,7 +241,7 @@ def _emit_split(folds: Folds, plan: Schedule) -> None:
     block = split_block(axis, plan, folds.rows * folds.length // axis.size)
     blocks = -(-axis.size // block)
     partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
-    writer = folds.fusion.writer("partial_reduction", settled=True)
+    writer = folds.fusion.writer("partial_reduction", final=True)
     k = writer.k
     with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
 
@@ -278,7 +278,7 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
     block = -(-axis.size // (wanted * GROUP)) * GROUP
     blocks = -(-axis.size // block)
     partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
-    writer = folds.fusion.writer("partial_columns", settled=True)
+    writer = folds.fusion.writer("partial_columns", final=True)
     k = writer.k
     sizes: list[tuple[Any, int]] = [("block", blocks), ("tile", tiles), *((a, a.size) for a in others)]
     sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
@@ -316,7 +316,7 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
 
 def _emit_joined(folds: Folds, partial: Sequence[int], blocks: int) -> None:
     """The second kernel: partial results of blocks, in order, and what is made of the totals."""
-    writer = folds.fusion.writer("joined_reduction", settled=True)
+    writer = folds.fusion.writer("joined_reduction", final=True)
     k, heroes = writer.k, folds.heroes
     axis = Axis(-1, (blocks,), folded=True)
     space = Space((axis, *folds.space.kept), 1.0)

@@ -2,8 +2,8 @@
 
 A reduction whose operand needs no other reduction is folded in the first pass; one that needs those of the first pass,
 in the second; and so on: softmax takes three passes, of which the last only stores. Values are computed again in each
-pass that needs them, but for dear ones (the exponential of softmax): these are stored where a result will stand that is
-only written later, and read from there.
+pass that needs them, but for expensive ones (the exponential of softmax): these are stored where a result will be
+that is only written later, and read from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import weight_of
 
 # Values are kept if that saves at least this weight.
-DEAR = 8
+EXPENSIVE = 8
 
 
 class Passes:
@@ -106,7 +106,7 @@ class Passes:
         return id(equation) in self._hero_ids
 
     def _choose_places(self) -> None:
-        """Keep dear values, the one first that saves most: what it is made from may then not be needed again."""
+        """Keep expensive values, the one first that saves most: what it is made from may then not be needed again."""
         taken: set[Any] = set()
         while True:
             best: tuple[float, Any, Any, int] | None = None
@@ -117,7 +117,7 @@ class Passes:
                     continue
                 passes = [n for n in range(self.count) if v in self.needed(n)]
                 saved = costs[v] * (len(passes) - 1)
-                if saved < DEAR or (best is not None and saved <= best[0]) or v in self._elsewhere:
+                if saved < EXPENSIVE or (best is not None and saved <= best[0]) or v in self._elsewhere:
                     continue
                 result = self._place_for(v, passes, taken)
                 if result is not None:

@@ -72,7 +72,7 @@ class Split:
 
     def written_by(self, name: str) -> Split:
         """The same for the next kernel."""
-        writer = self.radix.task.fusion.writer(name, settled=True)
+        writer = self.radix.task.fusion.writer(name, final=True)
         return replace(self, radix=replace(self.radix, writer=writer))
 
     @property
