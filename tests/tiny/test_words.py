@@ -23,9 +23,9 @@ name turn, turns, turning              | weft               | iteration         
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
 name words                             | weft/compiler      | instructions, bytecode                      | 16
 name place, places                     | weft               | index, offset, address, position: say which | 136
-name number, numbers                   | weft               | index, i                                    | 238
+name number, numbers                   | weft               | index, i                                    | 237
 name made                              | weft               | result, out                                 | 232
-name given                             | weft               | args, operands                              | 93
+name given                             | weft               | args, operands                              | 92
 name program, programs                 | jaxprs             | jaxpr                                       | 30
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 28
@@ -40,12 +40,12 @@ name watched                           | weft               | checked           
 name face, faces                       | weft               | API, frontend                               | 8
 name Making                            | weft               | CompileStats                                | 4
 name Point                             | weft/compiler      | the address computation that it is          | 9
-name settled                           | weft               | final, fixed                                | 11
+name settled                           | weft               | final, fixed                                | 0
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 4
 name cipher, enciphered                | weft               | hash, bit generator                         | 7
-name dear                              | weft               | expensive                                   | 2
+name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
@@ -55,7 +55,7 @@ text gives                             | text               | returns           
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10
-text settled                           | text               | final, fixed                                | 12
+text settled                           | text               | final, fixed                                | 1
 text turn of, turns of                 | text               | iteration of                                | 19
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
