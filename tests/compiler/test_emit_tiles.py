@@ -17,7 +17,7 @@ from tests.compiler.here import AVX512
 from tests.compiler.running import assert_same, compiled, interpreted
 from weft import lax
 from weft.base.errors import InternalError
-from weft.compiler.emit import tiles
+from weft.compiler.emit.contractions import tiles
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kind, TileMatmul
