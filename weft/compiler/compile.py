@@ -42,7 +42,7 @@ def compile_program(
     with measured(seconds, "compile", "memory"):
         program = assign(program)
     if config.enable_checks:
-        verify_program(program)
+        verify_program(program, target.memory_spaces)
     program.nanoseconds = estimate(program, target.kernel)
     if folder is not None:
         dump.write_program(folder, program, seconds)

@@ -36,7 +36,7 @@ def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat) -> Compilation:
     made.traced, made.flat = with_length(jaxpr), way
     made.program = assign(_of_any_length(made.program, grain=int(way is Flat.THREADS)))
     if config.enable_checks:
-        verify_program(made.program)
+        verify_program(made.program, target.memory_spaces)
     return made
 
 

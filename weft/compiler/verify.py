@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.compiler.kernel import verifier as kernels
 from weft.compiler.program import verifier as programs
 from weft.compiler.program.ir import Launch, Program
 
 
-def verify_program(program: Program) -> Program:
-    """Raise `InternalError` unless a Program and every kernel that it launches are well formed; returns the Program."""
+def verify_program(program: Program, spaces: Sequence[str]) -> Program:
+    """Raise `InternalError` unless a Program and every kernel that it launches are well formed, for a target with these
+    memory spaces; returns the Program."""
     for kernel in {id(step.full): step.full for step in program.all_steps() if isinstance(step, Launch)}.values():
         kernels.verify(kernel)
-    return programs.verify(program)
+    return programs.verify(program, spaces)

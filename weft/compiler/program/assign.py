@@ -1,7 +1,8 @@
 """Memory: where every temporary and constant lies, from how long each is needed; and the numbers of registers.
 
 A temporary is needed from the first step that touches it to the last. A step inside of a loop counts as all of the loop
-for what lives outside of its body, because it comes again.
+for what lives outside of its body, because it comes again. What is started is touched at the `Start` and at the `Wait`,
+so it lasts from one to the other. Every memory space has a block of its own.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, TEMPORARIES, first_own, first_result
+from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, TEMPORARIES, first_own, first_result, first_space
 from weft.compiler.program.ir import (
     ALIGNMENT,
+    DEFAULT_SPACE,
     Branch,
     Kind,
     Loop,
@@ -25,20 +27,24 @@ from weft.compiler.program.ir import (
 
 
 def assign(program: Program) -> Program:
-    """Give every slot and register of the program its place."""
+    """Give every slot and register of the program its place; those of before, if steps have changed since, do not
+    count."""
     lifetimes = Lifetimes()
     lifetimes.visit(program.steps)
-    program.temporary_bytes = pack(lifetimes.ranges)
+    blocks: dict[str, dict[Slot, tuple[int, int]]] = {DEFAULT_SPACE: {}}
+    for slot, extent in lifetimes.ranges.items():
+        blocks.setdefault(slot.space, {})[slot] = extent
+    program.temporary_bytes = pack(blocks.pop(DEFAULT_SPACE))
+    program.space_bytes = {space: pack(ranges) for space, ranges in sorted(blocks.items())}
     offset = 0
     for slot in program.constant_slots:
         slot.offset = offset
         offset += aligned(slot.size)
     program.constant_bytes = offset
     number = first_own(program)
-    for register in registers(program):
-        if register.number < 0:
-            register.number = number
-            number += 1
+    for register in dict.fromkeys(registers(program)):
+        register.number = number
+        number += 1
     program.registers = number
     return program
 
@@ -176,6 +182,8 @@ def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
 def place_of(slot: Slot, program: Program) -> tuple[int, int]:
     """A slot as the machine addresses it: a register and an offset in bytes."""
     match slot.kind:
+        case Kind.TEMPORARY if slot.space != DEFAULT_SPACE:
+            return first_space(program) + list(program.space_bytes).index(slot.space), slot.offset
         case Kind.TEMPORARY:
             return TEMPORARIES, slot.offset
         case Kind.CONSTANT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.kernel.cost import work
-from weft.compiler.program.ir import SOME_TURNS, Branch, Call, Copy, Launch, Loop, Program, Step, While
+from weft.compiler.program.ir import SOME_TURNS, Branch, Call, Copy, Launch, Loop, Program, Start, Step, Wait, While
 from weft.compiler.target.target import KernelCosts
 
 
@@ -32,6 +32,10 @@ def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
                 total += costs.launch
             case Branch():
                 total += max(_steps(branch, costs) for branch in step.branches)
+            case Start():  # as if nothing else happened at that time
+                total += _steps([step.step], costs)
+            case Wait():
+                pass
             case _:
                 total += costs.launch
     return total

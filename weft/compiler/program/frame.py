@@ -1,9 +1,10 @@
 """The call frame of a program: the words by which whoever runs it says where its memory is.
 
 The first words are the address of the temporaries, the address of the constants and the list of tapes, which is empty
-when a run begins. Then come the addresses of all arguments and of all results. What follows are registers of the
-program's own, pointers and counters, which are zero when a run begins, and addresses that linking has fixed (the
-parameters of library calls). This order is written down here and nowhere else.
+when a run begins. Then come the addresses of all arguments and of all results, and of the temporaries in each memory
+space but the default one, which few programs have. What follows are registers of the program's own, pointers and
+counters, which are zero when a run begins, and addresses that linking has fixed (the parameters of library calls). This
+order is written down here and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ def first_result(program: Program) -> int:
     return FIRST_ARGUMENT + len(program.arguments)
 
 
+def first_space(program: Program) -> int:
+    """The register of the first block of temporaries that is not in the default memory space."""
+    return first_result(program) + len(program.results)
+
+
 def first_own(program: Program) -> int:
     """The first register that is the program's own."""
-    return first_result(program) + len(program.results)
+    return first_space(program) + len(program.space_bytes)
 
 
 class CallFrame:
@@ -49,12 +55,17 @@ class CallFrame:
         self.count = own + len(self.fixed)
         self.pack = struct.Struct(f"{self.count}Q").pack
 
-    def entries(self, temporaries: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-        """What a call passes, in order: addresses, or expressions for them in generated code."""
-        return [temporaries, self.constants, 0, *arguments, *results, *self.fixed]
+    def entries(
+        self, temporaries: Any, arguments: Sequence[Any], results: Sequence[Any], spaces: Sequence[Any] = ()
+    ) -> list[Any]:
+        """What a call passes, in order: addresses, or expressions for them in generated code. `spaces` are the blocks
+        of temporaries in other memory spaces."""
+        return [temporaries, self.constants, 0, *arguments, *results, *spaces, *self.fixed]
 
-    def filled(self, temporaries: int, arguments: Sequence[int], results: Sequence[int]) -> np.ndarray:
+    def filled(
+        self, temporaries: int, arguments: Sequence[int], results: Sequence[int], spaces: Sequence[int] = ()
+    ) -> np.ndarray:
         """All registers of a run that begins."""
         registers = np.zeros(self.registers, np.int64)
-        registers[: self.count] = self.entries(temporaries, arguments, results)
+        registers[: self.count] = self.entries(temporaries, arguments, results, spaces)
         return registers

@@ -2,15 +2,16 @@
 
 Memory is planned memory: a program whose slots overlap where they must not gives wrong numbers here too. Which bytes of
 a slot have been written is known for each slot, not for the memory that several of them share: what is read without
-having been written is an error, even if something else has left a number there. Routines of libraries and of tapes are
-called as they are; what they read must have been written, and what they write counts as written.
+having been written is an error, even if something else has left a number there. What was started runs at the `Wait`,
+the latest moment, and what it writes counts as unwritten until then. Routines of libraries and of tapes are called as
+they are; what they read must have been written, and what they write counts as written.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Protocol, assert_never
+from typing import Any, NoReturn, Protocol, assert_never
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from weft.compiler.program.ir import (
     Call,
     Copy,
     Count,
+    Event,
     Fill,
     Kind,
     Launch,
@@ -30,7 +32,9 @@ from weft.compiler.program.ir import (
     Point,
     Program,
     Slot,
+    Start,
     Step,
+    Wait,
     While,
 )
 from weft.compiler.program.printer import to_text
@@ -56,6 +60,8 @@ def run(program: Program, arrays: Sequence[np.ndarray], routines: Routines) -> l
     finally:
         if runner.registers[TAPES]:
             routines.free_tapes(runner.registers)
+    for started in runner.started.values():
+        runner.fail(f"{started.label} was started, and nobody waits for it.")
     for slot, alias in zip(program.results, program.aliases, strict=True):
         if alias is None:
             runner.check_written(slot, "the program ends")
@@ -76,12 +82,20 @@ class _Runner:
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
             self.constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
         arguments, results = ([a.ctypes.data for a in group] for group in (self.arguments, self.results))
+        self.spaces = [np.full(size, 0xFF, np.uint8) for size in program.space_bytes.values()]
         frame = CallFrame(program, self.constants.ctypes.data)
-        self.registers = frame.filled(self.temporaries.ctypes.data, arguments, results)
+        spaces = [block.ctypes.data for block in self.spaces]
+        self.registers = frame.filled(self.temporaries.ctypes.data, arguments, results, spaces)
 
         # Which bytes of temporaries and results are written, and where in them pointed slots are.
         self.written: dict[Slot, np.ndarray] = {s: np.zeros(s.size, np.bool_) for s in program.results}
         self.pointed: dict[Slot, tuple[Slot, int]] = {}
+        # What was started and is not over, and which bytes of what it writes had been written before.
+        self.started: dict[Event, Step] = {}
+        self.before: dict[Event, list[tuple[np.ndarray, np.ndarray]]] = {}
+
+    def fail(self, what: str) -> NoReturn:
+        raise InternalError(what, stage="program", text=to_text(self.program))
 
     def mask(self, slot: Slot) -> np.ndarray | None:
         """Which bytes of a slot are written; None if they were given."""
@@ -95,11 +109,7 @@ class _Runner:
         """All of a slot must have been written before something reads it."""
         mask = self.mask(slot)
         if mask is not None and not mask.all():
-            raise InternalError(
-                f"Byte {int(np.argmin(mask))} of {slot} was never written, and {what}.",
-                stage="program",
-                text=to_text(self.program),
-            )
+            self.fail(f"Byte {int(np.argmin(mask))} of {slot} was never written, and {what}.")
 
     def set_written(self, slot: Slot) -> None:
         mask = self.mask(slot)
@@ -183,8 +193,31 @@ class _Runner:
                 self.check_written(step.index, "a branch is chosen by it")
                 index = int(self.view(step.index, step.dtype)[0])
                 self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
+            case Start(started, event):
+                if event in self.started:
+                    self.fail(f"{started.label} is started with the event of {self.started[event].label}.")
+                self.started[event] = started
+                self.before[event] = [self.hide(slot) for slot in dict.fromkeys(started.writes)]
+            case Wait(event):
+                if event not in self.started:
+                    self.fail("A wait for what was not started.")
+                for mask, before in reversed(self.before.pop(event)):
+                    mask[:] = before
+                self.step(self.started.pop(event))
             case _:
                 assert_never(step)
+
+    def hide(self, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
+        """Let nothing of a slot count as written; returns which bytes do, and which did."""
+        mask = self.mask(slot)
+        if mask is None:  # an argument
+            root, _ = self.pointed.get(slot, (slot, 0))
+            self.written[root] = np.ones(root.size, np.bool_)
+            mask = self.mask(slot)
+        assert mask is not None
+        before = mask.copy()
+        mask[:] = False
+        return mask, before
 
     def holds(self, step: While) -> bool:
         """Begin an iteration: whether there is one."""

@@ -2,7 +2,10 @@
 
 A `Slot` is where a value lives. Arguments, results and constants are given from outside; temporaries share one block of
 memory, by their lifetimes; a pointed slot is wherever a register points at that time, such as the slice of an array
-that a loop is at. A `Register` holds a number: a loop counter, or an address.
+that a loop is at. A `Register` holds a number: a loop counter, or an address. Every slot is in one of the target's
+memory spaces, and each space has a block of temporaries of its own.
+
+Steps run one after the other, but for those that a `Start` begins: they are over when the `Wait` for their event is.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from weft.ir.types import TapeType
 ALIGNMENT = 64
 # A handle of a tape: the address of its entries and how many of them it has.
 TAPE_BYTES = 16
+# Routines that work on the tapes of a run.
+TAPE_ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
+# The memory space in which kernels and routines find their operands.
+DEFAULT_SPACE = "device"
 # Turns of a loop whose number is not known before it runs, where costs are estimated.
 SOME_TURNS = 100
 
@@ -54,9 +61,10 @@ class Register:
 
 class Slot:
     """A piece of memory of `size` bytes. `number` says which argument, result or constant; `offset` is where in its
-    block a temporary or a constant is, once memory is planned; `owner` is the loop in whose body it lives."""
+    block a temporary or a constant is, once memory is planned; `owner` is the loop in whose body it lives; `space` is
+    one of the target's memory spaces."""
 
-    __slots__ = ("donated", "kind", "number", "offset", "owner", "register", "size")
+    __slots__ = ("donated", "kind", "number", "offset", "owner", "register", "size", "space")
 
     def __init__(
         self,
@@ -66,13 +74,15 @@ class Slot:
         owner: Any = None,
         register: Register | None = None,
         donated: bool = False,
+        space: str = DEFAULT_SPACE,
     ) -> None:
         self.kind, self.size, self.number, self.owner, self.register = kind, size, number, owner, register
-        self.donated = donated
+        self.donated, self.space = donated, space
         self.offset = 0
 
     def __repr__(self) -> str:
-        return f"{self.kind.value}{'' if self.number < 0 else self.number}[{self.size}]"
+        space = "" if self.space == DEFAULT_SPACE else f" {self.space}"
+        return f"{self.kind.value}{'' if self.number < 0 else self.number}[{self.size}{space}]"
 
 
 class Step:
@@ -92,6 +102,11 @@ class Step:
 
     @property
     def bodies(self) -> Sequence[list[Step]]:
+        return ()
+
+    @property
+    def slices(self) -> Sequence[tuple[Slot, Slot]]:
+        """Slots that are from now on slices of others: pairs (slice, what it is a slice of)."""
         return ()
 
 
@@ -144,6 +159,13 @@ class Call(Step):
     def writes(self) -> Sequence[Slot]:
         return self.written
 
+    @property
+    def ordered_with(self) -> str:
+        """What besides slots it touches, if anything: calls that touch the same stay in their order."""
+        if self.routine == "host":
+            return "Python"
+        return "tapes" if self.routine in TAPE_ROUTINES else ""
+
 
 @dataclass(eq=False)
 class Copy(Step):
@@ -188,6 +210,10 @@ class Point(Step):
     @property
     def reads(self) -> Sequence[Slot]:
         return (self.base,)
+
+    @property
+    def slices(self) -> Sequence[tuple[Slot, Slot]]:
+        return ((self.target, self.base),)
 
 
 @dataclass(eq=False)
@@ -261,10 +287,65 @@ class Branch(Step):
         return self.branches
 
 
+class Event:
+    """What a `Start` and its `Wait` have in common: `step` is what was started."""
+
+    __slots__ = ("step",)
+
+    def __init__(self) -> None:
+        self.step: Step | None = None
+
+
+@dataclass(eq=False)
+class Start(Step):
+    """Begin a step (a launch, a call or a copy) and go on. It is over at the `Wait` for its event, later in the same
+    block; until then nobody touches what it writes, nor writes what it reads. Each event is started once."""
+
+    step: Step
+    event: Event
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        self.label = self.label or self.step.label
+        self.line, self.origin = self.step.line, self.step.origin
+        if self.event.step is None:
+            self.event.step = self.step
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return self.step.reads
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return self.step.writes
+
+    @property
+    def bodies(self) -> Sequence[list[Step]]:
+        return ([self.step],)
+
+
+@dataclass(eq=False)
+class Wait(Step):
+    """Go on when what was started with the event is over. Its slots are those of that step: they are needed until
+    now."""
+
+    event: Event
+    label: str = "wait"
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return () if self.event.step is None else self.event.step.reads
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return () if self.event.step is None else self.event.step.writes
+
+
 @dataclass
 class Program:
     """Steps with their memory. `arguments` and `results` have a slot each; `constants` is the block that constant slots
-    are in."""
+    are in. `temporary_bytes` is the block of temporaries in the default memory space, `space_bytes` has those of other
+    spaces."""
 
     name: str
     steps: list[Step]
@@ -279,6 +360,7 @@ class Program:
     registers: int = 0
     nanoseconds: float = 0.0  # of one run on one thread, roughly
     schedules: dict[str, str] = field(default_factory=dict)  # those that its products got, by their keys
+    space_bytes: dict[str, int] = field(default_factory=dict)
 
     def all_steps(self) -> Iterator[Step]:
         """Every step, also those in loops and branches."""
@@ -286,7 +368,7 @@ class Program:
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
-    """Steps in order, each before those that it contains."""
+    """Steps in order, each before those that it contains; what is started is contained in its `Start`."""
     for step in steps:
         yield step
         for body in step.bodies:

@@ -7,10 +7,12 @@ from typing import Any
 
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import (
+    DEFAULT_SPACE,
     Branch,
     Call,
     Copy,
     Count,
+    Event,
     Fill,
     Kind,
     Launch,
@@ -19,7 +21,9 @@ from weft.compiler.program.ir import (
     Program,
     Register,
     Slot,
+    Start,
     Step,
+    Wait,
     While,
 )
 
@@ -32,6 +36,7 @@ def to_text(program: Program) -> str:
     head = (
         f"program {program.name}: temporaries {program.temporary_bytes} bytes, constants {program.constant_bytes} bytes"
     )
+    head += "".join(f", temporaries in {space} {size} bytes" for space, size in program.space_bytes.items())
     printer.steps(program.steps, 1)
     for number, alias in enumerate(program.aliases):
         if alias is not None:
@@ -53,17 +58,21 @@ class _Printer:
         self.kernels: dict[Kernel, int] = {}
         self.texts: dict[Step, str] = {}
 
-    def name(self, thing: Slot | Register) -> str:
+    def name(self, thing: Slot | Register | Event) -> str:
         if thing not in self.names:
-            if isinstance(thing, Register):
+            if isinstance(thing, Event):
+                name = f"e{sum(isinstance(t, Event) for t in self.names)}"
+            elif isinstance(thing, Register):
                 name = f"{thing.name}{sum(isinstance(t, Register) for t in self.names)}"
             elif thing.kind in _LETTERS:
-                name = f"{_LETTERS[thing.kind]}{thing.number}"
+                space = "" if thing.space == DEFAULT_SPACE else f"[{thing.space}]"
+                name = f"{_LETTERS[thing.kind]}{thing.number}{space}"
             else:
                 letter = "t" if thing.kind is Kind.TEMPORARY else "p"
                 name = f"{letter}{sum(isinstance(t, Slot) and t.kind is thing.kind for t in self.names)}"
                 where = f"@{thing.offset}" if thing.kind is Kind.TEMPORARY else ""
-                name = f"{name}[{thing.size}{where}]"
+                space = "" if thing.space == DEFAULT_SPACE else f" {thing.space}"
+                name = f"{name}[{thing.size}{where}{space}]"
             self.names[thing] = name
         return self.names[thing]
 
@@ -116,5 +125,12 @@ class _Printer:
                 for number, body in enumerate(step.branches):
                     self.line(f"case {number}:", depth + 1)
                     self.steps(body, depth + 2)
+            case Start(started, event):
+                begin = len(self.lines)
+                self.steps([started], depth)
+                # Events have their names by the order of their starts.
+                self.lines[begin] = f"{'  ' * depth}start {self.name(event)}: {self.texts[started]}"
+            case Wait(event):
+                self.line(f"wait {self.name(event)}", depth)
             case _:
                 self.line(repr(step), depth)

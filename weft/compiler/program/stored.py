@@ -21,6 +21,7 @@ from weft.compiler.program.ir import (
     Call,
     Copy,
     Count,
+    Event,
     Fill,
     Kind,
     Launch,
@@ -29,7 +30,9 @@ from weft.compiler.program.ir import (
     Program,
     Register,
     Slot,
+    Start,
     Step,
+    Wait,
     While,
 )
 
@@ -53,6 +56,7 @@ def to_bytes(program: Program) -> bytes | None:
         "registers": program.registers,
         "nanoseconds": program.nanoseconds,
         "schedules": program.schedules,
+        "space_bytes": program.space_bytes,
     }
     values = b"".join(np.ascontiguousarray(array).tobytes() for array in program.constants)
     return json.dumps(head, separators=(",", ":")).encode() + b"\n" + values
@@ -82,6 +86,7 @@ def from_bytes(content: bytes, name: str) -> Program:
         head["registers"],
         head["nanoseconds"],
         head["schedules"],
+        head["space_bytes"],
     )
 
 
@@ -101,17 +106,22 @@ class _Writer:
         self.kernels: list[tuple[str, int]] = []
         self._slots: dict[Slot, int] = {}
         self._kernels: dict[str, int] = {}
+        self._events: dict[Event, int] = {}
 
     def slot(self, slot: Slot) -> int:
         number = self._slots.get(slot)
         if number is None:
             number = self._slots[slot] = len(self.table)
             register = -1 if slot.register is None else slot.register.number
-            self.table.append([slot.kind.value, slot.size, slot.number, slot.offset, register, int(slot.donated)])
+            row = [slot.kind.value, slot.size, slot.number, slot.offset, register, int(slot.donated), slot.space]
+            self.table.append(row)
         return number
 
     def slots(self, slots: Sequence[Slot]) -> list[int]:
         return [self.slot(s) for s in slots]
+
+    def event(self, event: Event) -> int:
+        return self._events.setdefault(event, len(self._events))
 
     def kernel(self, kernel: Any) -> int:
         symbol = symbol_of(kernel)
@@ -150,6 +160,10 @@ class _Writer:
             case Branch():
                 branches = [self.steps(branch) for branch in step.branches]
                 return ["branch", step.label, self.slot(step.index), step.dtype.str, step.choice.number, branches]
+            case Start():
+                return ["start", step.label, self.event(step.event), self.step(step.step)]
+            case Wait():
+                return ["wait", step.label, self.event(step.event)]
             case _:
                 assert_never(step)
 
@@ -159,11 +173,12 @@ class _Reader:
 
     def __init__(self, head: dict[str, Any]) -> None:
         self._registers: dict[int, Register] = {}
+        self._events: dict[int, Event] = {}
         self.table = [self._slot(*row) for row in head["slots"]]
         self.kernels = [NamedKernel(symbol, count) for symbol, count in head["kernels"]]
 
-    def _slot(self, kind: str, size: int, number: int, offset: int, register: int, donated: int) -> Slot:
-        made = Slot(Kind(kind), size, number, register=self.register(register), donated=bool(donated))
+    def _slot(self, kind: str, size: int, number: int, offset: int, register: int, donated: int, space: str) -> Slot:
+        made = Slot(Kind(kind), size, number, None, self.register(register), bool(donated), space)
         made.offset = offset
         return made
 
@@ -217,3 +232,9 @@ class _Reader:
 
     def branch(self, index: int, dtype: str, choice: int, branches: Sequence[Any]) -> Step:
         return Branch(self.table[index], np.dtype(dtype), self.register(choice), [self.steps(b) for b in branches])
+
+    def start(self, event: int, row: Sequence[Any]) -> Step:
+        return Start(self.step(*row), self._events.setdefault(event, Event()))
+
+    def wait(self, event: int) -> Step:
+        return Wait(self._events.setdefault(event, Event()))

@@ -1,5 +1,6 @@
 """What must hold of a program with its memory planned: values are written before they are read, memory that is needed
-at one time does not overlap, and every slot lies in its block."""
+at one time does not overlap, every slot lies in its block and in a memory space where those who use it find it, and
+nothing touches the memory of a started step before its end."""
 
 from __future__ import annotations
 
@@ -8,31 +9,59 @@ from typing import NoReturn
 
 from weft.base.errors import InternalError
 from weft.compiler.program.assign import Lifetimes, aligned
-from weft.compiler.program.ir import Branch, Kind, Launch, Loop, Point, Program, Slot, Step, While
-from weft.compiler.program.printer import to_text
+from weft.compiler.program.events import check_events
+from weft.compiler.program.ir import (
+    DEFAULT_SPACE,
+    Branch,
+    Copy,
+    Kind,
+    Launch,
+    Loop,
+    Point,
+    Program,
+    Slot,
+    Start,
+    Step,
+    Wait,
+    While,
+)
+from weft.compiler.program.printer import named_lines, to_text
 
 
-def verify(program: Program) -> Program:
-    """Raise `InternalError` unless the program is well formed; gives it back."""
-    _Checker(program).check()
+def verify(program: Program, spaces: Sequence[str] = (DEFAULT_SPACE,)) -> Program:
+    """Raise `InternalError` unless the program is well formed for a target with these memory spaces; returns it."""
+    _Checker(program, spaces).check()
     return program
 
 
 class _Checker:
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, spaces: Sequence[str]) -> None:
+        self.program, self.spaces = program, spaces
+
+    def fail_at(self, what: str, *steps: Step) -> NoReturn:
+        """Fail with the lines of steps in the text."""
+        lines = named_lines(self.program)
+        self.fail(what.format(*(f"`{lines.get(step, step.label)}`" for step in steps)))
 
     def fail(self, what: str) -> NoReturn:
         raise InternalError(what, stage="program", text=to_text(self.program))
 
     def check(self) -> None:
         written: set[Slot] = {*self.program.arguments, *self.program.constant_slots}
+        for slot in (*self.program.arguments, *self.program.results):
+            self.space(slot)
+        for slot in self.program.constant_slots:
+            if slot.space != DEFAULT_SPACE:
+                self.fail(f"{slot} is a constant, and those are in the memory space {DEFAULT_SPACE!r}.")
+        check_events(self.program, self.fail_at)
         self.steps(self.program.steps, written)
         for slot, alias in zip(self.program.results, self.program.aliases, strict=True):
             if alias is None and slot.size and slot not in written:
                 self.fail(f"Result {slot.number} is never written.")
             if alias is not None and not self.program.arguments[alias].donated:
                 self.fail(f"Result {slot.number} has the memory of an argument that is not donated.")
+            if alias is not None and self.program.arguments[alias].space != slot.space:
+                self.fail(f"Result {slot.number} has the memory of an argument in another memory space.")
             if alias is not None and slot.size and slot in written:
                 self.fail(f"Result {slot.number} is written, but it has the memory of an argument.")
         self.overlaps()
@@ -41,11 +70,10 @@ class _Checker:
         for step in steps:
             if not isinstance(step, Point):
                 self.read(step, written)
+            self.memory(step.step if isinstance(step, Start) else step)
             match step:
-                case Launch(slots=slots):
-                    for slot, buffer in zip(slots, step.full.buffers, strict=True):
-                        if buffer.size * buffer.dtype.itemsize > slot.size:
-                            self.fail(f"A kernel has a buffer of {buffer.size} elements for {slot}.")
+                case Start():  # what it writes is there after its `Wait`
+                    continue
                 case Point(target, base):
                     # A slice of something that is read, or of what the loop writes slice by slice.
                     written |= {target, base}
@@ -66,6 +94,34 @@ class _Checker:
                     pass
             written.update(step.writes)
 
+    def memory(self, step: Step) -> None:
+        """The slots of a step are large enough and in memory that it can reach."""
+        slots = [*step.reads, *step.writes]
+        match step:
+            case Launch():
+                for slot, buffer in zip(step.slots, step.full.buffers, strict=True):
+                    if buffer.size * buffer.dtype.itemsize > slot.size:
+                        self.fail(f"A kernel has a buffer of {buffer.size} elements for {slot}.")
+            case Copy() if step.size > min(step.target.size, step.source.size):
+                self.fail_at(f"{{}} copies more than {step.source} or {step.target} has.", step)
+            case Point() if step.target.space != step.base.space:
+                self.fail_at(f"{{}} is in another memory space than {step.base}.", step)
+            case While():
+                slots.append(step.predicate)
+            case _:
+                pass
+        for slot in slots:
+            self.space(slot)
+            if slot.space != DEFAULT_SPACE and not isinstance(step, Copy | Point | Wait):
+                self.fail_at(
+                    f"{{}} needs {slot} in the memory space {DEFAULT_SPACE!r}; only copies cross spaces.", step
+                )
+
+    def space(self, slot: Slot) -> None:
+        if slot.space not in self.spaces:
+            known = ", ".join(map(repr, self.spaces))
+            self.fail(f"{slot} is in the memory space {slot.space!r}; the target has {known}.")
+
     def read(self, step: Step, written: set[Slot]) -> None:
         writes = set(step.writes)
         for slot in step.reads:
@@ -76,7 +132,7 @@ class _Checker:
                 self.fail(f"{step.label} writes to {slot}.")
 
     def overlaps(self) -> None:
-        """No two temporaries that are needed at one time have memory in common."""
+        """No two temporaries of a memory space that are needed at one time have memory in common."""
         lifetimes = Lifetimes()
         lifetimes.visit(self.program.steps)
         items = sorted(
@@ -86,8 +142,12 @@ class _Checker:
         for slot, first, last in items:
             alive = [(other, end) for other, end in alive if end >= first]
             for other, _ in alive:
+                if other.space != slot.space:
+                    continue
                 if slot.offset < other.offset + aligned(other.size) and other.offset < slot.offset + aligned(slot.size):
                     self.fail(f"{slot} and {other} lie on each other.")
-            if slot.offset % 64 or slot.offset + slot.size > self.program.temporary_bytes:
+            program, default = self.program, slot.space == DEFAULT_SPACE
+            size = program.temporary_bytes if default else program.space_bytes.get(slot.space, 0)
+            if slot.offset % 64 or slot.offset + slot.size > size:
                 self.fail(f"{slot} is not in its block.")
             alive.append((slot, last))

@@ -19,7 +19,7 @@ from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.frame import TAPES, CallFrame
-from weft.compiler.program.ir import Call, Launch, Loop, Step, While, bytes_of
+from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
 from weft.compiler.target.cpu import interrupt, kernels, loops, machine, pool, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
@@ -108,7 +108,7 @@ class Executable:
         # As they were traced: passes keep shapes and dtypes, but not who is weakly typed.
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
-        self.has_tapes = any(isinstance(s, Call) and s.routine in tape.ROUTINES for s in program.all_steps()) or any(
+        self.has_tapes = any(isinstance(s, Call) and s.routine in TAPE_ROUTINES for s in program.all_steps()) or any(
             isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
         )
 

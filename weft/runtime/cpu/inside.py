@@ -61,7 +61,7 @@ class Inside:
         """Raise unless the jaxpr after each pass, the Program and its kernels are well formed."""
         for stage in self.compilation.stages:
             verify(stage.program)
-        verify_program(self.compilation.program)
+        verify_program(self.compilation.program, self.compilation.target.memory_spaces)
 
     def fusions(self) -> str:
         """The fused program, with the reasons."""

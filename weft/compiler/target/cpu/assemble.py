@@ -7,9 +7,26 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.assign import place_of
-from weft.compiler.program.ir import Branch, Call, Copy, Count, Fill, Launch, Loop, Point, Program, Slot, Step, While
+from weft.compiler.program.ir import (
+    TAPE_ROUTINES,
+    Branch,
+    Call,
+    Copy,
+    Count,
+    Fill,
+    Launch,
+    Loop,
+    Point,
+    Program,
+    Slot,
+    Start,
+    Step,
+    Wait,
+    While,
+)
 from weft.compiler.target.cpu import tape
 from weft.compiler.target.cpu.loops import NativeLoop
 from weft.compiler.target.cpu.machine import Assembler, Place
@@ -28,6 +45,9 @@ class Assembly:
         first_host: int,
         loops: Mapping[Step, NativeLoop] | None = None,
     ) -> None:
+        if program.space_bytes:
+            what = f"The program {program.name} has temporaries in {', '.join(program.space_bytes)}."
+            raise InternalError(f"{what} A CPU has one memory space.", stage="program")
         self.program = program
         self.addresses = addresses
         self.host = host
@@ -81,6 +101,10 @@ class Assembly:
                 self.while_loop(step)
             case Branch():
                 self.branch(step)
+            case Start(started):  # steps are synchronous here: it is over at once, and there is nothing to wait for
+                self.step(started)
+            case Wait():
+                pass
             case _:
                 assert_never(step)
 
@@ -96,7 +120,7 @@ class Assembly:
             register = self.program.registers + len(self.pointers)
             self.pointers.append((register, block))
             m.parallel(_routine(step.routine), step.tiles, 1, [*places, Place(register)])
-        elif step.routine in tape.ROUTINES:
+        elif step.routine in TAPE_ROUTINES:
             m.call(tape.address(step.routine), places, step.numbers)
         else:
             m.call(_routine(step.routine), places, step.numbers)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.compiler.program.ir import Call
+from weft.compiler.program.ir import TAPE_ROUTINES, Call
 from weft.compiler.target.cpu import tape
 from weft.compiler.target.cpu.library.routines import address
 
@@ -26,7 +26,7 @@ class NativeRoutines:
             _TILES(address(step.routine))(table.ctypes.data, 0, step.tiles)
             return 0
         table = np.array([*addresses, 0], np.int64)
-        found = tape.address(step.routine) if step.routine in tape.ROUTINES else address(step.routine)
+        found = tape.address(step.routine) if step.routine in TAPE_ROUTINES else address(step.routine)
         status: int = _ROUTINE(found)(table.ctypes.data, parameters.ctypes.data, registers.ctypes.data)
         return status
 

@@ -7,7 +7,7 @@ their digest is the code's name: equal loops share code, and a program from disk
 knowing kernels. The step machine calls the code as a routine, with the addresses of memory from outside in its table.
 
 Only what runs in one thread and cannot fail, but by being interrupted, is put down so: launches, copies, pointers,
-counters, loops and branches.
+counters, loops and branches. What is started runs at once, so that waits leave no row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from weft.compiler.program.ir import (
     Program,
     Register,
     Slot,
+    Start,
     Step,
+    Wait,
     While,
     walk,
 )
@@ -113,7 +115,7 @@ class Outline:
     def _steps(self, steps: Sequence[Step]) -> tuple[Row, ...]:
         """Rows of a block; what it sets can be read until its end."""
         before = dict(self._own)
-        rows = tuple(self._step(step) for step in steps)
+        rows = tuple(self._step(step) for step in steps if not isinstance(step, Wait))
         self._own = {register: before.get(register) for register in self._own}
         return rows
 
@@ -144,6 +146,8 @@ class Outline:
             case Branch(index, dtype, _, branches):
                 kind = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
                 return "branch", self._slot(index), kind, tuple(self._steps(branch) for branch in branches)
+            case Start(started):  # it is over at once
+                return self._step(started)
             case _:
                 raise _StaysWords
 

@@ -18,7 +18,6 @@ from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, ptr, void
 
-ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
 HEAD = 32  # bytes before the entries
 LEAST_ROOM = 16
 
