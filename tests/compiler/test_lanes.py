@@ -49,6 +49,7 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "reduce_precision": [{"exponent_bits": e, "mantissa_bits": m} for e, m in ((5, 10), (8, 7), (4, 3), (2, 1))],
     "round": [{"rounding_method": method} for method in RoundingMethod],
     "name": [{"name": "n"}],
+    "device_put": [{"device": None, "source": None}],
 }
 SPECIAL = {"erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i0e", "bessel_i1e"}
 MAIN = [
@@ -255,7 +256,7 @@ def test_nothing_is_forgotten() -> None:
     missing = [
         name
         for name in {*NAMES, *ITERATED}
-        if name not in ("stop_gradient", "name", "square", "clamp") and not hasattr(Lanes, name)
+        if name not in ("stop_gradient", "name", "device_put", "square", "clamp") and not hasattr(Lanes, name)
     ]
     assert not missing
     with pytest.raises(InternalError, match="dot_general"):

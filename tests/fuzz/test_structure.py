@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.fuzz import nans
 from tests.fuzz.campaign import check_seed
 from tests.fuzz.checks import Mismatch, case_of, check_case, compare, same
 from tests.fuzz.coverage import coverage_of
@@ -144,6 +145,18 @@ def test_what_passes_an_integer_may_be_one() -> None:
     with pytest.raises(Mismatch, match=r"1 of 3 .* at \(2,\)"):
         compare([expected.results[0] + last], case, expected, "wrong")
     check_case(case)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_a_nan_is_known_by_its_bits(dtype: str) -> None:
+    positive = np.array([np.nan, 1.0]).astype(dtypes.as_dtype(dtype))
+    negative = -positive
+    for results, operands, new in [
+        (positive, [positive], False),
+        (negative, [positive] * 9, True),
+        (negative, [], True),
+    ]:
+        assert nans.is_new(results, operands).tolist() == [new, False]
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
