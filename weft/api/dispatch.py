@@ -19,7 +19,7 @@ from weft.base.source import user_location
 from weft.base.tree import PyTreeDef, flatten_one_level
 from weft.base.tree_def import LEAF
 from weft.base.tree_nodes import same_data
-from weft.compiler.program.ir import Call, Launch, bytes_of
+from weft.compiler.program.ir import bytes_of
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.control.check import Found
@@ -214,7 +214,7 @@ class _Writer:
         frame = executable.frame
         entries = map(str, frame.entries("scratch.address" if program.temporary_bytes else 0, pointers, outputs))
         self.names["pack"] = frame.pack
-        if any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()):
+        if program.uses_threads:
             self.line("prepare()")
         packed = f"pack({', '.join(entries)})"
         if config.profiling:  # this one is for calls while steps are timed: the setting is in its key

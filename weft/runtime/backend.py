@@ -1,4 +1,4 @@
-"""How the devices of a platform compile, load, run, allocate, copy and wait.
+"""How the devices of a platform compile and run programs; `runtime/device.py` has their memory.
 
 Everything above asks the backend of a device and knows no platform by name. A backend is loaded when a program is first
 compiled for one of its devices, so that a process which only looks at devices loads none.
@@ -7,36 +7,15 @@ compiled for one of its devices, so that a process which only looks at devices l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from weft.base.errors import ArgumentError
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
-    from weft.compiler.compilation import Compilation
-    from weft.compiler.program.ir import Program
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
-    from weft.runtime.device import Placement
-
-
-class Executable(Protocol):
-    """A compiled program on a device, to be called with arrays."""
-
-    compilation: Compilation
-    program: Program
-    in_types: list[Any]
-    out_types: list[Any]
-    makings: list[Any]
-
-    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
-        """Run on arrays in storage dtype, one an argument; returns new arrays at a place. `donate` is called when all
-        memory is there and before donated memory is overwritten."""
-        ...
-
-    def code_bytes(self) -> int:
-        """How large its code is."""
-        ...
+    from weft.runtime.cpu.executable import Executable
 
 
 class Backend(Protocol):
@@ -53,15 +32,11 @@ class Backend(Protocol):
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         device: Device,
-        again: Callable[[], Any] | None = None,
+        again: Callable[[], Executable] | None = None,
         flat: str = "no",
-    ) -> Any:
+    ) -> Executable:
         """The program, whose constants are arguments, as an executable. With `again` it has one flag for all its
         checks, and that is the one with traps, which tells what was found. A `flat` one is for arrays of any length."""
-        ...
-
-    def wait(self, device: Device) -> None:
-        """Wait until all that was given to a device is done."""
         ...
 
 

@@ -8,7 +8,7 @@ import threading
 
 from weft.base.forks import held
 from weft.base.settings import config, num_cpu_devices
-from weft.runtime.backend import Backend, register
+from weft.runtime.backend import Backend, platforms, register
 from weft.runtime.memory import DeviceMemory
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
@@ -37,8 +37,8 @@ def _cpus() -> tuple[Device, ...]:
 
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform."""
-    if backend not in (None, "cpu"):
-        raise RuntimeError(f"There is no backend {backend!r} here; devices are on: cpu.")
+    if backend not in (None, *platforms()):
+        raise RuntimeError(f"There is no backend {backend!r} here; devices are on: {', '.join(platforms())}.")
     return list(_cpus())
 
 

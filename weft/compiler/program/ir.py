@@ -362,6 +362,11 @@ class Program:
     schedules: dict[str, str] = field(default_factory=dict)  # those that its products got, by their keys
     space_bytes: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def uses_threads(self) -> bool:
+        """Whether a step is shared among threads."""
+        return any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in self.all_steps())
+
     def all_steps(self) -> Iterator[Step]:
         """Every step, also those in loops and branches."""
         yield from walk(self.steps)

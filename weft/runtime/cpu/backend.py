@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft.base.settings import config
 from weft.compiler.compilation import Flat
@@ -32,16 +31,13 @@ class CpuBackend:
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         device: Device,
-        again: Callable[[], Any] | None = None,
+        again: Callable[[], Executable] | None = None,
         flat: str = "no",
     ) -> Executable:
         """The program, whose constants are arguments, as an executable."""
         tuner = _tune if config.autotune_milliseconds else None
         target = self.target(device)
         return Executable(compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat)), again)
-
-    def wait(self, device: Device) -> None:
-        """Calls are synchronous: what was given to a device is done when the call returns."""
 
 
 def _tune(fused: Jaxpr, target: Target) -> None:

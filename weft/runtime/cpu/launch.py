@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST
-from weft.compiler.program.ir import Call, Launch, bytes_of
+from weft.compiler.program.ir import bytes_of
 from weft.compiler.target.cpu import machine, pool
 from weft.ir.types import ArrayType
 from weft.runtime import memory
@@ -49,9 +49,7 @@ class Launcher:
         self._results = [(aval, -(-bytes_of(aval) // memory.ALIGNMENT) * memory.ALIGNMENT) for aval in results]
         program = executable.program
         self._frame = executable.frame
-        self._parallel = any(
-            (isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in program.all_steps()
-        )
+        self._parallel = program.uses_threads
         self._calls, self._timed = 0, config.profiling
         self._last = CALLS_BEFORE_BETTER_CODE if program.nanoseconds > SHORT else CALLS_OF_SHORT
 

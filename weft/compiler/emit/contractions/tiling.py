@@ -58,7 +58,8 @@ class Plan:
 
 
 def lanes_of(target: Target, dtype: np.dtype[Any]) -> int:
-    """How many numbers one register holds; the parts of complex ones have registers of their own."""
+    """How many numbers one register holds, as they are stored: short floats too, which `Target.lanes` counts as they
+    are computed. The parts of complex ones have registers of their own."""
     size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
     return max(1, target.vector_bytes // size)
 
