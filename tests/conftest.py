@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib.util
 import os
 import pathlib
 import shutil
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 
@@ -49,11 +49,22 @@ def _set_environment() -> None:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         os.environ.setdefault("WEFT_NUM_THREADS", str(max(2, (os.cpu_count() or 1) // workers)))
-    # Random programs are others in every run; the processes of a run agree on them.
-    os.environ.setdefault(_FUZZ, str(10_000_000 + int(time.time()) % 100_000_000 * 10))
+    os.environ.setdefault(_FUZZ, str(_fresh_seed()))
     if _CACHE not in os.environ:
         _folders.append(tempfile.mkdtemp(prefix="weft-tests-"))
         os.environ[_CACHE] = _folders[0]
+
+
+def _fresh_seed() -> int:
+    """Where the fresh random programs start: others after every change of the package, the same for the same package.
+
+    So a change is judged by programs that nobody has seen, and whoever runs the tests again sees what failed elsewhere.
+    """
+    package = TESTS.parent / "weft"
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return 10_000_000 + int.from_bytes(digest.digest()[:4], "little") % 100_000_000 * 10
 
 
 _set_environment()

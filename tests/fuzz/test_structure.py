@@ -55,7 +55,7 @@ def test_programs(group: int, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("group", range(FRESH_GROUPS))
 def test_fresh_programs(group: int) -> None:
-    """Other programs in every run; `WEFT_FUZZ_SEED=...` in the environment asks for those of another run."""
+    """Other programs after every change of the package; `WEFT_FUZZ_SEED=...` in the environment asks for others."""
     check_group(int(os.environ["WEFT_FUZZ_SEED"]) + TOGETHER * group)
 
 

@@ -23,9 +23,9 @@ name turn, turns, turning              | weft               | iteration         
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
 name words                             | weft/compiler      | instructions, bytecode                      | 16
 name place, places                     | weft               | index, offset, address, position: say which | 136
-name number, numbers                   | weft               | index, i                                    | 237
+name number, numbers                   | weft               | index, i                                    | 236
 name made                              | weft               | result, out                                 | 232
-name given                             | weft               | args, operands                              | 92
+name given                             | weft               | args, operands                              | 91
 name program, programs                 | jaxprs             | jaxpr                                       | 30
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 28
@@ -51,7 +51,7 @@ name Where                             | weft               | ArgReduce         
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
 text stands                            | text               | is                                          | 96
-text gives                             | text               | returns                                     | 130
+text gives                             | text               | returns                                     | 129
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10

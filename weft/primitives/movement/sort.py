@@ -68,10 +68,10 @@ def sortable(x: np.ndarray) -> list[np.ndarray]:
 
 
 def descending(x: np.ndarray) -> np.ndarray:
-    """Integers that grow as the elements of `x` fall, in the total order of floats: -0 below 0, every NaN on top."""
+    """Integers that grow as the elements of `x` fall, in the total order of floats: -0 below 0, NaNs equal, on top."""
     (key,) = sortable(x)
     if dtypes.kind(key.dtype) == "f":
-        key = np.where(np.isnan(key), np.abs(key), key)
+        key = np.where(np.isnan(key), np.abs(key.dtype.type(np.nan)), key)
         bits: Any = key.view(np.int32 if key.dtype.itemsize == 4 else np.int64)
         key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
     return ~key
@@ -198,7 +198,7 @@ class sort(HigherOrder):
 class top_k(Primitive):
     """The `k` largest elements along `axis`, largest first, and their indices; equal elements in order of appearance.
 
-    Floats compare in the total order, so -0 is below 0; every NaN counts as largest.
+    Floats compare in the total order, so -0 is below 0; every NaN counts as largest, and NaNs are equal.
     """
 
     multiple_results = True
@@ -252,3 +252,8 @@ class top_k(Primitive):
         yield Sample(np.array([False, True]), k=1, axis=0)
         yield Sample(np.array([1.0, np.nan, -0.0, 0.0, np.inf], np.float32), k=5, axis=0, differentiable=False)
         yield Sample(mixed.astype(ml_dtypes.bfloat16), k=2, axis=0, differentiable=False)
+        nans = np.array([0x3C, 0x7E, 0xFF, 0x7F, 0x7C], np.uint8).view(ml_dtypes.float8_e5m2)
+        yield Sample(nans, k=4, axis=0, differentiable=False)
+        several = np.array([1.0, np.nan, -np.nan, np.inf], np.float32)
+        several.view(np.uint32)[1] ^= 5
+        yield Sample(several, k=4, axis=0, differentiable=False)

@@ -27,7 +27,7 @@ _HALF_ZEROS, _SHORT_ZEROS = 13, 16
 
 class Order(Enum):
     """`ASCENDING`: nan last and equal to one another, -0 equal to 0. `DESCENDING`: the total order turned round, with
-    -0 below 0 and every nan above all numbers."""
+    -0 below 0 and nans above all numbers, equal to one another."""
 
     ASCENDING = "ascending"
     DESCENDING = "descending"
@@ -134,8 +134,8 @@ def _float_word(s: Scalars, x: Value, order: Order) -> Value:
         made = s.select_n(nan, _flipped(s, code), s.constant(2 * sign - 1, unsigned))
     else:
         code = s.bitcast(wide, unsigned)
-        positive = getattr(s, "and")(code, s.constant(sign - 1, unsigned))
-        made = _flipped(s, s.select_n(nan, code, positive))
+        # The largest word, since conversions keep or drop what else a nan holds.
+        made = _flipped(s, s.select_n(nan, code, s.constant(sign - 1, unsigned)))
     return s.shift_right_logical(made, s.constant(zeros, unsigned)) if zeros else made
 
 
