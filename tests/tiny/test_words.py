@@ -20,38 +20,38 @@ ROOT = pathlib.Path(__file__).parents[2]
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 44
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 33
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 31
 name words                             | weft/compiler      | instructions, bytecode                      | 16
 name place, places                     | weft               | index, offset, address, position: say which | 136
-name number, numbers                   | weft               | index, i                                    | 236
+name number, numbers                   | weft               | index, i                                    | 232
 name made                              | weft               | result, out                                 | 232
 name given                             | weft               | args, operands                              | 91
-name program, programs                 | jaxprs             | jaxpr                                       | 30
+name program, programs                 | jaxprs             | jaxpr                                       | 29
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 28
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 38
 name kept                              | weft               | cached, retained, stored: say which         | 85
 name spread                            | weft               | broadcast                                   | 36
-name joined                            | weft               | concatenated, merged                        | 52
+name joined                            | weft               | concatenated, merged                        | 37
 name slope, slopes                     | weft               | derivative                                  | 15
 name bare                              | weft               | unfused                                     | 12
 name watched                           | weft               | checked                                     | 3
-name face, faces                       | weft               | API, frontend                               | 8
+name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
 name Point                             | weft/compiler      | the address computation that it is          | 9
 name settled                           | weft               | final, fixed                                | 0
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
-name closed                            | weft/compiler/fuse | materialized                                | 4
+name closed                            | weft/compiler/fuse | materialized                                | 2
 name cipher, enciphered                | weft               | hash, bit generator                         | 7
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 96
-text gives                             | text               | returns                                     | 129
+text stands                            | text               | is                                          | 95
+text gives                             | text               | returns                                     | 128
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10

@@ -369,7 +369,7 @@ def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
-def argument_numbers(argnums: Any, transformation: str) -> tuple[int, ...]:
+def argument_indices(argnums: Any, transformation: str) -> tuple[int, ...]:
     """`argnums` as a tuple."""
     numbers = (argnums,) if not isinstance(argnums, (tuple, list)) else tuple(argnums)
     for n in numbers:
@@ -390,7 +390,7 @@ def value_and_grad(
     """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`."""
     check_callable(fun, "value_and_grad")
     refuse_reduce_axes("grad", reduce_axes)
-    numbers = argument_numbers(argnums, "value_and_grad")
+    numbers = argument_indices(argnums, "value_and_grad")
 
     @boundary
     @wraps(fun)

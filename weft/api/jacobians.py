@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.differentiate import argument_numbers, check_gradient_inputs, hold_others, jvp, vjp
+from weft.api.differentiate import argument_indices, check_gradient_inputs, hold_others, jvp, vjp
 from weft.api.flat import check_callable, name_of, wraps
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
@@ -25,7 +25,7 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results."""
     check_callable(fun, "jacfwd")
-    numbers = argument_numbers(argnums, "jacfwd")
+    numbers = argument_indices(argnums, "jacfwd")
 
     @boundary
     @wraps(fun)
@@ -59,7 +59,7 @@ def jacrev(
 ) -> Callable[..., Any]:
     """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results."""
     check_callable(fun, "jacrev")
-    numbers = argument_numbers(argnums, "jacrev")
+    numbers = argument_indices(argnums, "jacrev")
 
     @boundary
     @wraps(fun)

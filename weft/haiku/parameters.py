@@ -21,7 +21,7 @@ from weft.haiku.data_structures import to_haiku_dict
 from weft.haiku.frames import Frame, ThreadStack, current_frame, frames
 from weft.haiku.rng import PRNGSequence, SequenceState
 from weft.haiku.typing import Initializer, Params, State
-from weft.modules.faces import HAIKU
+from weft.modules.frontends import HAIKU
 
 
 class DoNotStore:

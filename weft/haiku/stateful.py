@@ -17,7 +17,7 @@ from weft import numpy as wnp
 from weft.errors import ArgumentError, ArgumentTypeError, MissingRngError, user_line
 from weft.haiku.frames import Frame, current_frame, frames
 from weft.haiku.rng import PRNGSequence
-from weft.modules.faces import HAIKU
+from weft.modules.frontends import HAIKU
 from weft.modules.scope import Call
 
 _OUT = ("params", "state", "initial")

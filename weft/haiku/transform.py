@@ -12,7 +12,7 @@ from weft.errors import ArgumentTypeError, ParameterNotFoundError, boundary, use
 from weft.haiku import config
 from weft.haiku.frames import Frame, frames
 from weft.haiku.rng import as_sequence
-from weft.modules.faces import HAIKU
+from weft.modules.frontends import HAIKU
 from weft.modules.scope import Call
 
 
@@ -102,7 +102,7 @@ def _check_function(f: Any, what: str) -> None:
 
 
 def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`init` and `apply` with parameters and state, whatever the face."""
+    """`init` and `apply` with parameters and state, whatever the frontend."""
     _check_function(f, what)
     signature = "apply(params, state, rng, ...)" if has_state else "apply(params, rng, ...)"
 

@@ -1,7 +1,7 @@
 """The one active-trace context: which trace receives operations now, on this thread.
 
-Everything else in Weft is passed as an argument; this is the single piece of implicit state. It stands in `ir` because
-a primitive's call reads it; tracing, transformations and the runtime set it.
+Everything else in Weft is passed as an argument; this is the single piece of implicit state. It is in `ir` because a
+primitive's call reads it; tracing, transformations and the runtime set it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """Receives every operation while it is the active one, and gives back values (or its own tracers)."""
+    """Receives every operation while it is the active one, and returns values (or its own tracers)."""
 
     __slots__ = ("__weakref__",)
 
@@ -32,7 +32,7 @@ class Trace:
 
 class EvaluationTrace(Trace):
     """The bottom of every stack: operations run on concrete arrays. The runtime fills in `evaluate`, and `lift`, which
-    makes a concrete array of a NumPy value or a number."""
+    turns a NumPy value or a number into a concrete array."""
 
     __slots__ = ("evaluate", "lift")
 
@@ -80,8 +80,9 @@ def active(trace: Trace) -> Iterator[Trace]:
         context.trace = before
 
 
-def joined_names(around: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of an equation that is put where others are around. A body that was staged there has them already."""
+def merged_stack(around: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """The name stack of an equation put into a scope: the names around it, then its own. What was staged inside of the
+    scope has them already."""
     return own if own[: len(around)] == around else around + own
 
 

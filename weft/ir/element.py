@@ -12,7 +12,7 @@ class Element(Protocol):
     """Indices are integers, or sums of loop variables and values that can be added to and multiplied by integers;
     values are numbers that the kernel computes, of which nothing else is known than their dtype."""
 
-    # Where it is in the result, one for each dimension.
+    # Its index in the result, one for each dimension.
     index: tuple[Any, ...]
     # The abstract builder that elementwise bodies are written over.
     scalars: Any
@@ -27,9 +27,9 @@ class Element(Protocol):
         """The types of the operands."""
         ...
 
-    def operand(self, number: int, index: Sequence[Any] | None = None, inside: Any = None) -> Any:
-        """An operand's element: at the index of the result, or at another one. Where the condition `inside` does not
-        hold, memory is not touched, and anything may come."""
+    def operand(self, i: int, index: Sequence[Any] | None = None, inside: Any = None) -> Any:
+        """An element of operand `i`: at the index of the result, or at another one. Where the condition `inside` does
+        not hold, memory is not touched, and the value is undefined."""
         ...
 
     def operands(self) -> list[Any]:
@@ -45,30 +45,30 @@ class Element(Protocol):
         ...
 
     def clamped_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-        """Indices where a slice of `sizes` starts: operands that are scalars, moved so that it lies inside."""
+        """Indices where a slice of `sizes` starts: operands that are scalars, clamped so that it lies inside."""
         ...
 
     def window_start(self, components: Sequence[Any], limits: Sequence[int], clip: bool) -> tuple[list[Any], Any]:
         """Indices where the window starts that an index vector names, and whether it lies inside: a condition, or None
-        if it does. With `clip` it is moved there. A limit is the greatest start, negative if there is none."""
+        if it does. With `clip` it is clamped. A limit is the greatest start, negative if there is none."""
         ...
 
-    def constant_like(self, value: Any, number: Any, dtype: Any) -> Any:
-        """A number of a dtype, in the form in which the kernel has elements of it."""
+    def constant_like(self, value: Any, constant: Any, dtype: Any) -> Any:
+        """A constant of a dtype, in the form in which the kernel has `value`."""
         ...
 
-    def piece(self, value: Any, number: Any, dtype: Any) -> Any:
+    def piece(self, value: Any, i: Any, dtype: Any) -> Any:
         """One of the narrower elements that a value consists of, the lowest bits first."""
         ...
 
-    def joined(self, values: Sequence[Any], dtype: Any) -> Any:
+    def concatenated(self, values: Sequence[Any], dtype: Any) -> Any:
         """Narrower elements as one, the first in the lowest bits."""
         ...
 
-    def word_of_key(self, key: Any, number: Any) -> Any:
-        """A word of a random key."""
+    def word_of_key(self, key: Any, i: Any) -> Any:
+        """Word `i` of a random key."""
         ...
 
     def key_of_words(self, words: Sequence[Any]) -> Any:
-        """A random key of its words."""
+        """A random key from its words."""
         ...

@@ -74,6 +74,6 @@ def limits_of(aval: Type) -> Range:
     return Range(int(limits.min), int(limits.max))
 
 
-def joined(ranges: Sequence[Range]) -> Range:
-    """The least range with all members of some."""
+def union_of(ranges: Sequence[Range]) -> Range:
+    """The smallest range that contains all of these."""
     return Range(min(r.lower for r in ranges), max(r.upper for r in ranges))

@@ -1,8 +1,8 @@
 """What fusion needs to know of one equation: its role, the kind of kernel it would lead, and the space it works in.
 
-Pointwise equations, moves and expansions are "the value at an index": an emitter evaluates them wherever it needs
-them. A hero owns the loops of its kernel. Everything else is unfused: it stays an equation of the fused program. A card
-says which of these it is (`fusion`), and what it costs.
+Pointwise equations, data movement and expansions are "the value at an index": an emitter evaluates them wherever it
+needs them. A hero owns the loops of its kernel. Everything else is unfused: it stays an equation of the fused jaxpr. A
+card says which of these it is (`fusion`), and what it costs.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ CONTROL = "control"
 CALLBACK = "callback"
 BARRIER = "barrier"
 COLLECTIVE = "collective"
-BARE = frozenset({LIBRARY, CONTROL, CALLBACK, BARRIER, COLLECTIVE})
+UNFUSED_ROLES = frozenset({LIBRARY, CONTROL, CALLBACK, BARRIER, COLLECTIVE})
 
 # A dimension whose size only the running program knows counts as this many elements.
 SYMBOLIC_SIZE = 1024
-CLOSED_NONE: frozenset[int] = frozenset()
-CLOSED_FIRST = frozenset({0})
+NONE_MATERIALIZED: frozenset[int] = frozenset()
+FIRST_MATERIALIZED = frozenset({0})
 
 
 class Properties:
-    """The role of an equation; for heroes, the kind of kernel and the spaces it folds; what may go before it.
+    """The role of an equation; for heroes, the kind of kernel and the space that is reduced; what may be fused into it.
 
-    `closed` are the operands that must be in memory (None: all of them). `full` and `folded` are set for reductions:
-    the space that is folded, without dimensions of size 1, and which of its dimensions go. `trivial` moves change no
-    more than dimensions of size 1; `alias`es change no bytes; `affine` ones read at an index that is affine in the
-    result's. `repeats` is how often a contraction reads each element of its operands, `statements`
-    about how much code computes one element. A `piece` is cut out of its operand.
+    `materialized` are the operands that must be in memory (None: all of them). `full` and `reduced` are set for
+    reductions: the space that is reduced, without dimensions of size 1, and which of its dimensions are. Data movement
+    is `trivial` if only dimensions of size 1 change, an `alias` if no bytes change, `affine` if the index it reads at
+    is affine in that of the result. `repeats` is how often a contraction reads each element of its operands,
+    `statements` about how much code computes one element. A `piece` is cut out of its operand.
     """
 
     __slots__ = (
         "affine",
         "alias",
-        "closed",
-        "folded",
         "full",
         "kind",
+        "materialized",
         "piece",
+        "reduced",
         "repeats",
         "role",
         "statements",
@@ -63,9 +63,9 @@ class Properties:
         role: str,
         kind: str = "loop",
         *,
-        closed: frozenset[int] | None = CLOSED_NONE,
+        materialized: frozenset[int] | None = NONE_MATERIALIZED,
         full: Space | None = None,
-        folded: tuple[int, ...] | None = None,
+        reduced: tuple[int, ...] | None = None,
         trivial: bool = False,
         alias: bool = False,
         affine: bool = True,
@@ -73,8 +73,8 @@ class Properties:
         statements: int = 1,
         piece: bool = False,
     ):
-        self.role, self.kind, self.closed = role, kind, closed
-        self.full, self.folded = full, folded
+        self.role, self.kind, self.materialized = role, kind, materialized
+        self.full, self.reduced = full, reduced
         self.trivial, self.alias, self.affine = trivial, alias, affine
         self.repeats, self.statements, self.piece = repeats, statements, piece
 
@@ -114,20 +114,20 @@ SPLIT_DIMENSIONS = Properties(MOVE, alias=True)
 # Integers side by side: the index of a gather or a scatter, which takes them one by one. Nothing else does.
 INDEX_VECTOR = Properties(MOVE, affine=False)
 LOOKED_UP = Properties(LOOKUP, "gather")
-SAME_BYTES = Properties(HERO, "alias", closed=None, alias=True)
+SAME_BYTES = Properties(HERO, "alias", materialized=None, alias=True)
 UNFUSED, CONTROLS, CALLS_BACK = Properties(LIBRARY), Properties(CONTROL), Properties(CALLBACK)
 FENCED, COMMUNICATES = Properties(BARRIER), Properties(COLLECTIVE)
 
 
-def hero(kind: str, closed: frozenset[int] | None = CLOSED_NONE) -> Properties:
-    """The owner of a kernel's loops, all of whose operands that are not `closed` may be computed in it."""
-    return Properties(HERO, kind, closed=closed)
+def hero(kind: str, materialized: frozenset[int] | None = NONE_MATERIALIZED) -> Properties:
+    """The owner of a kernel's loops. Operands that are not `materialized` may be computed in it."""
+    return Properties(HERO, kind, materialized=materialized)
 
 
 def reduction(kind: str | None, shape: Any, axes: Any) -> Properties:
     """The owner of loops over a shape that reduces axes of it; of a kind, or of the one that the axes say."""
-    full, folded = folded_space(shape, axes)
-    return Properties(HERO, kind or reduction_kind(len(full), folded), full=full, folded=folded)
+    full, reduced = reduced_space(shape, axes)
+    return Properties(HERO, kind or reduction_kind(len(full), reduced), full=full, reduced=reduced)
 
 
 def size_of(shape: Any) -> int:
@@ -152,24 +152,24 @@ def squeezed(shape: Any) -> Space:
     return tuple([d for d in shape if d != 1])
 
 
-def folded_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
-    """The space a reduction folds, without dimensions of size 1, and which dimensions of that go."""
+def reduced_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
+    """The space that is reduced, without dimensions of size 1, and which of its dimensions are."""
     full: list[Any] = []
-    folded: list[int] = []
+    reduced: list[int] = []
     for axis, d in enumerate(shape):
         if d == 1:
             continue
         if axis in axes:
-            folded.append(len(full))
+            reduced.append(len(full))
         full.append(d)
-    return tuple(full), tuple(folded)
+    return tuple(full), tuple(reduced)
 
 
-def reduction_kind(rank: int, folded: tuple[int, ...]) -> str:
+def reduction_kind(rank: int, reduced: tuple[int, ...]) -> str:
     """How a reduction meets memory: it folds all, the trailing dimensions, or others."""
-    if len(folded) == rank:
+    if len(reduced) == rank:
         return "all"
-    return "row" if folded == tuple(range(rank - len(folded), rank)) else "column"
+    return "row" if reduced == tuple(range(rank - len(reduced), rank)) else "column"
 
 
 def splits_only(before: Space, after: Space) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.ir.context import joined_names
+from weft.ir.context import merged_stack
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 
 # The constants of a program under construction, by identity of the value: one variable for each.
@@ -47,7 +47,7 @@ def copy_equations(
                 equation.params,
                 equation.effects,
                 equation.source or caller.source,
-                joined_names(caller.stack, equation.stack),
+                merged_stack(caller.stack, equation.stack),
             )
         )
     return [read(a, a) for a in program.outvars]

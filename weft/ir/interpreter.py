@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.context import EVALUATION, context, joined_names
+from weft.ir.context import EVALUATION, context, merged_stack
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
-from weft.ir.nans import check_finite, is_unwatched, watches_numbers
+from weft.ir.nans import allows_nans, check_finite, checks_for_nans
 from weft.ir.primitive import check_operands
 from weft.ir.types import ArrayType, type_of
 
@@ -43,7 +43,7 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     try:
         for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
             context.source = equation.source or source
-            context.stack = joined_names(stack, equation.stack)
+            context.stack = merged_stack(stack, equation.stack)
             operands = [literal(a) if type(a) is Literal else values[a] for a in equation.invars]
             results = context.trace.process(equation.primitive, operands, equation.params)
             values.update(zip(equation.outvars, results, strict=True))
@@ -75,13 +75,13 @@ def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
-    watched = watches_numbers()
+    watched = checks_for_nans()
     values: dict[Any, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
         results = run_equation(equation, operands)
-        if watched and not equation.primitive.higher_order and not is_unwatched(equation.stack):
+        if watched and not equation.primitive.higher_order and not allows_nans(equation.stack):
             check_finite(equation.primitive, equation.params, results, equation.source)
         values.update(zip(equation.outvars, results, strict=True))
         for v in finished:

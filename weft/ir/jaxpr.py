@@ -93,7 +93,7 @@ class Jaxpr:
         self.eqns = tuple(eqns)
         self.consts = tuple(consts)
         self.name = name
-        self.effects = joined_effects(self.eqns)
+        self.effects = merged_effects(self.eqns)
         self._cache: dict[Any, Any] = {}
 
     @property
@@ -142,7 +142,7 @@ def set_printer(function: Callable[[Jaxpr], str]) -> None:
     _printer = function
 
 
-def joined_effects(equations: Sequence[Equation]) -> frozenset[Any]:
+def merged_effects(equations: Sequence[Equation]) -> frozenset[Any]:
     """The effects of a list of equations."""
     effects = [e.effects for e in equations if e.effects]
     return frozenset().union(*effects) if effects else NO_EFFECTS

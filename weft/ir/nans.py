@@ -17,31 +17,31 @@ from weft.ir.context import context, named
 from weft.ir.primitive import Params, Primitive
 
 
-def watches_numbers() -> bool:
+def checks_for_nans() -> bool:
     """Whether nan (or inf) is looked for in what is computed now, or compiled."""
     return config.debug_nans or config.debug_infs or config.checks == "all"
 
 
-class _Unwatched(str):
+class _NansAllowed(str):
     """A name on the stack of operations whose numbers nobody looks at."""
 
 
-_UNWATCHED = _Unwatched("unwatched")
+_NANS_ALLOWED = _NansAllowed("nans_allowed")
 
 
-def unwatched() -> AbstractContextManager[None]:
+def nans_allowed() -> AbstractContextManager[None]:
     """A scope for operations that may make a nan which is not chosen afterwards: nobody looks for it."""
-    return named(_UNWATCHED)
+    return named(_NANS_ALLOWED)
 
 
-def is_unwatched(stack: Sequence[str]) -> bool:
+def allows_nans(stack: Sequence[str]) -> bool:
     """Whether operations with these names around them are not looked at."""
-    return any(type(name) is _Unwatched for name in stack)
+    return any(type(name) is _NansAllowed for name in stack)
 
 
 def check_finite(primitive: Primitive, params: Params, results: Sequence[Any], location: Location | None) -> None:
     """Raise when a float result has nan (or inf, as the settings say)."""
-    if is_unwatched(context.stack):
+    if allows_nans(context.stack):
         return
     made = config.checks == "all" and not primitive.fills and "nan" in primitive.introduced(params)
     for number, value in enumerate(results):

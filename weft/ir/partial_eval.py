@@ -14,7 +14,7 @@ from weft.ir.types import Type
 
 
 @dataclass(frozen=True)
-class PartialProgram:
+class PartialJaxpr:
     """`known`: known arguments -> known results, then residuals. `unknown`: residuals, then unknown arguments ->
     unknown results."""
 
@@ -31,7 +31,7 @@ def partial_eval(
     instantiate: bool | Sequence[bool] = False,
     saveable: Callable[[Equation], bool] | None = None,
     inside: bool = False,
-) -> PartialProgram:
+) -> PartialJaxpr:
     """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side
     needs becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
     side. With `inside`, an equation that carries programs is asked what may be saved in them."""
@@ -62,7 +62,7 @@ def partial_eval(
     arguments, equations = [*residuals, *unknown_invars], [*recomputed, *unknown_equations]
     rest = Jaxpr(jaxpr.constvars, arguments, unknown_outvars, equations, jaxpr.consts, jaxpr.name)
     rest, _ = drop_dead(rest, [True] * len(rest.outvars))
-    return PartialProgram(known, rest, unknown_out, tuple(v.aval for v in residuals))
+    return PartialJaxpr(known, rest, unknown_out, tuple(v.aval for v in residuals))
 
 
 def _parted(variables: Sequence[Any], unknown: Sequence[bool]) -> tuple[list[Any], list[Any]]:

@@ -18,7 +18,7 @@ from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError, Sh
 from weft.indexing.ranges import Range
 from weft.ir.context import context, current_source
 from weft.ir.element import Element
-from weft.ir.flow import Condition, OperandRanges, joined
+from weft.ir.flow import Condition, OperandRanges, union_of
 from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
 from weft.ir.keys import KeysThrough
 from weft.ir.types import ArrayType, Type
@@ -284,7 +284,7 @@ class Primitive:
         if self.identity:
             return operands(0)
         copied = positions(self.copies, len(operands.types))
-        return joined([operands.anywhere(i) for i in copied]) if copied else Range.EVERYTHING
+        return union_of([operands.anywhere(i) for i in copied]) if copied else Range.EVERYTHING
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
         """What some value can be where the result, a condition, holds or does not."""
@@ -494,7 +494,7 @@ def accumulate(x: Any, y: Any) -> Any:
     return _needs["add"](x, y)
 
 
-def batched_program(
+def batched_jaxpr(
     jaxpr: Any, axis: Axis, batched: Sequence[bool], forced: bool | Sequence[bool] = True
 ) -> tuple[Any, tuple[bool, ...]]:
     """A carried program over arguments whose first dimension, where `batched`, is `axis`, and which of its results have

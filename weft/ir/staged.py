@@ -12,7 +12,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.ir.primitive import MissingRule, Params, Primitive
 from weft.ir.types import ArrayType, Type
-from weft.sharding.infer import Operand, Operation, joined_state, result_specs
+from weft.sharding.infer import Operand, Operation, merged_state, result_specs
 from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding
 
@@ -43,7 +43,7 @@ def _placed(primitive: Primitive, types: Sequence[Any], params: Params) -> Any:
         reason = rule.reason if isinstance(rule, MissingRule) else "how it may be split is not said"
         specs = result_specs(operation, factors, reason, [len(t.shape) for t in results])
         shardings = [NamedSharding(mesh, spec) for spec in specs]
-    manual = primitive.manual(joined_state(operation), params)
+    manual = primitive.manual(merged_state(operation), params)
     memory = common_memory(operation, types)
     placed = [
         t.placed(sharding=sharding, manual=manual, memory_space=memory)

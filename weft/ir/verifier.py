@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import JaxprTypeError
-from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, joined_effects, subjaxprs
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, merged_effects, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, Type, type_of
@@ -46,7 +46,7 @@ def _verify(jaxpr: Jaxpr) -> bool:
             define(var, defined, f"a result of {equation.primitive.name}", equation)
     for number, atom in enumerate(jaxpr.outvars):
         check_atom(atom, defined, f"Result {number} of the program", None)
-    if jaxpr.effects != joined_effects(jaxpr.eqns):
+    if jaxpr.effects != merged_effects(jaxpr.eqns):
         fail(f"The program says effects {sorted(map(str, jaxpr.effects))}, its equations have others.")
     return True
 

@@ -1,9 +1,9 @@
-"""Converters of parameters and state: between the linen and the Haiku face, and to and from plain NumPy trees.
+"""Converters of parameters and state: between the linen and the Haiku frontend, and to and from plain NumPy trees.
 
 `weft.linen` keeps variables as Flax does ({collection: {module: {name: array}}}, nested) and `weft.haiku` as Haiku does
 ({module path: {name: array}}), so that a tree of either library is a tree of ours but for the arrays: `from_plain` and
-`to_plain`. From one face to the other a list of `Pair`s says which module is which; what differs between equal layers
-(names, the order of axes, how averages are kept) is written here once for each kind of layer.
+`to_plain`. From one frontend to the other a list of `Pair`s says which module is which; what differs between equal
+layers (names, the order of axes, how averages are kept) is written here once for each kind of layer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def from_plain(tree: Any) -> Any:
     return weft.numpy.asarray(np.asarray(tree))
 
 
-# --------------------------------------------------------------------------------------------------------------- faces
+# ----------------------------------------------------------------------------------------------------------- frontends
 
 
 class _Linen(NamedTuple):
@@ -224,9 +224,9 @@ def _below(tree: Any, path: str) -> Any:
     return to_plain(tree)
 
 
-def _missing(path: str, face: str, paths: Sequence[str]) -> ParameterNotFoundError:
+def _missing(path: str, frontend: str, paths: Sequence[str]) -> ParameterNotFoundError:
     return ParameterNotFoundError(
-        f"There is no {face} module {path!r} to convert.",
+        f"There is no {frontend} module {path!r} to convert.",
         at=user_line(),
         received=f"modules: {', '.join(map(repr, paths)) or 'none'}",
         fix="the path as it stands in the tree",
@@ -316,9 +316,9 @@ def _linen_paths(variables: Tree) -> list[str]:
     return list(found)
 
 
-def _check_all(left: Sequence[str], face: str) -> None:
+def _check_all(left: Sequence[str], frontend: str) -> None:
     if left:
         raise ArgumentError(
-            f"No pair says what becomes of the {face} modules {', '.join(map(repr, left))}. Add "
+            f"No pair says what becomes of the {frontend} modules {', '.join(map(repr, left))}. Add "
             "pairs, or take these modules out of the tree."
         )

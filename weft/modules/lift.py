@@ -72,8 +72,8 @@ class Lift:
                 for root, part in zip(self.roots, parts, strict=True):
                     place(tree, root, part)
         keys = {stream: key for some in rngs for stream, key in some.items()}
-        call = Call(collections, keys, intersect(self.call.mutable, mutable), self.call.flags, self.call.face)
-        call.flags = self.call.flags  # shared: what a face notes inside belongs to the whole call
+        call = Call(collections, keys, intersect(self.call.mutable, mutable), self.call.flags, self.call.frontend)
+        call.flags = self.call.flags  # shared: what a frontend notes inside belongs to the whole call
         call.origins = self.origins
         call.counters = {where: count for where, count in self.call.counters.items() if self._covers(where[0])}
         return call

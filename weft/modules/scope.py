@@ -19,8 +19,8 @@ from weft.errors import (
     ScopeLeakError,
     user_line,
 )
-from weft.modules.faces import LINEN, Face
 from weft.modules.filters import DenyList, Filter, matches
+from weft.modules.frontends import LINEN, Frontend
 from weft.modules.metadata import replace_boxed, unbox
 
 Path = tuple[str, ...]
@@ -32,13 +32,13 @@ class Call:
 
     `collections` maps the name of a collection to a nested dict. Those that `mutable` means are ours to write; others
     belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream). `trace` is the
-    traced function that the call began in: what is written inside of another one would not be valid there. `face` has
-    the words for errors. `origins` are the paths that the keys of streams belong to: what is folded in is the path
+    traced function that the call began in: what is written inside of another one would not be valid there. `frontend`
+    has the words for errors. `origins` are the paths that the keys of streams belong to: what is folded in is the path
     below.
     """
 
     __slots__ = (
-        "collections", "counters", "face", "flags", "lifting", "memo", "mutable", "origins", "over", "rngs", "trace"
+        "collections", "counters", "frontend", "flags", "lifting", "memo", "mutable", "origins", "over", "rngs", "trace"
     )  # fmt: skip
 
     def __init__(
@@ -47,10 +47,10 @@ class Call:
         rngs: Mapping[str, Any],
         mutable: Filter = False,
         flags: Mapping[str, Any] | None = None,
-        face: Face = LINEN,
+        frontend: Frontend = LINEN,
     ):
         self.mutable = mutable
-        self.face = face
+        self.frontend = frontend
         self.collections: dict[str, Any] = {
             name: copied(tree) if matches(mutable, name) else tree for name, tree in variables.items()
         }
@@ -58,7 +58,7 @@ class Call:
         self.counters: dict[tuple[Path, str], int] = {}
         self.origins: tuple[Path, ...] = ((),)
         self.flags = dict(flags or {})
-        self.memo: dict[Any, Any] = {}  # what a face remembers of this call alone; lifted functions have their own
+        self.memo: dict[Any, Any] = {}  # what a frontend remembers of this call alone; lifted functions have their own
         self.over = False  # its scopes are not to be used any more
         self.trace = weft.core.get_opaque_trace_state()
         self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
@@ -109,7 +109,7 @@ class Scope:
     @property
     def path_text(self) -> str:
         """The path as errors write it."""
-        return self.call.face.where(self.path)
+        return self.call.frontend.where(self.path)
 
     @property
     def root(self) -> Scope:
@@ -168,7 +168,7 @@ class Scope:
             raise ScopeLeakError(
                 f"Module {self.path_text} cannot use its variables here: the call that it belonged to is over.",
                 at=user_line(),
-                fix=self.call.face.outlived,
+                fix=self.call.frontend.outlived,
             )
         if change and self.call.lifting:
             raise ScopeLeakError(
@@ -182,13 +182,13 @@ class Scope:
         """What is written inside of a loop body, a branch or a jitted function has no value outside of it."""
         now = weft.core.get_opaque_trace_state()
         if not now.is_same_program(self.call.trace):
-            face = self.call.face
+            frontend = self.call.frontend
             raise ScopeLeakError(
-                f"Module {self.path_text} writes {face.variable(collection, name)} inside of a transformation that "
+                f"Module {self.path_text} writes {frontend.variable(collection, name)} inside of a transformation that "
                 "does not carry it out: a traced value would leak.",
                 at=user_line(),
                 received=now.describe(),
-                fix=face.lifted,
+                fix=frontend.lifted,
             )
 
     def _node(self, collection: str) -> Mapping[str, Any] | None:
@@ -232,12 +232,12 @@ class Scope:
         self.check_usable(change=True)
         call = self.call
         if not matches(call.mutable, collection):
-            what = call.face.variable(collection, name)
+            what = call.frontend.variable(collection, name)
             raise ImmutableCollectionError(
                 f"Module {self.path_text} writes {what}, which this call may not write.",
                 at=user_line(),
                 received=f"mutable={call.mutable!r}",
-                fix=call.face.immutable(collection),
+                fix=call.frontend.immutable(collection),
             )
         self._check_program(collection, name)
         node = call.collections.setdefault(collection, {})
@@ -298,7 +298,7 @@ class Scope:
             f"Parameter {name!r} of module {self.path_text} needs shape {words}.",
             at=user_line(),
             received=f"stored: {', '.join(map(str, shapes)) if tree == stored_tree else str(stored_tree)}",
-            fix=self.call.face.shape,
+            fix=self.call.frontend.shape,
         )
 
     def is_collection_empty(self, collection: str) -> bool:
@@ -313,7 +313,7 @@ class Scope:
             f"Module {self.path_text} has no {what}{', ' + why if why else ''}.",
             at=user_line(),
             received=f"in {collection!r} at {self.path_text}: {here}\ncollections: {tops}",
-            fix=self.call.face.missing(collection),
+            fix=self.call.frontend.missing(collection),
         )
 
     # --------------------------------------------------------------------------------------------------- random keys
@@ -333,7 +333,7 @@ class Scope:
                 f"Module {self.path_text} needs a random key of stream {stream!r}, and none was given.",
                 at=user_line(),
                 received=f"streams: {there}",
-                fix=call.face.stream(stream),
+                fix=call.frontend.stream(stream),
             )
         now = weft.core.get_opaque_trace_state()
         if now.is_repeated_since(call.trace):
@@ -342,7 +342,7 @@ class Scope:
                 "keys: it would be the same in each turn.",
                 at=user_line(),
                 received=now.describe(),
-                fix=[call.face.lifted, call.face.keys],
+                fix=[call.frontend.lifted, call.frontend.keys],
             )
         count = call.counters[self.path, source] = call.counters.get((self.path, source), 0) + 1
         return weft.random.fold_in(call.rngs[source], stable_hash(call.below_origin(self.path), count))
@@ -350,7 +350,7 @@ class Scope:
     # --------------------------------------------------------------------------------------------------------- flags
 
     def flag(self, name: str, default: Any = False) -> Any:
-        """Something a face keeps for the time of the call."""
+        """Something a frontend keeps for the time of the call."""
         return self.call.flags.get(name, default)
 
     @property

@@ -18,7 +18,7 @@ from weft.ir.context import EVALUATION, active
 from weft.ir.element import Element
 from weft.ir.fusing import AT_OTHER_INDEX, REDUCED_ONES, Machine, Properties, reduction, size_of
 from weft.ir.interpreter import storage_of
-from weft.ir.nans import unwatched
+from weft.ir.nans import nans_allowed
 from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
@@ -147,7 +147,7 @@ class Reduction(Primitive):
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         found = reduction(None, equation.invars[0].aval.shape, equation.params["axes"])
-        return found if found.folded else REDUCED_ONES
+        return found if found.reduced else REDUCED_ONES
 
     def flops(self, equation: Any) -> float:
         shape, axes = equation.invars[0].aval.shape, equation.params["axes"]
@@ -169,7 +169,7 @@ class Composite(Primitive):
         return made if self.multiple_results else made[0]
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
-        with active(EVALUATION), unwatched():  # the result is looked at, not how it comes about
+        with active(EVALUATION), nans_allowed():  # the result is looked at, not how it comes about
             made = [storage_of(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
         return made if self.multiple_results else made[0]
 

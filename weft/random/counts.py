@@ -12,7 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.ir.nans import unwatched
+from weft.ir.nans import nans_allowed
 from weft.numpy.util import as_shape, broadcast_shape, shape_of
 from weft.primitives.random.bits import random_clone, random_split
 from weft.random.keys import one_key, split_keys
@@ -180,7 +180,7 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
         k = wnp.floor((number(2) * a / us + b) * u + c)
         reject = (k < number(0)) | (k > n)
         v = wnp.log(v * alpha / (a / (us * us) + b))
-        with unwatched():  # k may be out of range, and is refused then
+        with nans_allowed():  # k may be out of range, and is refused then
             bound = fixed + (n + one) * wnp.log((n - m + one) / (n - k + one))
             bound = bound + (k + half) * wnp.log(odds * (n - k + one) / (k + one))
             bound = bound + fixed_tails[0] + fixed_tails[1] - tail(k) - tail(n - k)

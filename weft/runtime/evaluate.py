@@ -14,7 +14,7 @@ from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
-from weft.ir.nans import check_finite, watches_numbers
+from weft.ir.nans import check_finite, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
@@ -140,7 +140,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
             results = run(
                 [a if isinstance(a, ConcreteArray) else storage(a, t) for a, t in zip(args, types, strict=True)]
             )
-            if watches_numbers():
+            if checks_for_nans():
                 check_finite(primitive, params, [r._value for r in results], user_location())
     if keys is not None:
         after_evaluation(keys, results)
@@ -170,7 +170,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
     results = made if primitive.multiple_results else (made,)
     if any(type(a) is np.ndarray and a.flags.writeable for a in args):
         results = [detached(r, args) for r in results]
-    if watches_numbers():
+    if checks_for_nans():
         check_finite(primitive, params, results, user_location())
     pairs = zip(results, plan.results, strict=True)
     if placement is HOME:

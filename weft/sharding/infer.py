@@ -180,7 +180,7 @@ def reduced_axes(operation: Operation, factors: AxisFactors) -> frozenset[Any]:
     return frozenset(found)
 
 
-def joined_state(operation: Operation) -> ManualAxisType:
+def merged_state(operation: Operation) -> ManualAxisType:
     """What a result is along manual axes: varying where an operand is; else reduced where one is; unreduced where the
     operation is linear."""
     states = [o.manual for o in operation.operands]

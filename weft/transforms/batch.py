@@ -9,7 +9,7 @@ from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, context, lifted, named, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
-from weft.ir.nans import watches_numbers
+from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.primitives.control.check import Lane
@@ -126,7 +126,7 @@ def batch_flat(
     are marked with the name of the mapped axis, unless it is known around here."""
     trace = BatchTrace(context.trace, axis, name, at)
     pairs = [(lifted(v), d) for v, d in zip(values, dims, strict=True)]
-    if watches_numbers():  # then errors read the lane from the leading dimensions
+    if checks_for_nans():  # then errors read the lane from the leading dimensions
         pairs = [(move_axis(v, d, 0), 0) if d and isinstance(type_of(v), ArrayType) else (v, d) for v, d in pairs]
     arguments = [trace.join(v, d) for v, d in pairs]
     with active(trace), named(*([Lane.of(name, axis.size)] if is_named else [])):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.ir.context import context, joined_names, lifted
+from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, accumulate, instantiate
@@ -43,7 +43,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
                 pending.append(equation)
                 continue
             context.source = equation.source or source
-            context.stack = joined_names(stack, equation.stack)
+            context.stack = merged_stack(stack, equation.stack)
             results = context.trace.process(equation.primitive, [read(v) for v in equation.invars], equation.params)
             values.update(zip(equation.outvars, results, strict=True))
 
@@ -66,7 +66,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
                 Zero(v.aval.cotangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)
             ]
             context.source = equation.source or source
-            context.stack = joined_names(stack, equation.stack)
+            context.stack = merged_stack(stack, equation.stack)
             outgoing = _transposed(equation, incoming, [read(v) for v in equation.invars])
             for operand, ct in zip(equation.invars, outgoing, strict=True):
                 give(operand, ct)

@@ -165,7 +165,7 @@ class _Element:
     def piece(self, value: Value, number: Any, dtype: Any) -> Value:
         return bits.piece(self._values.k, value, Index.of(number), dtype)
 
-    def joined(self, values: Sequence[Value], dtype: Any) -> Value:
+    def concatenated(self, values: Sequence[Value], dtype: Any) -> Value:
         return bits.joined(self._values.k, values, dtype)
 
     def word_of_key(self, key: Value, number: Any) -> Value:

@@ -13,7 +13,19 @@ from typing import Any
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.target.target import FusionLimits, Target
-from weft.ir.fusing import BARE, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, Properties, Space, measure, size_of
+from weft.ir.fusing import (
+    EXPAND,
+    HERO,
+    LIBRARY,
+    LOOKUP,
+    MOVE,
+    POINTWISE,
+    UNFUSED_ROLES,
+    Properties,
+    Space,
+    measure,
+    size_of,
+)
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import weight_of
 from weft.ir.types import ArrayType
@@ -50,7 +62,7 @@ class Node:
     def __init__(self, index: int, equation: Equation, properties: Properties, limits: FusionLimits):
         self.index, self.equation, self.properties, self.limits = index, equation, properties, limits
         self.role = properties.role
-        self.bare = properties.role in BARE
+        self.bare = properties.role in UNFUSED_ROLES
         first = equation.outvars[0].aval if equation.outvars else None
         self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
         self.space, self.size = measure(self.shape)
@@ -172,7 +184,7 @@ class Graph:
         for index, equation in enumerate(jaxpr.eqns):
             properties = classify(equation, target)
             if properties.role == LIBRARY and limits.library_epilogue and properties is BY_LIBRARY:
-                properties = Properties(HERO, "library", closed=None)
+                properties = Properties(HERO, "library", materialized=None)
             node = Node(index, equation, properties, limits)
             operands = tuple(dict.fromkeys([a for a in equation.invars if type(a) is Var]))
             node.operands = operands
@@ -215,7 +227,7 @@ def set_hero(group: Group, node: Node) -> None:
     properties = node.properties
     group.kind, group.hero = properties.kind, node
     if properties.full is not None:
-        group.full, group.folded = properties.full, properties.folded
+        group.full, group.folded = properties.full, properties.reduced
 
 
 # ---------------------------------------------------------------------------------------- how often, and at which index
@@ -278,10 +290,12 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
 
 def in_memory(node: Node) -> list[Var]:
     """The operands of an equation that must be in memory."""
-    closed = node.properties.closed
-    if closed is not None and not closed:
+    materialized = node.properties.materialized
+    if materialized is not None and not materialized:
         return []
-    return [a for i, a in enumerate(node.equation.invars) if type(a) is Var and (closed is None or i in closed)]
+    return [
+        a for i, a in enumerate(node.equation.invars) if type(a) is Var and (materialized is None or i in materialized)
+    ]
 
 
 # The index at which the loops of a group stand.

@@ -112,7 +112,7 @@ class Rows:
         return joined
 
     def start(self, node: Node) -> Cluster:
-        full, folded = node.properties.full, node.properties.folded
+        full, folded = node.properties.full, node.properties.reduced
         assert full is not None and folded is not None
         limits = self.graph.limits
         row = size_of(full[len(full) - len(folded) :]) * (node.bytes // max(node.size, 1))
@@ -201,7 +201,7 @@ def fits(node: Node, cluster: Cluster) -> bool:
     """Whether the equation stays in the cluster's row space."""
     space = node.space
     if node.role == HERO:
-        same = node.properties.full == cluster.full and node.properties.folded == cluster.folded
+        same = node.properties.full == cluster.full and node.properties.reduced == cluster.folded
         return same and is_row_reduction(node)
     if space == cluster.full:
         if not cluster.wide:

@@ -18,7 +18,7 @@ from weft.compiler.fuse.fusion import KINDS, fusion
 from weft.compiler.fuse.graph import IN_PLACE_KINDS, REDUCTIONS
 from weft.compiler.fuse.instructions import EPILOGUE_KINDS
 from weft.compiler.target.target import Target
-from weft.ir.fusing import BARE, BARRIER, CONTROL, EXPAND, HERO, LOOKUP, POINTWISE, Properties, Space, squeezed
+from weft.ir.fusing import BARRIER, CONTROL, EXPAND, HERO, LOOKUP, POINTWISE, UNFUSED_ROLES, Properties, Space, squeezed
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
@@ -32,7 +32,7 @@ def verify_bare_or_fused(equation: Equation, target: Target) -> None:
     """Raise unless the equation is a fusion as it should be, or one that needs none."""
     if equation.primitive is fusion:
         verify_fusion(equation, target)
-    elif classify(equation, target).role not in BARE:
+    elif classify(equation, target).role not in UNFUSED_ROLES:
         fail(f"`{equation.primitive.name}` is in no fusion.", equation)
 
 
@@ -66,7 +66,7 @@ def verify_fusion(equation: Equation, target: Target) -> None:
         fail(f"There is no kind of fusion `{kind}`.", equation)
     properties = [library_properties(kind, e, target) for e in inner.eqns]
     for e, f in zip(inner.eqns, properties, strict=True):
-        if f.role in BARE:
+        if f.role in UNFUSED_ROLES:
             fail(f"`{e.primitive.name}` stands in a fusion of kind {kind}.", equation)
     if not inner.outvars:
         fail("A fusion has no results.", equation)
@@ -93,15 +93,15 @@ def verify_fusion(equation: Equation, target: Target) -> None:
 def library_properties(kind: str, equation: Equation, target: Target) -> Properties:
     """As `classify`, but the hero of a library fusion is one."""
     found = classify(equation, target)
-    return Properties(HERO, "library", closed=None) if kind == "library" and found.role == "library" else found
+    return Properties(HERO, "library", materialized=None) if kind == "library" and found.role == "library" else found
 
 
 def _check_memory_operands(equation: Equation, inner: Jaxpr, properties: list[Properties]) -> None:
     available = {*inner.invars, *inner.constvars}
     for e, f in zip(inner.eqns, properties, strict=True):
         for number, atom in enumerate(e.invars):
-            closed = f.closed is None or number in f.closed
-            if closed and type(atom) is Var and atom not in available:
+            materialized = f.materialized is None or number in f.materialized
+            if materialized and type(atom) is Var and atom not in available:
                 fail(
                     f"Operand {number} of `{e.primitive.name}` must be in memory, but is made in the fusion.", equation
                 )
@@ -123,7 +123,7 @@ def _check_loop(
 def _check_reduction(
     equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], hero: Properties
 ) -> None:
-    full, folded = hero.full, hero.folded
+    full, folded = hero.full, hero.reduced
     assert full is not None and folded is not None
     if hero.kind != kind and not (kind == "row" and hero.kind == "all"):
         fail(f"The hero folds as {hero.kind}, the fusion says {kind}.", equation)
@@ -134,7 +134,7 @@ def _check_reduction(
     after: set[Var] = set()  # what depends on a fold
     for e, f in zip(inner.eqns, properties, strict=True):
         depends = any(type(a) is Var and a in after for a in e.invars)
-        if f.role == HERO and ((f.full, f.folded) != (full, folded) or f.kind not in REDUCTIONS):
+        if f.role == HERO and ((f.full, f.reduced) != (full, folded) or f.kind not in REDUCTIONS):
             fail(f"`{e.primitive.name}` does not fold as the hero does.", equation)
         if depends and not _stays_in_rows(e, f, full, kept, kind == "row"):
             fail(f"`{e.primitive.name}` leaves the space of the fold it depends on.", equation)

@@ -16,7 +16,7 @@ from weft.compiler.rewrite import make_literal, new_equation, with_carried_param
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
-from weft.ir.nans import is_unwatched, watches_numbers
+from weft.ir.nans import allows_nans, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
@@ -42,7 +42,7 @@ def with_traps(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
-    numbers = watches_numbers()
+    numbers = checks_for_nans()
     before = [inside(e) for e in jaxpr.eqns]
     unchanged = all(a is b for a, b in zip(before, jaxpr.eqns, strict=True))
     if unchanged and not numbers and not any(e.primitive is check for e in before):
@@ -209,7 +209,7 @@ class Watched:
             shape, axes = equation.invars[0].aval.shape, tuple(sorted(equation.params["axes"]))  # type: ignore[attr-defined]
             if axes and axes[0] > 0 and axes == tuple(range(axes[0], len(shape))):
                 self.rows.setdefault(shape, axes)
-        silent = is_unwatched(equation.stack)
+        silent = allows_nans(equation.stack)
         for number, v in enumerate(equation.outvars):
             self.phases[v] = phase
             if silent:

@@ -21,7 +21,7 @@ from weft.indexing.ranges import Range
 from weft.ir.flow import limits_of
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.nans import is_unwatched, watches_numbers
+from weft.ir.nans import allows_nans, checks_for_nans
 from weft.ir.primitive import Params, lookup, positions
 from weft.ir.types import array_type
 from weft.primitives.control.check import CHECK, check, unchecked, without_checks
@@ -70,7 +70,7 @@ def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
     shows: set[Any] = {jaxpr.outvars[n] for n in shown}  # a nan in these is found elsewhere
     results = {v for v in jaxpr.outvars if type(v) is Var} if outermost and config.debug_nans else set()
     for equation in reversed(jaxpr.eqns):
-        silent = is_unwatched(equation.stack)
+        silent = allows_nans(equation.stack)
         lasting = lasting_carries(equation) if equation.primitive is scan else frozenset()
         for number, v in enumerate(equation.outvars):
             looked_at = (not silent and "nan" in kinds_of(equation, v.aval)) or v in results or number in lasting
@@ -102,10 +102,10 @@ def lasting_carries(loop: Equation) -> frozenset[int]:
 
 def _lasts(body: Jaxpr, argument: int, result: int) -> bool:
     before, after = body.invars[argument], body.outvars[result]
-    if not can_be("nan", before.aval) or not watches_numbers():
+    if not can_be("nan", before.aval) or not checks_for_nans():
         return False
     made = next((e for e in body.eqns if after in e.outvars), None)
-    if made is None or is_unwatched(made.stack) or "nan" not in kinds_of(made, after.aval):
+    if made is None or allows_nans(made.stack) or "nan" not in kinds_of(made, after.aval):
         return False
     reached: set[Any] = {after}
     for equation in reversed(body.eqns):
@@ -129,7 +129,7 @@ class _Flagged:
         self.writer = Writer(known)
         self.flags: list[Atom] = []
         self.constants: Constants = constants_of(jaxpr)
-        self.wanted = uncovered(jaxpr, outermost, shown) if watches_numbers() else set()
+        self.wanted = uncovered(jaxpr, outermost, shown) if checks_for_nans() else set()
         # Checks that a scatter does itself, and the scatters that have something to find.
         self.absorbed = absorbed_checks(jaxpr) if any(e.primitive is check for e in jaxpr.eqns) else {}
         self.noting: set[Equation] = set()

@@ -13,7 +13,7 @@ from weft.ir.context import EVALUATION, active
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.interpreter import run_equation, storage_of
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.nans import unwatched
+from weft.ir.nans import nans_allowed
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.movement.shape import broadcast_in_dim
@@ -159,7 +159,7 @@ def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
             values = [np.array(result) for result in run_equation(equation, operands)]
     else:
-        with active(EVALUATION), unwatched():
+        with active(EVALUATION), nans_allowed():
             arrays = [EVALUATION.lift(np.asarray(a)) for a in operands]
             values = [np.array(storage_of(result)) for result in EVALUATION.process(card, arrays, params)]
     for value in values:

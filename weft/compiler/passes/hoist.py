@@ -15,7 +15,7 @@ from weft.compiler.fuse.cost import bytes_of, equation_flops
 from weft.compiler.passes.merge_equal import has_tapes, merge_equal
 from weft.compiler.rewrite import everywhere
 from weft.compiler.target.target import Target
-from weft.ir.context import joined_names
+from weft.ir.context import merged_stack
 from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import weight_of
@@ -221,7 +221,7 @@ def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equa
         invars=operands,
         outvars=made,
         source=equation.source or caller.source,
-        stack=joined_names(caller.stack, equation.stack),
+        stack=merged_stack(caller.stack, equation.stack),
     )
 
 

@@ -140,7 +140,7 @@ def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dic
 
 
 def _without_values(call: Call) -> Call:
-    made = Call({}, {}, call.mutable, call.flags, call.face)
+    made = Call({}, {}, call.mutable, call.flags, call.frontend)
     made.counters = dict(call.counters)
     return made
 

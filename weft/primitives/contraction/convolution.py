@@ -51,7 +51,7 @@ class Convolution(NamedTuple):
     shape: tuple[Dimension, ...]
 
 
-_CONVOLVED = hero("convolution", closed=None)
+_CONVOLVED = hero("convolution", materialized=None)
 
 
 @primitive

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.partial_eval import PartialProgram, keeping, partial_eval
+from weft.ir.partial_eval import PartialJaxpr, keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
@@ -104,7 +104,7 @@ class Call(HigherOrder):
         return iter(())  # carries programs; the composition tests cover it
 
 
-def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialProgram, tuple[int, ...]]:
+def forwarded(parts: PartialJaxpr, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialJaxpr, tuple[int, ...]]:
     """The known program without residuals that are its arguments, and for each residual where the unknown side finds
     it: in an operand of the equation, or `~k` among the residuals that remain."""
     places = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
@@ -121,7 +121,7 @@ def forwarded(parts: PartialProgram, unknown: Sequence[bool]) -> tuple[Jaxpr, Pa
 
 
 def split_call(
-    known: Any, waiting: Any, parts: PartialProgram, residuals: Sequence[int], unknown: Sequence[bool]
+    known: Any, waiting: Any, parts: PartialJaxpr, residuals: Sequence[int], unknown: Sequence[bool]
 ) -> Split:
     """The split of a call whose known and unknown programs are calls again."""
     return Split(

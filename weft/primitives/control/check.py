@@ -17,7 +17,7 @@ from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context, current_source
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
-from weft.ir.nans import watches_numbers
+from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type, type_of
 from weft.primitives.movement.shape import batched_at_front
@@ -129,7 +129,7 @@ def can_flag(jaxpr: Jaxpr) -> bool:
     looked for one by one."""
     if config.debug_infs or not jaxpr.effects <= _EFFECTS:
         return False
-    return watches_numbers() or CHECK in jaxpr.effects
+    return checks_for_nans() or CHECK in jaxpr.effects
 
 
 def writes_in_place(jaxpr: Jaxpr) -> bool:

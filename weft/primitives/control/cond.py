@@ -12,7 +12,7 @@ from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
-from weft.ir.partial_eval import PartialProgram, keeping, partial_eval
+from weft.ir.partial_eval import PartialJaxpr, keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
@@ -252,7 +252,7 @@ def reading_slots(branch: Jaxpr, slots: Sequence[Type], place: Sequence[int]) ->
     return stage_closed(function, [*own, *slots], name=branch.name)
 
 
-def from_slots(part: PartialProgram, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
+def from_slots(part: PartialJaxpr, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
     """The unknown program of a branch, reading its residuals from their places."""
 
     def function(*args: Any) -> list[Any]:

@@ -20,7 +20,7 @@ from weft.ir.primitive import (
     No,
     Params,
     Primitive,
-    batched_program,
+    batched_jaxpr,
     check_operands,
     instantiate,
     primitive,
@@ -316,7 +316,7 @@ class custom_lin(Primitive):
             types = [*own[:num_residuals], *(t for t, g in zip(out_types, given, strict=True) if g)]
             program, constants = stage(one, types, where=f"the backward rule of {pull.name}")
             flags = [*[False] * len(constants), *batched[:num_residuals], *[True] * sum(given)]
-            program, _ = batched_program(constants_to_arguments(program), axis, flags)
+            program, _ = batched_jaxpr(constants_to_arguments(program), axis, flags)
             values = replay(program, *constants, *residuals, *(c for c, g in zip(cotangents, given, strict=True) if g))
             shared = iter(not b for b in batched[num_residuals:])
             # An argument that is the same for all elements gets the sum of their cotangents.

@@ -20,7 +20,7 @@ from weft.ir.context import EVALUATION, context, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes
 from weft.ir.partial_eval import keeping, partial_eval
-from weft.ir.primitive import Axis, Kept, Params, Split, batched_program, primitive
+from weft.ir.primitive import Axis, Kept, Params, Split, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, forwarded, fronted
@@ -53,7 +53,7 @@ class Lane:
         found: list[Flags] = [() for _ in program.outvars]
         for number in reversed(range(len(self.axes))):
             batched, forced = [b[number] for b in self.batched], [f[number] for f in self.forced]
-            program, out = batched_program(program, self.axes[number], batched, forced)
+            program, out = batched_jaxpr(program, self.axes[number], batched, forced)
             found = [(o, *f) for o, f in zip(out, found, strict=True)]
         return program, tuple(found)
 

@@ -31,7 +31,7 @@ from weft.sharding.factors import AxisFactors
 EXACT = (Precision.HIGHEST, Precision.HIGHEST)
 # So many matrices in a batch are worked on side by side.
 MANY = 8
-_IN_LANES = hero("matrices", closed=None)
+_IN_LANES = hero("matrices", materialized=None)
 MATRIX_DTYPES = frozenset(np.dtype(d) for d in (np.float32, np.float64, np.complex64, np.complex128))
 
 

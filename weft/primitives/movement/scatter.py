@@ -14,7 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, MissingRuleError
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
-from weft.ir.fusing import CLOSED_FIRST, Machine, Properties, hero, size_of
+from weft.ir.fusing import FIRST_MATERIALIZED, Machine, Properties, hero, size_of
 from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -68,7 +68,7 @@ def window_dims(rank: int, numbers: ScatterDimensionNumbers) -> tuple[int, ...]:
     return kept_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
 
 
-_SCATTERED = hero("scatter", CLOSED_FIRST)
+_SCATTERED = hero("scatter", FIRST_MATERIALIZED)
 
 
 class Scattering(Primitive):

@@ -31,7 +31,7 @@ from weft.primitives.families import Indexing, check_axes, fail, inverse_permuta
 from weft.sharding.factors import AxisFactors
 
 _TRANSPOSED = hero("transpose")
-_TILED = hero("loop", closed=None)
+_TILED = hero("loop", materialized=None)
 
 
 def ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -13,7 +13,7 @@ from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
 from weft.ir.element import Element
-from weft.ir.fusing import AT_AFFINE_INDEX, CLOSED_FIRST, CUT_OUT, Machine, Properties, hero
+from weft.ir.fusing import AT_AFFINE_INDEX, CUT_OUT, FIRST_MATERIALIZED, Machine, Properties, hero
 from weft.ir.keys import KeysThrough
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
@@ -35,7 +35,7 @@ def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: 
     return [ceil_divide(limit - start, step) for start, limit, step in bounds]
 
 
-_UPDATED = hero("dynamic_update_slice", CLOSED_FIRST)
+_UPDATED = hero("dynamic_update_slice", FIRST_MATERIALIZED)
 
 
 @primitive

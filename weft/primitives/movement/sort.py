@@ -77,7 +77,7 @@ def descending(x: np.ndarray) -> np.ndarray:
     return ~key
 
 
-_SORTED = hero("sort", closed=None)
+_SORTED = hero("sort", materialized=None)
 
 
 @primitive

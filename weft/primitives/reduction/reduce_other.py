@@ -13,8 +13,8 @@ from weft.base.errors import ArgumentTypeError
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay, storage_of
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.nans import unwatched
-from weft.ir.primitive import Axis, Primitive, Sample, batched_program, primitive
+from weft.ir.nans import nans_allowed
+from weft.ir.primitive import Axis, Primitive, Sample, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.elementwise import Elementwise
@@ -75,7 +75,7 @@ def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         results = replay(jaxpr, *args)
     else:
         size = math.prod(shape)
-        program, _ = batched_program(jaxpr, Axis(size), [True] * len(args))
+        program, _ = batched_jaxpr(jaxpr, Axis(size), [True] * len(args))
         flat = [reshape(a, new_sizes=(size,), dimensions=None) for a in args]
         results = [reshape(r, new_sizes=shape, dimensions=None) for r in replay(program, *flat)]
     # A result that depends on no argument is still a scalar.
@@ -99,7 +99,7 @@ def evaluated(
 ) -> list[np.ndarray]:
     """A definition by other operations, run on NumPy arrays. Nobody looks at the numbers on the way: in what order
     elements are combined is not the same in compiled code."""
-    with active(EVALUATION), unwatched():
+    with active(EVALUATION), nans_allowed():
         return [np.asarray(storage_of(r)) for r in definition(*arrays, **params)]
 
 

@@ -14,7 +14,7 @@ from weft.ir.context import EVALUATION, active
 from weft.ir.fusing import Machine, Properties, hero, size_of
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.nans import unwatched
+from weft.ir.nans import nans_allowed
 from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type, type_of
 from weft.primitives.contraction.convolution_shapes import Window
@@ -121,7 +121,7 @@ def elements(x: np.ndarray, window: Window, axis: int) -> Any:
 # ----------------------------------------------------------------------------------------------------- folds by a name
 
 
-WINDOWED = hero("window", closed=None)
+WINDOWED = hero("window", materialized=None)
 
 
 class WindowFold(Primitive):
@@ -499,7 +499,7 @@ class select_and_scatter(Primitive):
         self, operand: Any, source: Any, initial: Any, *, select_jaxpr: Jaxpr, scatter_jaxpr: Jaxpr, **params: Any
     ) -> Any:
         def everywhere(jaxpr: Jaxpr, *arrays: Any) -> np.ndarray:
-            with active(EVALUATION), unwatched():
+            with active(EVALUATION), nans_allowed():
                 return np.asarray(storage_of(apply_everywhere(jaxpr, arrays)[0]))
 
         windows = geometry(operand.shape, **_windows_of(params))

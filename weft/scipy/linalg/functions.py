@@ -12,7 +12,7 @@ from weft import lax
 from weft.api.differentiate import jvp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.ir.nans import unwatched
+from weft.ir.nans import nans_allowed
 from weft.lax import linalg as lax_linalg
 from weft.numpy.elementwise import absolute
 from weft.numpy.linalg.inputs import inexact, same_batch, square_matrix
@@ -189,7 +189,7 @@ def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
     def element(t: Any, s: Any) -> Any:
         return lax.div(lax.add(lax.mul(t, steps), lax.sub(matmul(above, s), matmul(s, above))), gaps)
 
-    with unwatched():  # on the diagonal there is no gap, and what is there is not taken
+    with nans_allowed():  # on the diagonal there is no gap, and what is there is not taken
         found = _by_superdiagonals(t, values, element)
     result = matmul(matmul(z, found), adjoint(z))
     if disp:

@@ -86,13 +86,13 @@ class Folds:
         self.fusion = fusion
         assert fusion.hero is not None
         properties = classify(fusion.hero, fusion.target)
-        if properties.full is None or properties.folded is None:
+        if properties.full is None or properties.reduced is None:
             raise InternalError(f"`{fusion.hero.primitive.name}` folds nothing.", stage="emit")
         self.full: tuple[int, ...] = tuple(properties.full)
         self.heroes = [Hero.of(e) for e in fusion.program.eqns if classify(e, fusion.target).full is not None]
         self.passes = Passes(fusion.program, [h.equation for h in self.heroes], self.full)
-        self.empty = 0 in [self.full[d] for d in properties.folded]
-        self.space = collapsed(fusion, self.full, properties.folded, self._ask)
+        self.empty = 0 in [self.full[d] for d in properties.reduced]
+        self.space = collapsed(fusion, self.full, properties.reduced, self._ask)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.kept)
         self.length = size_of_axes(self.space.folded)

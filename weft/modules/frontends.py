@@ -1,4 +1,4 @@
-"""Faces: how users of linen and of haiku write what both have in common, for errors that speak their language."""
+"""Frontends: how users of linen and of haiku write what both have in common, for errors that speak their language."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Face:
-    """The words of one face.
+class Frontend:
+    """The words of one frontend.
 
     `where` writes a path and `variable` what a name in a collection is. The others are what to do about a mistake:
     variables used after their call, a write of a collection that may not be written, a parameter of another shape, one
@@ -46,7 +46,7 @@ def _missing_in_linen(collection: str) -> tuple[str, ...]:
     return fixes
 
 
-LINEN = Face(
+LINEN = Frontend(
     where=lambda path: "/" + "/".join(path),
     variable=_variable_in_linen,
     outlived=("module.bind(variables)   to use a module outside of apply",),
@@ -58,10 +58,10 @@ LINEN = Face(
     missing=_missing_in_linen,
     stream=lambda stream: (f"model.apply(variables, ..., rngs={{{stream!r}: weft.random.key(0)}})",),
     lifted="nn.scan, nn.while_loop, nn.cond, nn.jit, ...   which carry the variables and keys of modules",
-    keys="keys = weft.random.split(self.make_rng('dropout'), n) before the loop, and one of them in each turn",
+    keys="keys = weft.random.split(self.make_rng('dropout'), n) before the loop, and one of them in each iteration",
 )
 
-HAIKU = Face(
+HAIKU = Frontend(
     where=lambda path: repr("/".join(path) or "~"),
     variable=_variable_in_haiku,
     outlived=("make the module inside of the transformed function",),
