@@ -1,9 +1,9 @@
-# Needs Python 3.11 to 3.14 and make, nothing else: `make demo`, `make test`.
+# Requires Python 3.11 to 3.14. Start with `make demo` or `make test`.
 
 PYTHON  ?= python3
-# Test processes; `make test WORKERS=0` runs in one process, which is what a debugger wants.
+# Number of test processes; `make test WORKERS=0` runs in one process, for a debugger.
 WORKERS ?= auto
-# Random programs that `make fuzz` checks in all; those of earlier runs count.
+# Number of random programs that `make fuzz` checks, including those of earlier runs.
 N ?= 100000
 
 VENV      := .venv
@@ -17,22 +17,22 @@ PEER_STAMP := $(PEER_VENV)/.installed
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       set up, run the tour (examples/tour.py), and draw what it learnt (examples/out/tour.svg)"
-	@echo "make tiny       ten seconds of tests through every floor: the inner loop"
+	@echo "make demo       set up, run examples/tour.py and plot its results (examples/out/tour.svg)"
+	@echo "make tiny       ten seconds of tests, a few of every layer"
 	@echo "make test       set up, lint, and run the tests"
-	@echo "make test-all   the same with the slow sweeps, and which lines no test runs; then make test-timing"
-	@echo "make test-timing  the tests that compare times, one at a time: they need a machine that does nothing else"
-	@echo "make test-peer  compare with JAX, in an environment of its own"
-	@echo "make test-faults  seed 100 faults into the compiler and show which test finds each (FAULTS='--only NAME')"
-	@echo "make fuzz       judge N=100000 random programs, from where the last run ended; state in build/fuzz.json"
+	@echo "make test-all   the same with the slow tests and coverage; then make test-timing"
+	@echo "make test-timing  the tests that compare times, in one process; needs an idle machine"
+	@echo "make test-peer  compare with JAX, in a separate environment"
+	@echo "make test-faults  apply 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
+	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
-	@echo "make format     let ruff rewrite what it can"
+	@echo "make format     fix what ruff can fix"
 	@echo "make wheel      build dist/*.whl, install it outside of the repository and run an example there"
 	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
-	@echo "make bench      time against the peers; the numbers go to build/benchmarks.json"
-	@echo "make clean      remove caches; the environments stay"
+	@echo "make bench      time against JAX, NumPy and PyTorch; results in build/benchmarks.json"
+	@echo "make clean      remove build files and caches, but not the virtual environments"
 
-# $(call install,environment,extras): create the environment if it is not there, then install Weft in place.
+# $(call install,environment,extras): create the environment if it does not exist, then install Weft in editable mode.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 15) else "Weft needs Python 3.11 to 3.14, and $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
@@ -64,14 +64,14 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Only files with the marker are collected: collecting all of them takes longer than running these.
+# Pass only the files with the marker: collecting all files takes longer than running these tests.
 tiny: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "tiny and not slow and not timing" $$(grep -rl --include='*.py' 'pytest.mark.tiny' tests)
 
 test: setup lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not peer and not timing" tests
 
-# What a test runs in a process of its own is not counted. The whole report is in build/coverage.
+# Coverage does not include subprocesses. The full report is in build/coverage.
 test-all: setup lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not peer and not timing" --cov --cov-report=term --cov-report=html:build/coverage tests
 	$(MAKE) test-timing
@@ -82,7 +82,7 @@ test-timing: setup
 test-peer: setup-peer
 	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer
 
-# Goes on where it was stopped; `make test-faults FAULTS=--fresh` begins anew, FAULTS='--only NAME' judges one.
+# Resumes an interrupted run; FAULTS=--fresh starts over, FAULTS='--only NAME' tries one mutation.
 test-faults: setup
 	$(BIN)/python -m tests.faults $(FAULTS)
 
