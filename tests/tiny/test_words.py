@@ -19,22 +19,22 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 44
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 31
+name turn, turns, turning              | weft               | iteration                                   | 42
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 29
 name words                             | weft/compiler      | instructions, bytecode                      | 16
-name place, places                     | weft               | index, offset, address, position: say which | 136
-name number, numbers                   | weft               | index, i                                    | 232
-name made                              | weft               | result, out                                 | 232
-name given                             | weft               | args, operands                              | 91
+name place, places                     | weft               | index, offset, address, position: say which | 121
+name number, numbers                   | weft               | index, i                                    | 204
+name made                              | weft               | result, out                                 | 209
+name given                             | weft               | args, operands                              | 82
 name program, programs                 | jaxprs             | jaxpr                                       | 29
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 28
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 38
-name kept                              | weft               | cached, retained, stored: say which         | 85
-name spread                            | weft               | broadcast                                   | 36
-name joined                            | weft               | concatenated, merged                        | 37
-name slope, slopes                     | weft               | derivative                                  | 15
+name kept                              | weft               | cached, retained, stored: say which         | 78
+name spread                            | weft               | broadcast                                   | 30
+name joined                            | weft               | concatenated, merged                        | 33
+name slope, slopes                     | weft               | derivative                                  | 13
 name bare                              | weft               | unfused                                     | 12
 name watched                           | weft               | checked                                     | 3
 name face, faces                       | weft               | API, frontend                               | 0
@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 2
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 95
-text gives                             | text               | returns                                     | 128
+text stands                            | text               | is                                          | 85
+text gives                             | text               | returns                                     | 113
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10
 text settled                           | text               | final, fixed                                | 1
-text turn of, turns of                 | text               | iteration of                                | 19
+text turn of, turns of                 | text               | iteration of                                | 17
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
@@ -70,7 +70,7 @@ FOLDERS = {
 }
 # Names in which the word means what everybody means by it.
 ALLOWED = re.compile(
-    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|in_place"
+    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|in_place|_not_in_place|\w*dimension_numbers|negative_slope\w*"
 )
 IDENTIFIER = re.compile(
     r'(?:[rRbBfFuU]{0,2})(?:"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'

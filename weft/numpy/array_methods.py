@@ -105,7 +105,7 @@ def _power(self: Array, other: Any, modulo: Any = None) -> Any:
 
 
 def _round(self: Array, ndigits: int | None = None) -> Any:
-    """`round(x)` gives integers, as for Python's floats; with a number of digits the dtype stays."""
+    """`round(x)` returns integers, as for Python's floats; with a number of digits the dtype stays."""
     if ndigits is None:
         return creation.astype(elementwise.round(self, 0), int)
     return elementwise.round(self, ndigits)
@@ -123,7 +123,7 @@ def _setitem(self: Array, index: Any, value: Any) -> None:
     raise ImmutableArrayError(
         "Weft arrays are immutable: `x[index] = value` cannot change one in place.",
         received=self.aval.short(),
-        fix="x = x.at[index].set(value), which gives a new array (also .add, .multiply, .min, .max, ...)",
+        fix="x = x.at[index].set(value), which returns a new array (also .add, .multiply, .min, .max, ...)",
         at=user_line(),
     )
 
@@ -297,12 +297,12 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
         if x.shape[-1] % ratio:
             raise ArgumentError(f"view: the last axis of {x.shape} must be divisible by {ratio} for {wanted}.")
         bits = lax.bitcast_convert_type(lax.reshape(bits, (*x.shape[:-1], x.shape[-1] // ratio, ratio)), _UNSIGNED[new])
-    made = _from_bits(bits, target)
+    out = _from_bits(bits, target)
     if dtypes.kind(wanted) != "c":
-        return made
-    if not made.ndim or made.shape[-1] % 2:
-        raise ArgumentError(f"view: the last axis of {made.shape} must be even for complex numbers.")
-    pairs = lax.reshape(made, (*made.shape[:-1], made.shape[-1] // 2, 2))
+        return out
+    if not out.ndim or out.shape[-1] % 2:
+        raise ArgumentError(f"view: the last axis of {out.shape} must be even for complex numbers.")
+    pairs = lax.reshape(out, (*out.shape[:-1], out.shape[-1] // 2, 2))
     return lax.complex(pairs[..., 0], pairs[..., 1])
 
 
@@ -373,7 +373,7 @@ def _bytes(self: Array) -> int:
 
 
 def _choose(self: Array, choices: Any, out: Any = None, mode: str = "raise") -> Array:
-    """For each element, the element of the array that it numbers."""
+    """For each element, the element of the array with that index."""
     return selection.choose(self, choices, out, mode)
 
 

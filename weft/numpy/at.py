@@ -21,8 +21,8 @@ from weft.numpy.indexing import (
     SliceEntry,
     as_tuple,
     concrete,
-    find_places,
     getitem,
+    index_to_gather,
     indexed,
     kind_of,
     read_index,
@@ -57,7 +57,7 @@ class At:
 
 
 class AtIndex:
-    """Some elements of an array. Each method gives a new array in which they are changed.
+    """Some elements of an array. Each method returns a new array in which they are changed.
 
     An index out of bounds raises where it is known before the program runs, and is dropped otherwise; `mode` "clip",
     "drop" or "promise_in_bounds" says what it means instead. `unique_indices` promises that no element is named twice,
@@ -208,13 +208,13 @@ class AtIndex:
             return select_n(expanded_mask(mask, x.aval), x, cast(func(x), x.dtype, x.weak_type))
         parsed = None if mode is None else GatherScatterMode.from_any(mode)
         entries, unique = read_index(self.index, x.aval, parsed, wrap_negative_indices)
-        places = find_places(entries, x.aval)
+        indexer = index_to_gather(entries, x.aval)
         return lax_slicing.scatter_apply(
             x,
-            places.indices,
+            indexer.indices,
             lambda values: cast(func(values), x.dtype, x.weak_type),
-            ScatterDimensionNumbers(*places.numbers),
-            update_shape=places.shape,
+            ScatterDimensionNumbers(*indexer.dimension_numbers),
+            update_shape=indexer.shape,
             indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices or unique,
             mode=parsed or GatherScatterMode.FILL_OR_DROP,  # without a mode the index was checked as it was read
@@ -250,14 +250,14 @@ def updated(
     mode: str | GatherScatterMode | None = None,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """The array with `values` brought in at `index` by a scatter (`card`), or by `combine` where a mask says so."""
+    """The array with `values` written at `index` by a scatter (`card`), or by `combine` where a mask is true."""
     x = indexed(array, index)
     aval: ArrayType = x.aval
     values = as_update(values, aval)
     mask = sole_mask(aval, index)
     if mask is not None and fits_mask(values.shape, mask, aval):
         rest = aval.shape[mask.ndim :]
-        if len(values.shape) == len(rest) + 1:  # its first dimension, of size 1, stands for the selected elements
+        if len(values.shape) == len(rest) + 1:  # its first dimension, of size 1, broadcasts over the selected elements
             values = lax_shape.squeeze(values, (0,))
         if values.shape:
             dims = tuple(range(aval.ndim - len(values.shape), aval.ndim))
@@ -267,22 +267,22 @@ def updated(
         raise traced_mask(mask)
     parsed = None if mode is None else GatherScatterMode.from_any(mode)
     entries, unique = read_index(index, aval, parsed, wrap_negative_indices)
-    places = find_places(entries, aval)
-    full_shape = list(places.shape)
-    for axis in places.new_axes:
+    indexer = index_to_gather(entries, aval)
+    full_shape = list(indexer.shape)
+    for axis in indexer.new_axes:
         full_shape.insert(axis, 1)
-    values = spread(values, tuple(full_shape), aval)
-    if places.new_axes:
-        values = lax_shape.reshape(values, places.shape)
-    values = lax_shape.rev(values, places.reversed)
+    values = broadcast_values(values, tuple(full_shape), aval)
+    if indexer.new_axes:
+        values = lax_shape.reshape(values, indexer.shape)
+    values = lax_shape.rev(values, indexer.reversed)
     if card is lax_slicing.scatter and _is_block(entries):
         return _write_block(x, values, entries)
     return card(
         x,
-        places.indices,
+        indexer.indices,
         values,
-        ScatterDimensionNumbers(*places.numbers),
-        indices_are_sorted=indices_are_sorted or (unique and places.known and not _has_arrays(entries)),
+        ScatterDimensionNumbers(*indexer.dimension_numbers),
+        indices_are_sorted=indices_are_sorted or (unique and indexer.known and not _has_arrays(entries)),
         unique_indices=unique_indices or unique,
         mode=parsed or GatherScatterMode.FILL_OR_DROP,  # without a mode the index was checked as it was read
     )
@@ -292,12 +292,12 @@ def as_update(values: Any, aval: ArrayType) -> Any:
     """Values in the dtype of the array they go into; one that would lose its kind raises."""
     if isinstance(values, (list, tuple)):
         values = np.asarray(values)
-    given = (
+    update = (
         values
         if isinstance(values, (Array, np.ndarray, np.generic, bool, int, float, complex))
         else ensure_array(values)
     )
-    dtype = given.dtype if isinstance(given, Array) else dtypes.dtype(given, canonicalize=True)
+    dtype = update.dtype if isinstance(update, Array) else dtypes.dtype(update, canonicalize=True)
     if dtype != aval.dtype:
         source, target = dtypes.kind(dtype), dtypes.kind(aval.dtype)
         if "k" in (source, target):
@@ -311,12 +311,12 @@ def as_update(values: Any, aval: ArrayType) -> Any:
                 f"an array of {dtypes.name(aval.dtype)} without loss. Convert the array first, "
                 f"x.astype('{dtypes.name(dtype)}').at[...], or the values, values.astype(x.dtype)."
             )
-    if dtype == aval.dtype and isinstance(given, Array) and isinstance(dtype, dtypes.ExtendedDtype):
-        return given
-    return cast(given, aval.dtype, aval.weak_type)
+    if dtype == aval.dtype and isinstance(update, Array) and isinstance(dtype, dtypes.ExtendedDtype):
+        return update
+    return cast(update, aval.dtype, aval.weak_type)
 
 
-def spread(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> Any:
+def broadcast_values(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> Any:
     """Values broadcast to the shape of what they replace."""
     held = values.shape
     if held == shape:
@@ -370,7 +370,7 @@ def _has_arrays(entries: Any) -> bool:
 
 
 def _is_block(entries: Any) -> bool:
-    """Whether the index is a block of neighbours at a known place: written over without a scatter."""
+    """Whether the index is a contiguous block at a known position, which is overwritten without a scatter."""
     for e in entries:
         if isinstance(e, ArrayEntry) or (isinstance(e, IntegerEntry) and not e.known):
             return False

@@ -48,7 +48,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         raise ArgumentError(f"order must be non-negative but got {count}.")
     if a.ndim == 0:
         raise ArgumentError("diff requires input that is at least one dimensional.")
-    place = canonicalize_axis(axis, a.ndim, "diff")
+    dim = canonicalize_axis(axis, a.ndim, "diff")
     parts = []
     for extra in (prepend, None, append):
         if extra is None:
@@ -56,17 +56,17 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
             continue
         extra = ensure_array(extra)
         if extra.ndim == 0:
-            extra = broadcast_to(extra, tuple(1 if i == place else s for i, s in enumerate(a.shape)))
+            extra = broadcast_to(extra, tuple(1 if i == dim else s for i, s in enumerate(a.shape)))
         parts.append(extra)
     chosen = [p for p, extra in zip(parts, (prepend, True, append), strict=True) if extra is not None]
     if len(chosen) > 1:
-        a = concatenate(chosen, place)
+        a = concatenate(chosen, dim)
     operation = not_equal if kind_of(a) == "b" else subtract
     for _ in range(count):
-        length = a.shape[place]
+        length = a.shape[dim]
         if not length:
             break
-        after, before = lax.slice_in_dim(a, 1, length, axis=place), lax.slice_in_dim(a, 0, length - 1, axis=place)
+        after, before = lax.slice_in_dim(a, 1, length, axis=dim), lax.slice_in_dim(a, 0, length - 1, axis=dim)
         a = operation(after, before)
     return a
 
@@ -76,13 +76,13 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     check_arraylike("ediff1d", ary)
     check_arraylike_or_none("ediff1d", to_end, to_begin)
     a = ravel(ary)
-    made = a[1:] - a[:-1]
+    out = a[1:] - a[:-1]
     parts = [
-        ravel(converted(ensure_array(x), a.dtype)) if x is not made else made
-        for x in (to_begin, made, to_end)
+        ravel(converted(ensure_array(x), a.dtype)) if x is not out else out
+        for x in (to_begin, out, to_end)
         if x is not None
     ]
-    return concatenate(parts) if len(parts) > 1 else made
+    return concatenate(parts) if len(parts) > 1 else out
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
@@ -102,11 +102,11 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
         spacings = spacings * len(axes)
     if len(spacings) != len(axes):
         raise ArgumentTypeError(f"gradient takes one spacing, or one for each of {len(axes)} axes, got {len(varargs)}.")
-    made = [_slope(a, h, place) for h, place in zip(spacings, axes, strict=True)]
-    return made[0] if len(made) == 1 else made
+    parts = [_gradient_along(a, h, dim) for h, dim in zip(spacings, axes, strict=True)]
+    return parts[0] if len(parts) == 1 else parts
 
 
-def _slope(a: Array, spacing: Any, axis: int) -> Array:
+def _gradient_along(a: Array, spacing: Any, axis: int) -> Array:
     length = a.shape[axis]
     step = ensure_array(spacing)
     first, second = _part(a, 0, 1, axis), _part(a, 1, 2, axis)
@@ -138,18 +138,18 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     if x is None:
         (y,) = promote_dtypes_inexact(y)
     values, other = (ensure_array(v) for v in promote_dtypes_inexact(y, dx if x is None else x))
-    place = canonicalize_axis(axis, values.ndim, "trapezoid")
+    dim = canonicalize_axis(axis, values.ndim, "trapezoid")
     width = other  # steps broadcast as they are against the intervals
     if x is not None:
-        along = place if other.ndim != 1 else 0
+        along = dim if other.ndim != 1 else 0
         width = lax.sub(_after(other, along), _before(other, along))
         if other.ndim == 1:
-            width = lax.expand_dims(width, tuple(i for i in range(values.ndim) if i != place))
-    heights = lax.add(_after(values, place), _before(values, place))
+            width = lax.expand_dims(width, tuple(i for i in range(values.ndim) if i != dim))
+    heights = lax.add(_after(values, dim), _before(values, dim))
     if 0 < width.ndim < heights.ndim:
         width = lax.expand_dims(width, tuple(range(heights.ndim - width.ndim)))
     areas = multiply(width, heights)
-    return multiply(reduce_sum(areas, place - values.ndim), cast(0.5, values.dtype))
+    return multiply(reduce_sum(areas, dim - values.ndim), cast(0.5, values.dtype))
 
 
 def _before(a: Array, axis: int) -> Array:
@@ -187,13 +187,13 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     count = xp.shape[0]
     if count == 1:
         return broadcast_to(fp[0], x.shape)
-    place = clip(searchsorted(xp, x, side="right"), 1, count - 1)
-    low_x, high_x = taken(xp, place - 1, 0), taken(xp, place, 0)
-    low_f, high_f = taken(fp, place - 1, 0), taken(fp, place, 0)
+    upper = clip(searchsorted(xp, x, side="right"), 1, count - 1)
+    low_x, high_x = taken(xp, upper - 1, 0), taken(xp, upper, 0)
+    low_f, high_f = taken(fp, upper - 1, 0), taken(fp, upper, 0)
     width = high_x - low_x
     flat = lax.lt(lax.abs(width), cast(np.spacing(dtypes.finfo(xp.dtype).eps), xp.dtype))
     ratio = (x - low_x) / where(flat, 1, width)
-    made = where(flat, low_f, low_f + ratio * (high_f - low_f))
+    out = where(flat, low_f, low_f + ratio * (high_f - low_f))
     if period is None:
         for value, outside, end in ((left, x < xp[0], fp[0]), (right, x > xp[-1], fp[-1])):
             if isinstance(value, str):
@@ -202,8 +202,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
                         f"the only valid string value of `left` and `right` is 'extrapolate', got {value!r}"
                     )
             else:
-                made = where(outside, end if value is None else value, made)
-    return converted(made, made.dtype)
+                out = where(outside, end if value is None else value, out)
+    return converted(out, out.dtype)
 
 
 # ---------------------------------------------------------------------------------------------- products along an axis
@@ -247,7 +247,7 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
         padding = [(size - 1, size - 1)]
     else:
         raise ArgumentError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}.")
-    made = lax.conv_general_dilated(
+    out = lax.conv_general_dilated(
         x[None, None, :],
         kernel[None, None, :],
         (1,),
@@ -255,7 +255,7 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
         precision=precision,
         preferred_element_type=preferred,
     )[0, 0]
-    return lax.rev(made, (0,)) if backward else made
+    return lax.rev(out, (0,)) if backward else out
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
@@ -278,8 +278,10 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     third = a1 * b2 - a2 * b1
     if flat:
         return third
-    made = broadcast_arrays(a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, third)
-    return moveaxis(lax.concatenate([lax.expand_dims(x, (x.ndim,)) for x in made], made[0].ndim), -1, axisc)
+    coordinates = broadcast_arrays(a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, third)
+    return moveaxis(
+        lax.concatenate([lax.expand_dims(x, (x.ndim,)) for x in coordinates], coordinates[0].ndim), -1, axisc
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ windows

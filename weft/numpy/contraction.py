@@ -71,10 +71,10 @@ def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[
 
 
 def _contracted(
-    a: Any, b: Any, numbers: Any, precision: PrecisionLike, result: Result, out_sharding: Any = None
+    a: Any, b: Any, dimension_numbers: Any, precision: PrecisionLike, result: Result, out_sharding: Any = None
 ) -> Any:
-    made = dot_general(a, b, numbers, precision, result.dtype, out_sharding=out_sharding)
-    return cast(made, result.dtype, True) if result.weak and not made.aval.weak_type else made
+    out = dot_general(a, b, dimension_numbers, precision, result.dtype, out_sharding=out_sharding)
+    return cast(out, result.dtype, True) if result.weak and not out.aval.weak_type else out
 
 
 def _times(x: Any, y: Any) -> Any:
@@ -115,10 +115,10 @@ def matmul(
 ) -> Any:
     """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right."""
     (a, b), result = _operands("matmul", preferred_element_type, a, b)
-    for number, x in enumerate((a, b)):
+    for i, x in enumerate((a, b)):
         if not x.ndim:
             raise ArgumentError(
-                f"matmul takes arrays of rank 1 or more, but operand {number} is a scalar.",
+                f"matmul takes arrays of rank 1 or more, but operand {i} is a scalar.",
                 received=x.aval.short(),
                 fix="x * y, or weft.numpy.multiply(x, y), which takes numbers",
             )
@@ -162,13 +162,13 @@ def _conjugated(x: Any) -> Any:
 
 
 class ProductPlan(NamedTuple):
-    """How a product with broadcast leading axes is one contraction: axes dropped before, order and places after."""
+    """A product with broadcast leading axes as one contraction, with what to do before and after."""
 
     a_dropped: tuple[int, ...]
     b_dropped: tuple[int, ...]
-    numbers: Any
+    dimension_numbers: Any
     permutation: tuple[int, ...] | None
-    places: tuple[int, ...] | None
+    broadcast_dimensions: tuple[int, ...] | None
     lead: tuple[Any, ...]
     core: int
 
@@ -190,13 +190,13 @@ def _product(
         a = squeeze(a, dimensions=plan.a_dropped)
     if plan.b_dropped:
         b = squeeze(b, dimensions=plan.b_dropped)
-    made = _contracted(a, b, plan.numbers, precision, result, out_sharding)
+    out = _contracted(a, b, plan.dimension_numbers, precision, result, out_sharding)
     if plan.permutation is not None:
-        made = transpose(made, permutation=plan.permutation)
-    if plan.places is not None:
-        shape = (*plan.lead, *made.shape[made.ndim - plan.core :])
-        made = broadcast_in_dim(made, shape=shape, broadcast_dimensions=plan.places)
-    return made
+        out = transpose(out, permutation=plan.permutation)
+    if plan.broadcast_dimensions is not None:
+        shape = (*plan.lead, *out.shape[out.ndim - plan.core :])
+        out = broadcast_in_dim(out, shape=shape, broadcast_dimensions=plan.broadcast_dimensions)
+    return out
 
 
 @lru_cache(maxsize=2048)
@@ -335,9 +335,9 @@ def einsum(
 ) -> Any:
     """Sums of products by labels: `einsum('ij,jk->ik', x, y)` is the matrix product.
 
-    A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` stands
-    for axes that broadcast. With three operands or more `optimize` says how the order of contractions is chosen; it may
-    be a path of your own.
+    A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` is
+    axes that broadcast. With three operands or more `optimize` says how the order of contractions is chosen; it may be
+    a path of your own.
     """
     check_no_out("einsum", out)
     text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
@@ -347,9 +347,9 @@ def einsum(
     for step in einsum_plan.plan(text, tuple(x.shape for x in arrays), _hashable(optimize)):
         if isinstance(step, einsum_plan.Contract):
             pair = arrays[step.first], arrays[step.second]
-            made = _dot_general(*pair, step.dimension_numbers, precision, preferred_element_type=result.dtype)
+            array = _dot_general(*pair, step.dimension_numbers, precision, preferred_element_type=result.dtype)
             arrays = [x for i, x in enumerate(arrays) if i not in (step.first, step.second)]
-            arrays.append(made)
+            arrays.append(array)
         elif isinstance(step, einsum_plan.Reduce):
             arrays[step.operand] = _reduced(arrays[step.operand], step, result.dtype)
         else:
@@ -382,7 +382,7 @@ def _reduced(x: Any, step: einsum_plan.Reduce, dtype: Any) -> Any:
 
 
 def _sum(x: Any, axes: tuple[int, ...]) -> Any:
-    """A sum; of booleans, whether any is true, which is what their contraction gives."""
+    """A sum; of booleans, whether any is true, which is what their contraction computes."""
     if dtypes.kind(x.dtype) != "b":
         return reduce_sum(x, axes=axes)
     counted = reduce_sum(convert_element_type(x, new_dtype=np.dtype(np.int32), weak_type=False), axes=axes)
@@ -392,10 +392,10 @@ def _sum(x: Any, axes: tuple[int, ...]) -> Any:
 def _diagonal(x: Any, axes: tuple[int, ...]) -> Any:
     """`x` with zeros off the diagonal over `axes`: summing over all but one of them then reads the diagonal."""
     aval: ArrayType = x.aval
-    places = [iota(dtype=np.dtype(np.int32), shape=aval.shape, dimension=a) for a in axes]
-    on = eq(places[0], places[1])
-    for place in places[2:]:
-        on = and_(on, eq(places[0], place))
+    positions = [iota(dtype=np.dtype(np.int32), shape=aval.shape, dimension=a) for a in axes]
+    on = eq(positions[0], positions[1])
+    for position in positions[2:]:
+        on = and_(on, eq(positions[0], position))
     return select_n(on, broadcast_in_dim(np.zeros((), aval.dtype), shape=aval.shape, broadcast_dimensions=()), x)
 
 

@@ -63,15 +63,15 @@ def array(
 ) -> Array:
     """An array from a number, an array or nested lists, copied.
 
-    A Python number gives a weakly typed array, which takes the dtype of what it is combined with.
+    A Python number becomes a weakly typed array, which takes the dtype of what it is combined with.
     """
     _check_order(order)
-    made = _array(object, dtype, "array")
-    if copy and made is object and isinstance(made, ConcreteArray) and is_eager():
-        made = put(made, made._placement, may_alias=False)
-    if ndmin > made.ndim:
-        made = lax.broadcast(made, (1,) * (ndmin - made.ndim))
-    return placed(made, device, out_sharding)
+    out = _array(object, dtype, "array")
+    if copy and out is object and isinstance(out, ConcreteArray) and is_eager():
+        out = put(out, out._placement, may_alias=False)
+    if ndmin > out.ndim:
+        out = lax.broadcast(out, (1,) * (ndmin - out.ndim))
+    return placed(out, device, out_sharding)
 
 
 def asarray(
@@ -83,7 +83,7 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array from a number, an array or nested lists; an array of the right dtype is given back as it is.
+    """An array from a number, an array or nested lists; an array of the right dtype is returned as it is.
 
     Arrays do not change, so what can change is always copied, whatever `copy` says.
     """
@@ -124,10 +124,10 @@ def _check_order(order: str | None) -> None:
         raise NotSupportedError(f"Arrays are in row-major order; order={order!r} is not supported, only 'C' and 'K'.")
 
 
-def placed(made: Array, device: Any, out_sharding: Any = None) -> Array:
+def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
     """An array where `device` or `out_sharding` says: on a device, or split as a sharding says."""
     if device is None and out_sharding is None:
-        return made
+        return x
     if device is not None and out_sharding is not None:
         raise ArgumentError(
             "An array is put by device or by out_sharding.", received=f"{device!r} and {out_sharding!r}"
@@ -141,7 +141,7 @@ def placed(made: Array, device: Any, out_sharding: Any = None) -> Array:
         )
     if not isinstance(where, (Device, Sharding)):
         raise ArgumentError("An array is put on a Device, or as a Sharding says.", received=described(where))
-    return device_put(made, where)
+    return device_put(x, where)
 
 
 def _array(value: Any, dtype: Any, name: str) -> Array:
@@ -169,8 +169,8 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
 def _from_numpy(value: Any, wanted: Any) -> Array:
     if wanted is None:
         return from_numpy(value)
-    made = dtypes.coerce_value(value, wanted)
-    return from_numpy(made, copy=made is value or np.may_share_memory(made, value))
+    out = dtypes.coerce_value(value, wanted)
+    return from_numpy(out, copy=out is value or np.may_share_memory(out, value))
 
 
 _PLAIN = frozenset({bool, int, float, complex})
@@ -184,7 +184,7 @@ def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
     if kinds <= _PLAIN:
         if not leaves and wanted is None:
             wanted = dtypes.default_float_dtype()
-        return from_numpy(_number_array(value) if wanted is None else dtypes.coerce_value(value, wanted), copy=False)
+        return from_numpy(_canonical_array(value) if wanted is None else dtypes.coerce_value(value, wanted), copy=False)
     for kind in kinds:
         if kind is type(None):
             raise ArgumentError("None is not a valid value for weft.numpy.array.")
@@ -193,12 +193,12 @@ def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
         wanted = dtypes.result_type(*leaves)
     if all(is_concrete(x) for x in leaves) and not isinstance(wanted, dtypes.ExtendedDtype):
         value = _to_numpy(value)
-        made = _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
-        return beside(made, *leaves)
+        out = _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
+        return beside(out, *leaves)
     return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, wanted)], 0)
 
 
-def _number_array(value: Sequence[Any]) -> np.ndarray:
+def _canonical_array(value: Sequence[Any]) -> np.ndarray:
     return dtypes.canonical_array(value)
 
 
@@ -278,20 +278,20 @@ def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, d
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros."""
-    made = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"), device=device)
-    return placed(made, device, out_sharding)
+    out = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"), device=device)
+    return placed(out, device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones."""
-    made = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"), device=device)
-    return placed(made, device, out_sharding)
+    out = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"), device=device)
+    return placed(out, device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values do not matter; they are zeros."""
-    made = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"), device=device)
-    return placed(made, device, out_sharding)
+    out = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"), device=device)
+    return placed(out, device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -333,10 +333,10 @@ def full_like(
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = None, out_sharding: Any = None) -> Array:
     """An array like `a` with a value everywhere: on the device that is named, or else the one `a` is committed to."""
-    made = _filled_like(name, a, value, dtype, shape, device)
+    out = _filled_like(name, a, value, dtype, shape, device)
     if device is None and out_sharding is None:
-        return beside(made, a)
-    return placed(made, device, out_sharding)
+        return beside(out, a)
+    return placed(out, device, out_sharding)
 
 
 def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:
@@ -368,12 +368,12 @@ def arange(
 def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     if any(isinstance(x, Expression) for x in (start, stop, step)):
         return _symbolic_range(start, stop, step, dtype)
-    given = [x for x in (start, stop, step) if x is not None]
-    check_arraylike("arange", *given)
-    wanted = dtypes.result_type(*given) if dtype is None else requested(dtype, "arange")
+    present = [x for x in (start, stop, step) if x is not None]
+    check_arraylike("arange", *present)
+    wanted = dtypes.result_type(*present) if dtype is None else requested(dtype, "arange")
     bounds = [None if x is None else concrete_or_error(x, _KNOWN, _KNOWN_FIX) for x in (start, stop, step)]
     if any(x is not None and x.ndim for x in bounds):
-        raise ArgumentTypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in given]}.")
+        raise ArgumentTypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in present]}.")
     low, high, by = (None if x is None else x.item() for x in bounds)
     if high is None:
         low, high = 0, low
@@ -428,25 +428,25 @@ def linspace(
         delta = lax.div(lax.sub(last, first), cast(steps, compute))
         ratio = lax.div(iota(dtype=compute, shape=(steps,), dimension=0), cast(steps, compute))
         ratio = lax.reshape(ratio, (steps,) + (1,) * first.ndim) if first.ndim else ratio
-        made = lax.expand_dims(first, (0,)) * (1 - ratio) + lax.expand_dims(last, (0,)) * ratio
+        out = lax.expand_dims(first, (0,)) * (1 - ratio) + lax.expand_dims(last, (0,)) * ratio
         if endpoint:
-            made = lax.concatenate([made, lax.broadcast(_strong(last), (1,))], 0)
+            out = lax.concatenate([out, lax.broadcast(_strong(last), (1,))], 0)
     elif num == 1:
         delta = filled((), math.nan, compute) if endpoint else lax.sub(last, first)
-        made = lax.broadcast(first, (1,))
+        out = lax.broadcast(first, (1,))
     else:
         delta = filled((), math.nan, compute)
-        made = filled((0, *first.shape), 0, compute)
-    made = _strong(made)
+        out = filled((0, *first.shape), 0, compute)
+    out = _strong(out)
     if wanted is not None:
         if dtypes.kind(wanted) in "iu":
-            made = lax.floor(made)
-        made = converted(made, wanted)
-    axis = canonicalize_axis(axis, made.ndim, "linspace")
+            out = lax.floor(out)
+        out = converted(out, wanted)
+    axis = canonicalize_axis(axis, out.ndim, "linspace")
     if axis:
-        made = lax.transpose(made, (*range(1, axis + 1), 0, *range(axis + 1, made.ndim)))
-    made = placed(made, device)
-    return (made, delta) if retstep else made
+        out = lax.transpose(out, (*range(1, axis + 1), 0, *range(axis + 1, out.ndim)))
+    out = placed(out, device)
+    return (out, delta) if retstep else out
 
 
 def _strong(x: Array) -> Array:
@@ -465,8 +465,8 @@ def logspace(
     """`num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`."""
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     b, exponents = promote_dtypes(ensure_array(base), exponents)
-    made = lax.pow(expand_to(b, exponents.shape), exponents)
-    return _strong(made) if dtype is None else converted(made, requested(dtype, "logspace"))
+    out = lax.pow(expand_to(b, exponents.shape), exponents)
+    return _strong(out) if dtype is None else converted(out, requested(dtype, "logspace"))
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
@@ -479,14 +479,14 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     exponents = linspace(lax.log(low), lax.log(high), num, endpoint, axis=axis)
     axis = canonicalize_axis(axis, exponents.ndim, "geomspace")
     signs, ends = lax.expand_dims(sign, (axis,)), [lax.expand_dims(x, (axis,)) for x in (first, last)]
-    made = lax.exp(exponents) * signs
+    out = lax.exp(exponents) * signs
     if num > 1:  # the ends are known exactly
-        place = lax.broadcasted_iota(np.dtype(np.int32), made.shape, axis)
-        made = lax.select(place == 0, expand_to(ends[0], made.shape), made)
+        position = lax.broadcasted_iota(np.dtype(np.int32), out.shape, axis)
+        out = lax.select(position == 0, expand_to(ends[0], out.shape), out)
         if endpoint:
-            made = lax.select(place == num - 1, expand_to(ends[1], made.shape), made)
-    made = _strong(made)
-    return made if dtype is None else converted(made, requested(dtype, "geomspace"))
+            out = lax.select(position == num - 1, expand_to(ends[1], out.shape), out)
+    out = _strong(out)
+    return out if dtype is None else converted(out, requested(dtype, "geomspace"))
 
 
 def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
@@ -521,14 +521,14 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
             raise ArgumentError(f"meshgrid takes arrays of rank 1, got one of shape {x.shape}.")
     rank = len(axes)
     flat = [x if x.ndim else lax.broadcast(x, (1,)) for x in axes]
-    places = list(range(rank))
+    axis_of = list(range(rank))
     if indexing == "xy" and rank > 1:
-        places[0], places[1] = 1, 0
+        axis_of[0], axis_of[1] = 1, 0
     sizes = [1] * rank
-    for place, x in zip(places, flat, strict=True):
-        sizes[place] = x.shape[0]
-    made = []
-    for place, x in zip(places, flat, strict=True):
-        shape = tuple(x.shape[0] if i == place else 1 for i in range(rank)) if sparse else tuple(sizes)
-        made.append(broadcast_in_dim(x, shape=shape, broadcast_dimensions=(place,)))
-    return made
+    for axis, x in zip(axis_of, flat, strict=True):
+        sizes[axis] = x.shape[0]
+    grids = []
+    for axis, x in zip(axis_of, flat, strict=True):
+        shape = tuple(x.shape[0] if i == axis else 1 for i in range(rank)) if sparse else tuple(sizes)
+        grids.append(broadcast_in_dim(x, shape=shape, broadcast_dimensions=(axis,)))
+    return grids

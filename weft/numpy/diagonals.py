@@ -41,11 +41,11 @@ def _known_offset(k: Any) -> int | None:
 
 
 def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any, Any], Any]) -> Array:
-    """For each place of a matrix, a comparison of its row plus `k` with its column."""
+    """For each element of a matrix, a comparison of its row plus `k` with its column."""
     n, m = as_shape((rows, rows if columns is None else columns), name)
-    number = dtypes.int32
-    down, across = (lax.broadcasted_iota(number, (n, m), axis) for axis in (0, 1))
-    return compare(lax.add(down, cast(k, number)) if not (isinstance(k, int) and k == 0) else down, across)
+    dtype = dtypes.int32
+    down, across = (lax.broadcasted_iota(dtype, (n, m), axis) for axis in (0, 1))
+    return compare(lax.add(down, cast(k, dtype)) if not (isinstance(k, int) and k == 0) else down, across)
 
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
@@ -107,8 +107,8 @@ def diag(v: Any, k: int = 0) -> Array:
         size = v.shape[0] + abs(k)
         zero = cast(0, v.dtype, v.weak_type)
         line = lax.pad(v, zero, [(max(k, 0), max(-k, 0), 0)])
-        spread = lax.broadcast_in_dim(line, (size, size), (1,))
-        return where(eye(size, k=k, dtype=bool), spread, zero)
+        rows = lax.broadcast_in_dim(line, (size, size), (1,))
+        return where(eye(size, k=k, dtype=bool), rows, zero)
     if v.ndim == 2:
         return diagonal(v, k)
     raise ArgumentError(f"diag takes arrays of rank 1 or 2, got shape {v.shape}.")
@@ -203,7 +203,7 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Index arrays that select the grid of their combinations."""
     check_arraylike("ix_", *args)
-    made = []
+    indexes = []
     for axis, a in enumerate(args):
         a = ensure_array(a)
         if a.ndim != 1:
@@ -212,27 +212,27 @@ def ix_(*args: Any) -> tuple[Array, ...]:
             (a,) = nonzero(a)
         if not a.size:
             a = converted(a, dtypes.default_int_dtype())
-        made.append(lax.reshape(a, tuple(a.shape[0] if i == axis else 1 for i in range(len(args)))))
-    return tuple(made)
+        indexes.append(lax.reshape(a, tuple(a.shape[0] if i == axis else 1 for i in range(len(args)))))
+    return tuple(indexes)
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped."""
-    places, sizes = asarray(indices), _sizes(shape)
-    if kind_of(places) not in "iu":
-        raise ArgumentTypeError(f"unravel_index takes integers, got {places.aval.short()}.")
-    dtype, weak = places.dtype, places.weak_type
+    flat, sizes = asarray(indices), _sizes(shape)
+    if kind_of(flat) not in "iu":
+        raise ArgumentTypeError(f"unravel_index takes integers, got {flat.aval.short()}.")
+    dtype, weak = flat.dtype, flat.weak_type
     if dtype.itemsize < 4:  # the number of elements may not fit
-        places = converted(places, dtypes.default_int_dtype())
+        flat = converted(flat, dtypes.default_int_dtype())
     total = math.prod(sizes)
-    places = where(places < 0, places + total, places)
-    places = clip(places, 0, clip(total - 1, 0))
-    made = []
+    flat = where(flat < 0, flat + total, flat)
+    flat = clip(flat, 0, clip(total - 1, 0))
+    parts = []
     for size in reversed(sizes):
         size = clip(size, 1)
-        made.append(remainder(places, size))
-        places = places // size
-    return tuple(cast(part, dtype, weak) for part in made[::-1])
+        parts.append(remainder(flat, size))
+        flat = flat // size
+    return tuple(cast(part, dtype, weak) for part in parts[::-1])
 
 
 def _sizes(shape: Any) -> tuple[Any, ...]:
@@ -268,10 +268,10 @@ def ravel_multi_index(
     for part in parts:
         if kind_of(part) not in "iu":
             raise ArgumentTypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.")
-    number = _flat_dtype(parts, sizes) if dtype is None else requested(dtype, "ravel_multi_index")
+    wanted = _flat_dtype(parts, sizes) if dtype is None else requested(dtype, "ravel_multi_index")
     placed = []
     for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
-        part = converted(part, number)
+        part = converted(part, wanted)
         if way == "wrap":
             part = remainder(part, size)
         elif way == "clip":
@@ -287,10 +287,10 @@ def ravel_multi_index(
     if order not in ("C", "F"):
         raise ArgumentError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.")
     pairs = list(zip(placed, sizes, strict=True))
-    made: Any = cast(0, number)
+    out: Any = cast(0, wanted)
     for part, size in pairs if order == "C" else pairs[::-1]:
-        made = made * size + part
-    return ensure_array(made)
+        out = out * size + part
+    return ensure_array(out)
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:

@@ -99,7 +99,7 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _labels_of_dots(text: str, terms: Sequence[str], ranks: Sequence[int]) -> str:
-    """Letters that the text does not use, as many as `...` stands for in the operand where it stands for most."""
+    """Letters that the text does not use, one for each dimension of the longest `...`."""
     used = set(text)
     spare = [c for c in _LETTERS if c not in used]
     widest = max(
@@ -129,14 +129,14 @@ def _operand_labels(text: str, operand: int, term: str, rank: int, dots: str) ->
 def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """The size of each label; a size of 1 stretches."""
     sizes: dict[str, Any] = {}
-    for number, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
+    for operand, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
         for label, size in zip(term, shape, strict=True):
             held = sizes.setdefault(label, size)
             if held == 1:
                 sizes[label] = size
             elif size != held and size != 1:
                 raise ArgumentError(
-                    f"einsum: label {label!r} has size {size} in operand {number} and {held} before.",
+                    f"einsum: label {label!r} has size {size} in operand {operand} and {held} before.",
                     received=f"{text!r} and shapes {', '.join(map(str, shapes))}",
                     fix="other letters, or transpose an operand, so that a letter has one size",
                 )
@@ -144,7 +144,7 @@ def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]
 
 
 def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> list[tuple[int, ...]]:
-    """Which operands are contracted in which order; a contracted pair goes to the end of the list."""
+    """Which operands are contracted in which order; the result of a contraction is appended to the list."""
     if len(shapes) <= 2 and not isinstance(optimize, (list, tuple)):
         return [tuple(range(len(shapes)))]
     if optimize is False:
@@ -165,21 +165,21 @@ def plan(text: str, shapes: tuple[tuple[Any, ...], ...], optimize: Any) -> tuple
     sizes = sizes_of(text, labels, shapes)
     steps: list[Step] = []
     terms = list(labels)
-    for number, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
+    for operand, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
         # An axis of size 1 that stretches elsewhere is dropped: nothing varies there, so the product is the same.
         stretched = [i for i, label in enumerate(term) if shape[i] == 1 and sizes[label] != 1]
         first = {label: i for i, label in reversed(list(enumerate(term))) if i not in stretched}
         groups = [tuple(i for i, other in enumerate(term) if other == label and i not in stretched) for label in first]
         diagonals = tuple(sorted(group for group in groups if len(group) > 1))
         if stretched or diagonals:
-            steps.append(Reduce(number, diagonals, tuple(stretched), ()))
-            terms[number] = "".join(label for i, label in enumerate(term) if first.get(label) == i)
+            steps.append(Reduce(operand, diagonals, tuple(stretched), ()))
+            terms[operand] = "".join(label for i, label in enumerate(term) if first.get(label) == i)
     for positions in find_path(f"{','.join(labels)}->{result}", shapes, optimize):
         order = sorted(positions)
         while len(order) > 1:
             first_operand, second_operand = order[0], order[1]
             _contract_pair(steps, terms, first_operand, second_operand, result)
-            # The product stands last, and is the left operand of what this step has still to do.
+            # The product is last in the list, and is the left operand of the rest of this step.
             order = [len(terms) - 1] + [p - 2 for p in order[2:]] if len(order) > 2 else []
             order.sort()
     while len(terms) > 1:
@@ -190,12 +190,12 @@ def plan(text: str, shapes: tuple[tuple[Any, ...], ...], optimize: Any) -> tuple
     return tuple(steps)
 
 
-def _sum_out(steps: list[Step], terms: list[str], number: int, needed: set[str]) -> None:
+def _sum_out(steps: list[Step], terms: list[str], operand: int, needed: set[str]) -> None:
     """Sum over the labels of one operand that nothing else needs."""
-    axes = tuple(i for i, label in enumerate(terms[number]) if label not in needed)
+    axes = tuple(i for i, label in enumerate(terms[operand]) if label not in needed)
     if axes:
-        steps.append(Reduce(number, (), (), axes))
-        terms[number] = "".join(label for label in terms[number] if label in needed)
+        steps.append(Reduce(operand, (), (), axes))
+        terms[operand] = "".join(label for label in terms[operand] if label in needed)
 
 
 def _contract_pair(steps: list[Step], terms: list[str], first: int, second: int, result: str) -> None:
@@ -214,11 +214,11 @@ def _contract_pair(steps: list[Step], terms: list[str], first: int, second: int,
     if not others and "".join(batch + right_free + left_free) == result != "".join(batch + left_free + right_free):
         first, second, left, right = second, first, right, left
         left_free, right_free = right_free, left_free
-    numbers = (
+    dimension_numbers = (
         (tuple(map(left.index, contracted)), tuple(map(right.index, contracted))),
         (tuple(map(left.index, batch)), tuple(map(right.index, batch))),
     )
-    steps.append(Contract(first, second, numbers))
+    steps.append(Contract(first, second, dimension_numbers))
     for position in sorted((first, second), reverse=True):
         del terms[position]
     terms.append("".join(batch + left_free + right_free))

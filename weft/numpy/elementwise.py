@@ -79,8 +79,8 @@ acosh = one_argument(lax.acosh, "acosh", "The inverse hyperbolic cosine.")
 atanh = one_argument(lax.atanh, "atanh", "The inverse hyperbolic tangent.")
 
 
-def number_like(x: Any, value: Any) -> Any:
-    """A number in the dtype of an array, to compute with; weak where the array is."""
+def scalar_like(x: Any, value: Any) -> Any:
+    """A constant in the dtype of an array; weak where the array is."""
     return cast(value, x.dtype, getattr(x, "weak_type", False))
 
 
@@ -96,12 +96,12 @@ def log10(x: Any, /) -> Array:
     return _scaled_down(lax.log(x), math.log(10))
 
 
-def _scaled_down(x: Array, number: float) -> Array:
+def _scaled_down(x: Array, divisor: float) -> Array:
     """`x` divided by a real number; of a complex one each part, since infinite numbers have no quotient."""
     if kind_of(x) != "c":
-        return lax.div(x, number_like(x, number))
+        return lax.div(x, scalar_like(x, divisor))
     parts = (lax.real(x), lax.imag(x))
-    return lax.complex(*(lax.div(part, number_like(part, number)) for part in parts))
+    return lax.complex(*(lax.div(part, scalar_like(part, divisor)) for part in parts))
 
 
 # ------------------------------------------------------------------------------------------------- arithmetic
@@ -148,7 +148,7 @@ def divide(x1: Any, x2: Any, /) -> Array:
 def reciprocal(x: Any, /) -> Array:
     """One over each element."""
     (x,) = promote_args_inexact("reciprocal", x)
-    return lax.div(number_like(x, 1), x)
+    return lax.div(scalar_like(x, 1), x)
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
@@ -159,8 +159,8 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
         return lax.div(x1, x2)
     if kind == "i":
         quotient = lax.div(x1, x2)
-        adjust = lax.bitwise_and(lax.ne(lax.sign(x1), lax.sign(x2)), lax.ne(lax.rem(x1, x2), number_like(x1, 0)))
-        return choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient)
+        adjust = lax.bitwise_and(lax.ne(lax.sign(x1), lax.sign(x2)), lax.ne(lax.rem(x1, x2), scalar_like(x1, 0)))
+        return choose(adjust, lax.sub(quotient, scalar_like(x1, 1)), quotient)
     if kind == "c":
         raise ArgumentTypeError("floor_divide does not support complex-valued inputs.")
     return _float_divmod(x1, x2)[0]
@@ -173,7 +173,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     rest = arithmetic.rem(x1, x2)
     if kind_of(x1) == "u":
         return rest
-    zero = number_like(x1, 0)
+    zero = scalar_like(x1, 0)
     adjust = lax.bitwise_and(lax.ne(lax.lt(rest, zero), lax.lt(x2, zero)), lax.ne(rest, zero))
     rest = choose(adjust, lax.add(rest, x2), rest)
     return _with_sign_of_divisor(rest, x2) if kind_of(x1) == "f" else rest
@@ -183,8 +183,8 @@ def _with_sign_of_divisor(rest: Any, divisor: Any) -> Array:
     """A remainder whose zeros have the sign of the divisor, as NumPy has it."""
     other = lax.ne(_signbit(rest), _signbit(divisor))
     # A zero changes its sign, but keeps its derivative: what is subtracted is zero, twice whose derivative is added.
-    turned = lax.sub(lax.neg(rest), lax.mul(number_like(rest, 2), lax.sub(lax.stop_gradient(rest), rest)))
-    return choose(lax.bitwise_and(other, lax.eq(rest, number_like(rest, 0))), turned, rest)
+    turned = lax.sub(lax.neg(rest), lax.mul(scalar_like(rest, 2), lax.sub(lax.stop_gradient(rest), rest)))
+    return choose(lax.bitwise_and(other, lax.eq(rest, scalar_like(rest, 0))), turned, rest)
 
 
 mod = remainder
@@ -201,7 +201,7 @@ def _divisor(x: Any) -> Any:
     if kind_of(x) not in "iu" or (not isinstance(x, Array) and x != 0):
         return x
     check_divisor(x)
-    return choose(lax.eq(x, number_like(x, 0)), number_like(x, 1), x)
+    return choose(lax.eq(x, scalar_like(x, 0)), scalar_like(x, 1), x)
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
@@ -213,11 +213,11 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 
 
 def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
-    zero, rest = number_like(x1, 0), lax.rem(x1, x2)
+    zero, rest = scalar_like(x1, 0), lax.rem(x1, x2)
     quotient = lax.div(lax.sub(x1, rest), x2)
     adjust = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.sign(x2), lax.sign(rest)))
     rest = choose(adjust, lax.add(rest, x2), rest)
-    quotient = lax.round(choose(adjust, lax.sub(quotient, number_like(x1, 1)), quotient))
+    quotient = lax.round(choose(adjust, lax.sub(quotient, scalar_like(x1, 1)), quotient))
     exact = lax.div(x1, x2)
     quotient = choose(lax.eq(quotient, zero), lax.mul(lax.sign(exact), zero), quotient)
     # Nothing remains defined of a division by zero, but the quotient is infinite.
@@ -228,7 +228,7 @@ def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
     """The fractional and the whole part of each element."""
     check_no_out("modf", out)
     (x,) = promote_args_inexact("modf", x)
-    whole = choose(lax.ge(x, number_like(x, 0)), lax.floor(x), lax.ceil(x))
+    whole = choose(lax.ge(x, scalar_like(x, 0)), lax.floor(x), lax.ceil(x))
     return lax.sub(x, whole), whole
 
 
@@ -271,7 +271,7 @@ def signbit(x: Any, /) -> Array:
     if kind in "bu":
         return beside(filled(x.shape, False, dtypes.bool_), x)
     if kind == "i":
-        return lax.lt(x, number_like(x, 0))
+        return lax.lt(x, scalar_like(x, 0))
     if kind == "c":
         raise ArgumentError("signbit is not defined for complex numbers.")
     return _signbit(x)
@@ -293,8 +293,8 @@ SAME_WIDTH: dict[int, np.dtype[Any]] = {
 def heaviside(x1: Any, x2: Any, /) -> Array:
     """0 where `x1` is negative, 1 where it is positive, and `x2` where it is zero."""
     x1, x2 = broadcast_full("heaviside", x1, x2)
-    zero = number_like(x1, 0)
-    step = choose(lax.lt(x1, zero), number_like(x1, 0), number_like(x1, 1))
+    zero = scalar_like(x1, 0)
+    step = choose(lax.lt(x1, zero), scalar_like(x1, 0), scalar_like(x1, 1))
     step = choose(lax.eq(x1, zero), x2, step)
     return choose(lax.ne(x1, x1), x1, step)
 
@@ -354,11 +354,11 @@ def _integer_power(base: Any, exponent: Any) -> Array:
         base = lax.convert_element_type(base, base.dtype)
     shape = base.shape or exponent.shape
     base, exponent = (x if x.shape == shape else lax.broadcast(x, shape) for x in (base, exponent))
-    one, zero = number_like(base, 1), number_like(base, 0)
+    one, zero = scalar_like(base, 1), scalar_like(base, 0)
     vanishes = lax.lt(exponent, zero)
     if kind_of(base) == "i":
-        vanishes = lax.bitwise_and(vanishes, lax.bitwise_and(lax.ne(base, one), lax.ne(base, number_like(base, -1))))
-    result = choose(vanishes, number_like(base, 0), number_like(base, 1))
+        vanishes = lax.bitwise_and(vanishes, lax.bitwise_and(lax.ne(base, one), lax.ne(base, scalar_like(base, -1))))
+    result = choose(vanishes, scalar_like(base, 0), scalar_like(base, 1))
     for _ in range(dtypes.iinfo(exponent.dtype).bits - (kind_of(exponent) == "i")):
         odd = lax.eq(lax.bitwise_and(exponent, one), one)
         result = choose(odd, lax.mul(result, base), result)
@@ -379,11 +379,11 @@ def hypot(x1: Any, x2: Any, /) -> Array:
         raise ArgumentError("hypot is not defined for complex numbers.")
     x1, x2 = lax.abs(x1), lax.abs(x2)
     large, small = lax.max(x1, x2), lax.min(x1, x2)
-    zero, one = number_like(x1, 0), number_like(x1, 1)
-    divisor = choose(lax.eq(large, zero), number_like(large, 1), large)
+    zero, one = scalar_like(x1, 0), scalar_like(x1, 1)
+    divisor = choose(lax.eq(large, zero), scalar_like(large, 1), large)
     ratio = lax.div(small, divisor)
     length = lax.mul(large, lax.sqrt(lax.add(one, lax.mul(ratio, ratio))))
-    infinity = number_like(x1, math.inf)
+    infinity = scalar_like(x1, math.inf)
     infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))  # wins over not-a-number
     return choose(infinite, infinity, choose(lax.eq(large, zero), large, length))
 
@@ -401,9 +401,9 @@ def logaddexp(x1: Any, x2: Any, /) -> Array:
 def _principal(x: Array) -> Array:
     """A complex logarithm with its angle brought between -pi and pi."""
     angle = lax.imag(x)
-    half = number_like(angle, math.pi)
+    half = scalar_like(angle, math.pi)
     outside = lax.gt(lax.abs(angle), half)
-    around = subtract(remainder(lax.add(angle, half), number_like(angle, 2 * math.pi)), half)
+    around = subtract(remainder(lax.add(angle, half), scalar_like(angle, 2 * math.pi)), half)
     return lax.complex(lax.real(x), choose(outside, around, angle))
 
 
@@ -411,7 +411,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """log2(2**x1 + 2**x2), without overflow on the way."""
     x1, x2 = broadcast_full("logaddexp2", x1, x2)
     if kind_of(x1) == "c":
-        factor = number_like(x1, math.log(2))
+        factor = scalar_like(x1, math.log(2))
         return lax.div(logaddexp(lax.mul(x1, factor), lax.mul(x2, factor)), factor)
     return _log_add_exp2(x1, x2)
 
@@ -423,20 +423,20 @@ def _log_add_exp(x1: Any, x2: Any) -> Array:
 
 @custom_jvp
 def _log_add_exp2(x1: Any, x2: Any) -> Array:
-    return _log_add_power(x1, x2, lax.exp2, lambda x: lax.div(lax.log1p(x), number_like(x1, math.log(2))))
+    return _log_add_power(x1, x2, lax.exp2, lambda x: lax.div(lax.log1p(x), scalar_like(x1, math.log(2))))
 
 
 def _log_add_power(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Callable[[Any], Any]) -> Array:
     difference = lax.sub(x1, x2)
-    # inf - inf is not a number; with 0 in its place the values are right.
+    # inf - inf is nan; with 0 instead of it the values are right.
     unknown = lax.ne(difference, difference)
-    difference = choose(unknown, number_like(difference, 0), difference)
+    difference = choose(unknown, scalar_like(difference, 0), difference)
     return lax.add(lax.max(x1, x2), logarithm(power(lax.neg(lax.abs(difference)))))
 
 
 def _share(power: Callable[[Any], Any], x: Any, out: Any) -> Any:
     """The part of the sum that x makes up, which is the derivative: smooth where the formula above has a kink."""
-    return power(choose(lax.eq(x, out), number_like(x, 0), lax.sub(x, out)))
+    return power(choose(lax.eq(x, out), scalar_like(x, 0), lax.sub(x, out)))
 
 
 for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
@@ -460,13 +460,13 @@ atan2 = arctan2
 def deg2rad(x: Any, /) -> Array:
     """Degrees as radians."""
     (x,) = promote_args_inexact("deg2rad", x)
-    return lax.mul(x, number_like(x, math.pi / 180))
+    return lax.mul(x, scalar_like(x, math.pi / 180))
 
 
 def rad2deg(x: Any, /) -> Array:
     """Radians as degrees."""
     (x,) = promote_args_inexact("rad2deg", x)
-    return lax.mul(x, number_like(x, 180 / math.pi))
+    return lax.mul(x, scalar_like(x, 180 / math.pi))
 
 
 radians = deg2rad
@@ -476,12 +476,12 @@ degrees = rad2deg
 def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), and 1 at 0."""
     (x,) = promote_args_inexact("sinc", x)
-    scaled = lax.mul(number_like(x, math.pi), x)
-    at_zero = lax.eq(x, number_like(x, 0))
-    divisor = choose(at_zero, number_like(scaled, 1), scaled)
-    # The first terms of the series stand in at 0, so that derivatives are right there too.
+    scaled = lax.mul(scalar_like(x, math.pi), x)
+    at_zero = lax.eq(x, scalar_like(x, 0))
+    divisor = choose(at_zero, scalar_like(scaled, 1), scaled)
+    # At 0 the first terms of the series are used, so that derivatives are right there too.
     squared = lax.mul(scaled, scaled)
-    near = number_like(x, 1) + squared * (number_like(x, -1 / 6) + squared * number_like(x, 1 / 120))
+    near = scalar_like(x, 1) + squared * (scalar_like(x, -1 / 6) + squared * scalar_like(x, 1 / 120))
     return choose(
         at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(lax.sin(divisor), divisor)
     )
@@ -502,7 +502,7 @@ def ceil(x: Any, /) -> Array:
 
 def trunc(x: Any) -> Array:
     """The integer part, as a float; integers stay as they are."""
-    return _rounded("trunc", lambda v: choose(lax.lt(v, number_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
+    return _rounded("trunc", lambda v: choose(lax.lt(v, scalar_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
 
 
 def _rounded(name: str, operation: Callable[[Any], Any], x: Any) -> Array:
@@ -536,14 +536,14 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
         return _nearest(x)
     wide = cast(x, dtypes.accumulation_dtype(x.dtype), x.weak_type)
     if abs(decimals) > 38 and wide.dtype == np.float32:
-        return x if decimals > 0 else lax.mul(x, number_like(x, 0))
-    factor = number_like(wide, 10.0 ** abs(decimals))
+        return x if decimals > 0 else lax.mul(x, scalar_like(x, 0))
+    factor = scalar_like(wide, 10.0 ** abs(decimals))
     if decimals > 0:
-        made = lax.div(_nearest(lax.mul(wide, factor)), factor)
+        result = lax.div(_nearest(lax.mul(wide, factor)), factor)
     else:
-        made = lax.mul(_nearest(lax.div(wide, factor)), factor)
-    made = choose(lax.is_finite(made), made, wide)  # numbers too large to scale have no decimals
-    return cast(made, x.dtype, x.weak_type)
+        result = lax.mul(_nearest(lax.div(wide, factor)), factor)
+    result = choose(lax.is_finite(result), result, wide)  # numbers too large to scale have no decimals
+    return cast(result, x.dtype, x.weak_type)
 
 
 around = round
@@ -552,9 +552,9 @@ around = round
 def _round_integers(x: Array, factor: int) -> Array:
     if factor > dtypes.iinfo(x.dtype).max:
         return lax.full_like(x, 0)
-    unit, one, zero = (number_like(x, n) for n in (factor, 1, 0))
+    unit, one, zero = (scalar_like(x, n) for n in (factor, 1, 0))
     down = floor_divide(x, unit)
-    twice = lax.mul(lax.sub(x, lax.mul(down, unit)), number_like(x, 2))
+    twice = lax.mul(lax.sub(x, lax.mul(down, unit)), scalar_like(x, 2))
     odd = lax.ne(lax.bitwise_and(down, one), zero)
     up = lax.bitwise_or(lax.gt(twice, unit), lax.bitwise_and(lax.eq(twice, unit), odd))
     return lax.mul(lax.add(down, lax.convert_element_type(up, x.dtype)), unit)
@@ -572,9 +572,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     limits = dtypes.finfo(x.dtype)
     largest = limits.max if posinf is None else posinf
     least = limits.min if neginf is None else neginf
-    made = _replaced(x, lax.ne(x, x), nan)
-    made = _replaced(made, lax.eq(x, number_like(x, math.inf)), largest)
-    return _replaced(made, lax.eq(x, number_like(x, -math.inf)), least)
+    out = _replaced(x, lax.ne(x, x), nan)
+    out = _replaced(out, lax.eq(x, scalar_like(x, math.inf)), largest)
+    return _replaced(out, lax.eq(x, scalar_like(x, -math.inf)), least)
 
 
 def _replaced(x: Any, condition: Any, value: Any) -> Any:
@@ -621,8 +621,8 @@ def angle(z: Any, deg: bool = False) -> Array:
     else:
         z = converted(z, z.dtype)
         parts = lax.full_like(z, 0), z
-    made = lax.atan2(*parts)
-    return rad2deg(made) if deg else made
+    out = lax.atan2(*parts)
+    return rad2deg(out) if deg else out
 
 
 # --------------------------------------------------------------------------------------- extremes of two, limits
@@ -640,13 +640,13 @@ def minimum(x: Any, y: Any, /) -> Array:
 
 def fmax(x1: Any, x2: Any) -> Array:
     """The larger of two; a number wins over not-a-number."""
-    x1, x2 = broadcast_numbers("fmax", x1, x2)
+    x1, x2 = broadcast_promoted("fmax", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
     """The smaller of two; a number wins over not-a-number."""
-    x1, x2 = broadcast_numbers("fmin", x1, x2)
+    x1, x2 = broadcast_promoted("fmin", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
 
 
@@ -658,7 +658,7 @@ def _exceeds(x: Any, y: Any) -> Any:
     return choose(lax.eq(real, other), lax.gt(lax.imag(x), lax.imag(y)), lax.gt(real, other))
 
 
-def broadcast_numbers(name: str, *args: Any) -> list[Any]:
+def broadcast_promoted(name: str, *args: Any) -> list[Any]:
     """Arguments promoted and broadcast to one shape, scalars included."""
     promoted = [ensure_array(x) for x in promote_args(name, *args)]
     shape = max((x.shape for x in promoted), key=len)
@@ -672,12 +672,12 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
     check_arraylike("clip", arr, *(x for x in (min, max) if x is not None))
     if any(kind_of(x) == "c" for x in (arr, min, max) if x is not None):
         raise ArgumentError("clip is not defined for complex numbers, which have no order.")
-    made = arr
+    out = arr
     if min is not None:
-        made = maximum(min, made)
+        out = maximum(min, out)
     if max is not None:
-        made = minimum(max, made)
-    return ensure_array(made)
+        out = minimum(max, out)
+    return ensure_array(out)
 
 
 # ---------------------------------------------------------------------------------------------- integer functions
@@ -689,13 +689,13 @@ def gcd(x1: Any, x2: Any) -> Array:
 
     def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
         larger, smaller = pair
-        done = lax.eq(smaller, number_like(smaller, 0))
-        divisor = choose(done, number_like(smaller, 1), smaller)
+        done = lax.eq(smaller, scalar_like(smaller, 0))
+        divisor = choose(done, scalar_like(smaller, 1), smaller)
         return choose(done, larger, smaller), choose(done, smaller, lax.rem(larger, divisor))
 
     def unfinished(pair: tuple[Any, Any]) -> Any:
         axes = tuple(range(len(pair[1].shape)))
-        return lax.reduce_or(lax.ne(pair[1], number_like(pair[1], 0)), axes)
+        return lax.reduce_or(lax.ne(pair[1], scalar_like(pair[1], 0)), axes)
 
     # The least integer has no absolute value, so that a divisor found from it may be negative.
     return absolute(lax.while_loop(unfinished, step, (absolute(x1), absolute(x2)))[0])
@@ -706,16 +706,16 @@ def lcm(x1: Any, x2: Any) -> Array:
     x1, x2 = _integers("lcm", x1, x2)
     x1, x2 = absolute(x1), absolute(x2)
     divisor = gcd(x1, x2)
-    nothing = lax.eq(divisor, number_like(divisor, 0))
-    safe = choose(nothing, number_like(divisor, 1), divisor)
-    return choose(nothing, number_like(divisor, 0), lax.mul(x1, lax.div(x2, safe)))
+    nothing = lax.eq(divisor, scalar_like(divisor, 0))
+    safe = choose(nothing, scalar_like(divisor, 1), divisor)
+    return choose(nothing, scalar_like(divisor, 0), lax.mul(x1, lax.div(x2, safe)))
 
 
 def _integers(name: str, *args: Any) -> list[Any]:
-    made = broadcast_numbers(name, *args)
-    if kind_of(made[0]) not in "iu":
-        raise ArgumentError(f"{name} takes integers, got {made[0].aval.short()}.")
-    return made
+    arrays = broadcast_promoted(name, *args)
+    if kind_of(arrays[0]) not in "iu":
+        raise ArgumentError(f"{name} takes integers, got {arrays[0].aval.short()}.")
+    return arrays
 
 
 def i0(x: Any) -> Array:
@@ -723,7 +723,7 @@ def i0(x: Any) -> Array:
     (x,) = promote_args_inexact("i0", x)
     if kind_of(x) == "c":
         raise ArgumentError("i0 is not defined for complex numbers.")
-    # The slope of i0 at 0 is 0: that of x * sign(x) is, that of abs(x) counts as 1.
+    # The derivative of i0 at 0 is 0: that of x * sign(x) is 0, that of abs(x) would be 1.
     return lax.mul(lax.exp(lax.mul(x, lax.sign(x))), lax.bessel_i0e(x))
 
 
@@ -741,17 +741,17 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
     before, after = (lax.slice_in_dim(p, s, p.shape[axis] - 1 + s, axis=axis) for s in (0, 1))
     jump = subtract(after, before)
     jump, length = promote_dtypes(jump, period)
-    half = lax.div(length, number_like(length, 2))
+    half = lax.div(length, scalar_like(length, 2))
     interval = half
     wrapped = subtract(remainder(add(jump, interval), length), interval)
     wrapped = choose(
-        lax.bitwise_and(lax.eq(wrapped, lax.neg(interval)), lax.gt(jump, number_like(jump, 0))),
+        lax.bitwise_and(lax.eq(wrapped, lax.neg(interval)), lax.gt(jump, scalar_like(jump, 0))),
         lax.full_like(wrapped, 0) + interval,
         wrapped,
     )
     correction = subtract(wrapped, jump)
     limit = interval if discont is None else cast(discont, jump.dtype)
-    correction = choose(lax.lt(lax.abs(jump), limit), number_like(correction, 0), correction)
+    correction = choose(lax.lt(lax.abs(jump), limit), scalar_like(correction, 0), correction)
     first = lax.slice_in_dim(p, 0, 1, axis=axis)
     rest = add(after, lax.cumsum(correction, axis))
     first, rest = promote_dtypes(first, rest)

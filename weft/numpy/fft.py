@@ -70,13 +70,13 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
         raise ArgumentError(f"{name} got {len(s)} sizes {s} for {len(axes)} axes {tuple(axes)}.")
     if not axes:
         return x if kind is FftType.RFFT else cast(x, dtypes.to_complex_dtype(x.dtype))
-    kept = [i for i in range(x.ndim) if i not in axes]
-    order = [*kept, *axes]
+    batch_axes = [i for i in range(x.ndim) if i not in axes]
+    order = [*batch_axes, *axes]
     moved = order != list(range(x.ndim))
     if moved:
         x = lax.transpose(x, order)
     if s is None:
-        s = x.shape[len(kept) :]
+        s = x.shape[len(batch_axes) :]
         if kind is FftType.IRFFT:
             s = (*s[:-1], max(2 * (s[-1] - 1), 1))
     x = _sized(x, (*s[:-1], s[-1] // 2 + 1) if kind is FftType.IRFFT else s)
@@ -178,12 +178,12 @@ def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | No
     return _plane("irfft2", FftType.IRFFT, a, s, axes, norm)
 
 
-def _frequencies(name: str, n: Any, d: Any, dtype: Any, numbers: np.ndarray) -> Array:
+def _frequencies(name: str, n: Any, d: Any, dtype: Any, indices: np.ndarray) -> Array:
     wanted = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
     if isinstance(d, (list, tuple)) or shape_of(d):
         raise ArgumentError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
     spacing = cast(ensure_array(d), wanted)
-    return true_divide(ensure_array(numbers.astype(wanted)), lax.mul(spacing, np.asarray(n, wanted)))
+    return true_divide(ensure_array(indices.astype(wanted)), lax.mul(spacing, np.asarray(n, wanted)))
 
 
 def _count(name: str, n: Any) -> int:
@@ -194,13 +194,13 @@ def _count(name: str, n: Any) -> int:
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies that the elements of a transform of size `n` stand for, at a distance `d` of samples."""
+    """The frequencies of the elements of a transform of size `n`, for samples at a distance `d`."""
     n = _count("fftfreq", n)
     return placed(_frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2), device)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies that the elements of the half spectrum of a signal of size `n` stand for."""
+    """The frequencies of the elements of the half spectrum of a signal of size `n`."""
     n = _count("rfftfreq", n)
     return placed(_frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1)), device)
 

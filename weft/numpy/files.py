@@ -13,12 +13,12 @@ from weft.trace.array import Array
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     """What `save` or `savez` wrote: an array, or NumPy's archive of several."""
-    made = np.load(file, *args, **kwargs)
-    if not isinstance(made, np.ndarray):
-        return made
-    if made.dtype == np.dtype("V2"):  # the file names no type that NumPy does not know; of two bytes there is one
-        made = made.view(dtypes.bfloat16)
-    return asarray(made)
+    array = np.load(file, *args, **kwargs)
+    if not isinstance(array, np.ndarray):
+        return array
+    if array.dtype == np.dtype("V2"):  # the file names no type that NumPy does not know; of two bytes there is one
+        array = array.view(dtypes.bfloat16)
+    return asarray(array)
 
 
 def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:

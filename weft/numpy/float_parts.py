@@ -11,7 +11,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import type_of
-from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign, number_like
+from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign, scalar_like
 from weft.numpy.util import (
     broadcast_operands,
     cast,
@@ -83,10 +83,10 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     wide = cast(x, dtypes.accumulation_dtype(x.dtype))
     bits, bias = (52, 1022) if wide.dtype == np.float64 else (23, 126)
     integer = SAME_WIDTH[wide.dtype.itemsize]
-    plain = lax.bitwise_and(lax.is_finite(wide), lax.ne(wide, number_like(wide, 0)))
+    plain = lax.bitwise_and(lax.is_finite(wide), lax.ne(wide, scalar_like(wide, 0)))
     # Denormal numbers are scaled up first, so that their exponent field counts.
-    tiny = lax.bitwise_and(lax.lt(lax.abs(wide), number_like(wide, dtypes.finfo(wide.dtype).tiny)), plain)
-    scaled = choose(tiny, lax.mul(wide, number_like(wide, 2.0**bits)), wide)
+    tiny = lax.bitwise_and(lax.lt(lax.abs(wide), scalar_like(wide, dtypes.finfo(wide.dtype).tiny)), plain)
+    scaled = choose(tiny, lax.mul(wide, scalar_like(wide, 2.0**bits)), wide)
     pattern = lax.bitcast_convert_type(scaled, integer)
     mask = (1 << (8 if bits == 23 else 11)) - 1
     field = lax.bitwise_and(lax.shift_right_logical(pattern, integer.type(bits)), integer.type(mask))
@@ -100,5 +100,5 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
     mantissa = choose(plain, downscaled(downscaled(scaled, half), lax.sub(shift, half)), wide)
     exponent = choose(tiny, lax.sub(shift, integer.type(bits)), shift)
-    exponent = choose(plain, exponent, number_like(exponent, 0))
+    exponent = choose(plain, exponent, scalar_like(exponent, 0))
     return cast(mantissa, x.dtype), lax.convert_element_type(exponent, dtypes.int32)

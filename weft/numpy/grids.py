@@ -17,7 +17,7 @@ from weft.trace.tracer import Tracer
 
 
 def _line(part: slice) -> Array:
-    """The numbers that a slice stands for; an imaginary step is a number of points, the last included."""
+    """The numbers of a slice; an imaginary step is a number of points, the last included."""
     if any(isinstance(x, Tracer) for x in (part.start, part.stop, part.step)):
         raise ArgumentTypeError(f"Grids need slices of known numbers, got {part}.")
     start, stop, step = part.start or 0, part.stop, 1 if part.step is None else part.step
@@ -53,48 +53,48 @@ class MeshGrid:
 class Join:
     """Arrays, numbers and slices between the brackets, one after the other."""
 
-    def __init__(self, name: str, axis: int, rank: int, place: int, text: str):
-        self.name, self.axis, self.rank, self.place = name, axis, rank, place
+    def __init__(self, name: str, axis: int, rank: int, start: int, text: str):
+        self.name, self.axis, self.rank, self.start = name, axis, rank, start
         self.__doc__ = text
 
     def __getitem__(self, key: Any) -> Array:
         items = list(key) if isinstance(key, tuple) else [key]
-        axis, rank, place, matrix = self.axis, self.rank, self.place, ""
+        axis, rank, start, matrix = self.axis, self.rank, self.start, ""
         if items and isinstance(items[0], str):
             directive = items.pop(0)
             if directive in ("r", "c"):
                 matrix = directive
             else:
-                axis, rank, place = self._directive(directive)
-        parts = [self._expanded(item, rank, place) for item in items]
+                axis, rank, start = self._directive(directive)
+        parts = [self._expanded(item, rank, start) for item in items]
         if not parts:
             raise ArgumentError(f"{self.name} needs something to join.")
-        made = concatenate(parts, axis)
-        if matrix and made.ndim == 1:  # one row, or one column
-            made = made.reshape((1, -1) if matrix == "r" else (-1, 1))
-        return made
+        out = concatenate(parts, axis)
+        if matrix and out.ndim == 1:  # one row, or one column
+            out = out.reshape((1, -1) if matrix == "r" else (-1, 1))
+        return out
 
     def _directive(self, text: str) -> tuple[int, int, int]:
         try:
-            numbers = [int(part) for part in text.split(",")]
+            values = [int(part) for part in text.split(",")]
         except ValueError:
             raise ArgumentError(f"could not understand directive {text!r} of {self.name}.") from None
-        if len(numbers) > 3:
+        if len(values) > 3:
             raise ArgumentError(f"{self.name} takes at most three numbers in a directive, got {text!r}.")
-        rank = numbers[1] if len(numbers) > 1 else self.rank
-        return numbers[0], rank, numbers[2] if len(numbers) > 2 else self.place
+        rank = values[1] if len(values) > 1 else self.rank
+        return values[0], rank, values[2] if len(values) > 2 else self.start
 
-    def _expanded(self, item: Any, rank: int, place: int) -> Array:
+    def _expanded(self, item: Any, rank: int, start: int) -> Array:
         x = _line(item) if isinstance(item, slice) else asarray(item)
         if x.ndim == 0:
             x = x.reshape((1,))
         missing = rank - x.ndim
         if missing <= 0:
             return x
-        # New axes come before and after the old ones; `place` says where these begin or, if negative, end.
-        before = place if place >= 0 else missing + place + 1
+        # New axes come before and after the old ones: `start` is where these begin or, if negative, end.
+        before = start if start >= 0 else missing + start + 1
         if not 0 <= before <= missing:
-            raise ArgumentError(f"{self.name} cannot put {x.ndim} axes at {place} of {rank}.")
+            raise ArgumentError(f"{self.name} cannot put {x.ndim} axes at {start} of {rank}.")
         return x.reshape((*(1,) * before, *x.shape, *(1,) * (missing - before)))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""NumPy's indexing: what `x[index]` means, as slices where places are known and as a gather where they are not.
+"""NumPy's indexing: what `x[index]` means, as slices where positions are known and as a gather where they are not.
 
 An index is read once into a list of entries, one for each axis of the operand or new axis of the result, with Ellipsis,
 masks and negative numbers gone. `getitem` and `x.at[index]` (in at.py) both work from these entries.
@@ -47,7 +47,7 @@ INT64 = np.dtype(np.int64)
 
 @dataclass(slots=True)
 class IntegerEntry:
-    """One place of an axis, which the result does not have. `known`: a Python integer within bounds."""
+    """One position of an axis, which the result does not have. `known`: a Python integer within bounds."""
 
     axis: int
     value: Any
@@ -56,7 +56,7 @@ class IntegerEntry:
 
 @dataclass(slots=True)
 class SliceEntry:
-    """`size` places of an axis from `start` in steps of `step`, which is negative to go backwards."""
+    """`size` positions of an axis from `start` in steps of `step`, which is negative to go backwards."""
 
     axis: int
     start: Any
@@ -66,13 +66,13 @@ class SliceEntry:
 
     @property
     def low(self) -> Any:
-        """The smallest place."""
+        """The smallest position."""
         return self.start if self.step > 0 or self.size == 0 else self.start + (self.size - 1) * self.step
 
 
 @dataclass(slots=True)
 class ArrayEntry:
-    """An array of places of an axis; without an axis, a scalar boolean, which only adds a dimension of size 0 or 1."""
+    """An array of positions of an axis; without an axis, a scalar boolean, which adds a dimension of size 0 or 1."""
 
     axis: int | None
     value: Any
@@ -84,7 +84,7 @@ class NewAxis:
 
 
 class Gap:
-    """An Ellipsis that stands for no axis: it keeps the arrays on its two sides apart all the same."""
+    """An Ellipsis that covers no axis: the arrays on its two sides still count as apart."""
 
 
 Entry = IntegerEntry | SliceEntry | ArrayEntry | NewAxis | Gap
@@ -94,7 +94,7 @@ Entry = IntegerEntry | SliceEntry | ArrayEntry | NewAxis | Gap
 
 
 def concrete(x: Any) -> np.ndarray | None:
-    """The numbers of an array-like, or None when they are traced."""
+    """The values of an array-like, or None when they are traced."""
     while isinstance(x, Tracer):
         x = x.known()
         if x is None:
@@ -123,11 +123,13 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
 def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
     """The parts of an index as the user wrote them, array-likes as arrays, with an Ellipsis where there is none for the
     dimensions that are left; and how many dimensions of an array of type `aval` the other parts take."""
-    given = as_tuple(index)
-    ellipses = sum(1 for entry in given if entry is Ellipsis)
+    entries = as_tuple(index)
+    ellipses = sum(1 for entry in entries if entry is Ellipsis)
     if ellipses > 1:
         raise InvalidIndexError(f"An index has at most one Ellipsis ('...'), got {ellipses}.")
-    parts = [part if part is None or part is Ellipsis or isinstance(part, slice) else read_part(part) for part in given]
+    parts = [
+        part if part is None or part is Ellipsis or isinstance(part, slice) else read_part(part) for part in entries
+    ]
     used = sum(0 if part is None or part is Ellipsis else consumed(part) for part in parts)
     rank = aval.ndim
     if used > rank:
@@ -144,7 +146,7 @@ def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
 def read_index(
     index: Any, aval: ArrayType, mode: GatherScatterMode | None = None, wrap: bool = True
 ) -> tuple[list[Entry], bool]:
-    """The entries of an index into an array of type `aval`, and whether it is known to name no place twice."""
+    """The entries of an index into an array of type `aval`, and whether it is known to select no element twice."""
     parts, used = read_parts(index, aval)
     rank, unique = aval.ndim, True
     entries: list[Entry] = []
@@ -165,8 +167,8 @@ def read_index(
             entries.append(read_integer(part, axis, aval, mode, wrap))
             axis += 1
         elif kind_of(part) == "b":
-            made = read_mask(part, axis, aval)
-            entries.extend(made)
+            mask_entries = read_mask(part, axis, aval)
+            entries.extend(mask_entries)
             axis += consumed(part)
         else:
             entries.append(read_array(part, axis, aval, mode, wrap))
@@ -181,10 +183,10 @@ def kind_of(x: Any) -> str:
 
 
 def read_part(part: Any) -> Any:
-    """A part that is no slice: a Python integer, or an array (NumPy where its numbers are known) of ints or bools."""
+    """A part that is no slice: a Python integer, or an array (NumPy where its values are known) of ints or bools."""
     if type(part) is int or isinstance(part, Expression):
         return part
-    given = part
+    original = part
     if isinstance(part, str):
         raise ArgumentTypeError(
             "An array is not indexed by a string.",
@@ -192,12 +194,12 @@ def read_part(part: Any) -> Any:
             fix="integers, slices or arrays; names are for dicts",
         )
     if isinstance(part, (list, tuple)):
-        made: Any
+        converted: Any
         if _has_tracer(part):
-            made = stacked_index(part)
+            converted = stacked_index(part)
         else:
-            made = np.asarray(part)
-        part = made.astype(INT32) if isinstance(made, np.ndarray) and not made.size else made
+            converted = np.asarray(part)
+        part = converted.astype(INT32) if isinstance(converted, np.ndarray) and not converted.size else converted
     elif hasattr(type(part), "__jax_array__") and not isinstance(part, Array):
         part = part.__jax_array__()
     if isinstance(part, Array):
@@ -219,7 +221,7 @@ def read_part(part: Any) -> Any:
     if kind not in "biu":
         raise ArgumentTypeError(
             f"An index must have integer or boolean type, got {dtypes.name(part.dtype)}.",
-            received=described(given) if isinstance(given, (float, complex)) else None,
+            received=described(original) if isinstance(original, (float, complex)) else None,
             fix="x.astype(int) of an array, int(x) of a number",
         )
     if isinstance(part, np.ndarray) and not part.ndim and kind != "b":
@@ -283,7 +285,7 @@ def _slice_bound(bound: Any, part: slice) -> Any:
 def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> SliceEntry:
     """A slice of a symbolic axis: what does not hold for all sizes raises when it is compared."""
 
-    def place(bound: Any, default: Any) -> Any:
+    def position(bound: Any, default: Any) -> Any:
         if bound is None:
             return default
         return bound + size if not isinstance(bound, Expression) and bound < 0 else bound
@@ -292,7 +294,7 @@ def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> S
         return SliceEntry(axis, size - 1, size, -1, False)
     if step != 1:
         raise ArgumentError(f"A slice in steps of {step} needs an axis of known size, got {size}.")
-    first, last = place(start, 0), place(stop, size)
+    first, last = position(start, 0), position(stop, size)
     if not 0 <= first <= last <= size:
         raise ArgumentError(f"The slice from {first} to {last} does not lie within an axis of size {size}.")
     return SliceEntry(axis, first, last - first, 1, bool(first == 0 and last == size))
@@ -315,38 +317,38 @@ def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> Ou
 def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> IntegerEntry:
     """A static index; out of bounds it raises, or is left to the mode."""
     size = aval.shape[axis]
-    place = value + size if not isinstance(value, Expression) and value < 0 and wrap else value
-    if isinstance(size, Expression) or isinstance(place, Expression):
-        if definitely_less(place, 0) or not place < size:
+    position = value + size if not isinstance(value, Expression) and value < 0 and wrap else value
+    if isinstance(size, Expression) or isinstance(position, Expression):
+        if definitely_less(position, 0) or not position < size:
             raise out_of_bounds(value, axis, aval)
-        return IntegerEntry(axis, place)
-    if 0 <= place < size:
-        return IntegerEntry(axis, place)
+        return IntegerEntry(axis, position)
+    if 0 <= position < size:
+        return IntegerEntry(axis, position)
     if mode is None:
         raise out_of_bounds(value, axis, aval)
     # Beyond 32 bits it is out of bounds all the same.
-    return IntegerEntry(axis, np.array(min(max(place, -(2**31)), 2**31 - 1), INT32), False)
+    return IntegerEntry(axis, np.array(min(max(position, -(2**31)), 2**31 - 1), INT32), False)
 
 
 def read_array(part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> Entry:
-    """An array of indices, checked where its numbers are known; a traced scalar is one place."""
+    """An array of indices, checked where its values are known; a traced scalar is one position."""
     size = aval.shape[axis]
     if isinstance(part, np.ndarray):
         known = not isinstance(size, Expression)
-        places = part.astype(INT64) if part.dtype != np.uint64 else np.minimum(part, np.uint64(2**62)).astype(INT64)
+        positions = part.astype(INT64) if part.dtype != np.uint64 else np.minimum(part, np.uint64(2**62)).astype(INT64)
         if known:
             if wrap:
-                places = np.where(places < 0, places + size, places)
-            outside = (places < 0) | (places >= size)
+                positions = np.where(positions < 0, positions + size, positions)
+            outside = (positions < 0) | (positions >= size)
             if outside.any():
                 if mode is None:
                     where = tuple(int(i) for i in np.argwhere(outside)[0])
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
-        elif wrap and (places < 0).any():
+        elif wrap and (positions < 0).any():
             raise ArgumentError(f"Negative indices need an axis of known size, got {size}.")
         wide = not isinstance(size, Expression) and size > 2**31 - 1
-        return ArrayEntry(axis, places if wide else np.clip(places, -(2**31), 2**31 - 1).astype(INT32), known)
+        return ArrayEntry(axis, positions if wide else np.clip(positions, -(2**31), 2**31 - 1).astype(INT32), known)
     if size == 0 and mode is None and part.size:
         raise OutOfBoundsIndexError(
             f"An index into axis {axis}, which has size 0, is out of bounds whatever it is.",
@@ -356,7 +358,7 @@ def read_array(part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | 
     if mode is None and not isinstance(size, Expression):
         check_index(part, axis, aval.shape, -size if wrap else 0, size - 1)
     if dtypes.kind(part.dtype) == "u":
-        if part.dtype.itemsize >= 4:  # a place beyond the signed range is beyond the end too
+        if part.dtype.itemsize >= 4:  # a position beyond the signed range is beyond the end too
             end = np.array(min(size, 2**31 - 1) if not isinstance(size, Expression) else 2**31 - 1, part.dtype)
             part = select_n(lt(part, end), end, part)
         part = cast(part, INT32)
@@ -385,7 +387,7 @@ def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
         raise traced_mask(part)
     if not shape:
         return [ArrayEntry(None, np.zeros(int(mask), INT32), True)]
-    return [ArrayEntry(axis + i, places.astype(INT32), True) for i, places in enumerate(np.nonzero(mask))]
+    return [ArrayEntry(axis + i, positions.astype(INT32), True) for i, positions in enumerate(np.nonzero(mask))]
 
 
 def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
@@ -401,15 +403,15 @@ def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
     )
 
 
-# --------------------------------------------------------------------------------------------------- places in an array
+# ------------------------------------------------------------------------------------------------------- gather indices
 
 
 @dataclass(slots=True)
-class Places:
-    """Where a whole index points, in the terms of gather and scatter."""
+class Indexer:
+    """A whole index in terms of gather and scatter."""
 
     indices: Any
-    numbers: GatherDimensionNumbers
+    dimension_numbers: GatherDimensionNumbers
     slice_sizes: tuple[Any, ...]
     shape: tuple[Any, ...]  # of the result without new axes
     reversed: tuple[int, ...]  # dimensions of that shape which go backwards
@@ -422,8 +424,8 @@ Component = tuple[int, Any, tuple[int, ...]]
 
 
 def result_layout(entries: Sequence[Entry], many: tuple[Any, ...]) -> list[Any]:
-    """What each dimension of the result is: a slice, a new axis, or an int, which numbers one of the dimensions `many`
-    to which the arrays broadcast. Those stand where NumPy puts them: in place of the arrays if these are side by side,
+    """What each dimension of the result is: a slice, a new axis, or an int, the index of one of the dimensions `many`
+    to which the arrays broadcast. Those are where NumPy puts them: in place of the arrays if these are side by side,
     else first."""
     members = [i for i, e in enumerate(entries) if isinstance(e, (ArrayEntry, IntegerEntry))]
     arrays = any(isinstance(e, ArrayEntry) for e in entries)
@@ -448,23 +450,23 @@ def chosen_components(entries: Sequence[Entry], last: int) -> list[Component]:
     return found
 
 
-def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
-    """Line up what the entries say. Arrays broadcast together; their dimensions stand where NumPy puts them."""
+def index_to_gather(entries: Sequence[Entry], aval: ArrayType) -> Indexer:
+    """The gather that reads the entries. Arrays broadcast together; their dimensions are where NumPy puts them."""
     arrays = [e for e in entries if isinstance(e, ArrayEntry)]
     many = broadcast_shape("indexing", *(e.value.shape for e in arrays)) if arrays else ()
     layout = result_layout(entries, many)
     new_axes = tuple(i for i, dim in enumerate(layout) if isinstance(dim, NewAxis))
-    kept = [dim for dim in layout if not isinstance(dim, NewAxis)]
-    shape = tuple(many[dim] if isinstance(dim, int) else dim.size for dim in kept)
+    old_dims = [dim for dim in layout if not isinstance(dim, NewAxis)]
+    shape = tuple(many[dim] if isinstance(dim, int) else dim.size for dim in old_dims)
     # Slices with gaps are read element by element: they are part of the batch, as are the dimensions of arrays.
-    windows = [isinstance(dim, SliceEntry) and (abs(dim.step) == 1 or dim.size <= 1) for dim in kept]
+    windows = [isinstance(dim, SliceEntry) and (abs(dim.step) == 1 or dim.size <= 1) for dim in old_dims]
     batch = [i for i, window in enumerate(windows) if not window]
-    first_many = next((n for n, i in enumerate(batch) if isinstance(kept[i], int)), 0)
+    first_many = next((n for n, i in enumerate(batch) if isinstance(old_dims[i], int)), 0)
 
     sizes: list[Any] = list(aval.shape)
     components = chosen_components(entries, first_many + len(many))
     collapsed = [axis for axis, _, _ in components]
-    for i, dim in enumerate(kept):
+    for i, dim in enumerate(old_dims):
         if isinstance(dim, SliceEntry) and windows[i]:
             sizes[dim.axis] = dim.size
             if not (dim.whole or (dim.step == -1 and dim.size == aval.shape[dim.axis])):
@@ -474,12 +476,16 @@ def find_places(entries: Sequence[Entry], aval: ArrayType) -> Places:
             collapsed.append(dim.axis)
     for axis in collapsed:
         sizes[axis] = 1
-    backwards = tuple(i for i, dim in enumerate(kept) if isinstance(dim, SliceEntry) and dim.step < 0 and dim.size > 1)
+    backwards = tuple(
+        i for i, dim in enumerate(old_dims) if isinstance(dim, SliceEntry) and dim.step < 0 and dim.size > 1
+    )
     offsets = tuple(i for i, window in enumerate(windows) if window)
-    numbers = GatherDimensionNumbers(offsets, tuple(sorted(collapsed)), tuple(axis for axis, _, _ in components))
+    dimension_numbers = GatherDimensionNumbers(
+        offsets, tuple(sorted(collapsed)), tuple(axis for axis, _, _ in components)
+    )
     known = all(e.known for e in entries if isinstance(e, (IntegerEntry, ArrayEntry)))
     indices = index_vectors(components, tuple(shape[i] for i in batch))
-    return Places(indices, numbers, tuple(sizes), shape, backwards, new_axes, known)
+    return Indexer(indices, dimension_numbers, tuple(sizes), shape, backwards, new_axes, known)
 
 
 def index_vectors(components: Sequence[Component], batch_shape: tuple[Any, ...]) -> Any:
@@ -500,11 +506,11 @@ def index_vectors(components: Sequence[Component], batch_shape: tuple[Any, ...])
                 placed[d] = size
             columns.append(np.broadcast_to(value.astype(dtype).reshape(placed), batch_shape))
         return np.stack(columns, -1)
-    made = []
+    vectors = []
     for value, (_, _, dims) in zip(values, components, strict=True):
         column = cast(value, dtype) if isinstance(value, Array) else value.astype(dtype)
-        made.append(broadcast_in_dim(column, shape=(*batch_shape, 1), broadcast_dimensions=dims))
-    return made[0] if len(made) == 1 else concatenate(*made, dimension=len(batch_shape))
+        vectors.append(broadcast_in_dim(column, shape=(*batch_shape, 1), broadcast_dimensions=dims))
+    return vectors[0] if len(vectors) == 1 else concatenate(*vectors, dimension=len(batch_shape))
 
 
 def _empty(batch_shape: tuple[Any, ...]) -> Any:
@@ -536,7 +542,7 @@ def getitem(
     """`array[index]` as NumPy means it.
 
     An index known to be out of bounds raises, unless a mode is given. One that only the running program knows is by
-    default clamped; mode "fill" gives `fill_value` there (nan, or the least integer, when it is None).
+    default clamped; mode "fill" returns `fill_value` there (nan, or the least integer, when it is None).
     """
     x = indexed(array, index)
     aval: ArrayType = x.aval
@@ -551,40 +557,40 @@ def getitem(
             known = False
     if simple and (known or (not fills and all(n != 0 for n in aval.shape))):
         return _read_slices(x, entries)
-    places = find_places(entries, aval)
-    if places.known and not fills:
+    indexer = index_to_gather(entries, aval)
+    if indexer.known and not fills:
         parsed = GatherScatterMode.PROMISE_IN_BOUNDS
     elif parsed is None:
         parsed = GatherScatterMode.CLIP  # what is asked for without a mode was checked as it was read
-    if any(size != 0 and n == 0 for size, n in zip(places.slice_sizes, aval.shape, strict=True)):
-        y = _read_nothing(x, places, fills, fill_value)
+    if any(size != 0 and n == 0 for size, n in zip(indexer.slice_sizes, aval.shape, strict=True)):
+        y = _read_nothing(x, indexer, fills, fill_value)
     else:
         y = lax_slicing.gather(
             x,
-            places.indices,
-            places.numbers,
-            places.slice_sizes,
+            indexer.indices,
+            indexer.dimension_numbers,
+            indexer.slice_sizes,
             indices_are_sorted=indices_are_sorted,
-            unique_indices=unique_indices or (unique and places.known),
+            unique_indices=unique_indices or (unique and indexer.known),
             mode=parsed,
             fill_value=fill_value if fills else None,
         )
-    y = lax_shape.rev(y, places.reversed)
-    return lax_shape.expand_dims(y, places.new_axes)
+    y = lax_shape.rev(y, indexer.reversed)
+    return lax_shape.expand_dims(y, indexer.new_axes)
 
 
-def _read_nothing(x: Array, places: Places, fills: bool, fill_value: Any) -> Array:
+def _read_nothing(x: Array, indexer: Indexer, fills: bool, fill_value: Any) -> Array:
     """From an axis of size 0: nothing, or nothing but the fill value."""
-    if not fills and 0 not in places.shape:
+    if not fills and 0 not in indexer.shape:
         raise OutOfBoundsIndexError(
             "An axis of size 0 has no element to read.", received=f"an array {x.aval.short()}", at=user_line()
         )
     value = default_fill(x.dtype) if fill_value is None and fills else fill_value or 0
-    return lax_shape.full(places.shape, value, x.dtype)
+    return lax_shape.full(indexer.shape, value, x.dtype)
 
 
 def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
-    """Integers, slices and new axes only: a slice, reversed, at a place the program knows, without the integer axes."""
+    """An index of integers, slices and new axes only: a slice, reversed where needed, without the integer axes."""
     shape = x.shape
     rank = len(shape)
     starts: list[Any] = [0] * rank
@@ -618,10 +624,10 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
     if dynamic:
         sizes = list(y.shape)
         dtype = INT64 if any(e.value.dtype.itemsize > 4 for e in dynamic) else INT32
-        places: list[Any] = [np.zeros((), dtype)] * rank
+        start_indices: list[Any] = [np.zeros((), dtype)] * rank
         for entry in dynamic:
-            sizes[entry.axis], places[entry.axis] = 1, cast(entry.value, dtype)
-        y = dynamic_slice(y, *places, slice_sizes=tuple(sizes))  # the index was checked as it was read
+            sizes[entry.axis], start_indices[entry.axis] = 1, cast(entry.value, dtype)
+        y = dynamic_slice(y, *start_indices, slice_sizes=tuple(sizes))  # the index was checked as it was read
     if dropped:
         y = lax_shape.squeeze(y, dropped)
     return lax_shape.expand_dims(y, new_axes) if new_axes else y

@@ -14,7 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import filled
-from weft.numpy.elementwise import absolute, number_like
+from weft.numpy.elementwise import absolute, scalar_like
 from weft.numpy.util import (
     beside,
     canonicalize_axis,
@@ -103,11 +103,11 @@ def greater_equal(x: Any, y: Any, /) -> Array:
 def truth(name: str, *args: Any) -> list[Any]:
     """Arguments as booleans of one shape: what is not zero is true."""
     check_arraylike(name, *args)
-    made = []
+    masks = []
     for x in args:
         x = x if isinstance(x, Array) else ensure_array(x)
-        made.append(x if x.dtype == np.bool_ else lax.ne(x, number_like(x, 0)))
-    return promote_args(name, *made)
+        masks.append(x if x.dtype == np.bool_ else lax.ne(x, scalar_like(x, 0)))
+    return promote_args(name, *masks)
 
 
 def logical_and(x: Any, y: Any, /) -> Array:
@@ -161,7 +161,7 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 def left_shift(x: Any, y: Any, /) -> Array:
-    """The bits moved up by `y` places."""
+    """The bits shifted left by `y`."""
     return lax.shift_left(*promote_args_numeric("left_shift", x, y))
 
 
@@ -169,7 +169,7 @@ bitwise_left_shift = left_shift
 
 
 def right_shift(x1: Any, x2: Any, /) -> Array:
-    """The bits moved down by `x2` places; the sign stays."""
+    """The bits shifted right by `x2`; the sign stays."""
     x1, x2 = promote_args_numeric("right_shift", x1, x2)
     return (lax.shift_right_logical if kind_of(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
 
@@ -196,7 +196,7 @@ def isinf(x: Any, /) -> Array:
     (x,) = promote_args("isinf", x)
     kind = kind_of(x)
     if kind == "f":
-        return lax.eq(lax.abs(x), number_like(x, math.inf))
+        return lax.eq(lax.abs(x), scalar_like(x, math.inf))
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
@@ -225,7 +225,7 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
     kind = kind_of(x)
     if kind == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
-    return lax.eq(x, number_like(x, value)) if kind == "f" else beside(filled(x.shape, False, dtypes.bool_), x)
+    return lax.eq(x, scalar_like(x, value)) if kind == "f" else beside(filled(x.shape, False, dtypes.bool_), x)
 
 
 def iscomplex(x: Any) -> Array:
@@ -235,7 +235,7 @@ def iscomplex(x: Any) -> Array:
     if kind_of(x) != "c":
         return beside(filled(x.shape, False, dtypes.bool_), x)
     part = lax.imag(x)
-    return lax.ne(part, number_like(part, 0))
+    return lax.ne(part, scalar_like(part, 0))
 
 
 def isreal(x: Any) -> Array:
@@ -295,10 +295,10 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     # Infinities are close to themselves only, and nothing finite is close to one.
     finite = lax.bitwise_and(isfinite(a), isfinite(b))
     same = lax.eq(a, b)
-    made = lax.bitwise_or(lax.bitwise_and(finite, near), same)
+    out = lax.bitwise_or(lax.bitwise_and(finite, near), same)
     if equal_nan:
-        made = lax.bitwise_or(made, lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
-    return made
+        out = lax.bitwise_or(out, lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))
+    return out
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
@@ -381,13 +381,13 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight elements, zero or not, as the bits of one byte along an axis; the last byte is filled up with zeros."""
     (mask,) = truth("packbits", a)
-    mask, place = _line_of_bits("packbits", ensure_array(mask), a, axis, bitorder)
-    count = mask.shape[place]
-    padding = [(0, -count % 8 if i == place else 0, 0) for i in range(mask.ndim)]
+    mask, dim = _line_of_bits("packbits", ensure_array(mask), a, axis, bitorder)
+    count = mask.shape[dim]
+    padding = [(0, -count % 8 if i == dim else 0, 0) for i in range(mask.ndim)]
     bits = lax.pad(lax.convert_element_type(mask, np.dtype(np.uint8)), np.zeros((), np.uint8), padding)
-    shape = (*bits.shape[:place], bits.shape[place] // 8, 8, *bits.shape[place + 1 :])
-    weights = _bit_places(bitorder, bits.ndim + 1, place + 1)
-    return lax.reduce_sum(lax.shift_left(lax.reshape(bits, shape), _spread(weights, shape)), (place + 1,))
+    shape = (*bits.shape[:dim], bits.shape[dim] // 8, 8, *bits.shape[dim + 1 :])
+    weights = _bit_positions(bitorder, bits.ndim + 1, dim + 1)
+    return lax.reduce_sum(lax.shift_left(lax.reshape(bits, shape), _broadcast_ones(weights, shape)), (dim + 1,))
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
@@ -396,39 +396,39 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     a = ensure_array(a)
     if a.dtype != np.uint8:
         raise ArgumentTypeError(f"unpackbits takes bytes (uint8), got {a.aval.short()}.")
-    x, place = _line_of_bits("unpackbits", a, a, axis, bitorder)
-    shape = (*x.shape[: place + 1], 8, *x.shape[place + 1 :])
-    spread = lax.broadcast_in_dim(x, shape, tuple(i for i in range(len(shape)) if i != place + 1))
-    shifted = lax.shift_right_logical(spread, _spread(_bit_places(bitorder, len(shape), place + 1), shape))
+    x, dim = _line_of_bits("unpackbits", a, a, axis, bitorder)
+    shape = (*x.shape[: dim + 1], 8, *x.shape[dim + 1 :])
+    repeated = lax.broadcast_in_dim(x, shape, tuple(i for i in range(len(shape)) if i != dim + 1))
+    shifted = lax.shift_right_logical(repeated, _broadcast_ones(_bit_positions(bitorder, len(shape), dim + 1), shape))
     bits = lax.bitwise_and(shifted, np.ones((), np.uint8))
-    made = lax.reshape(bits, (*x.shape[:place], x.shape[place] * 8, *x.shape[place + 1 :]))
-    length = made.shape[place]
+    out = lax.reshape(bits, (*x.shape[:dim], x.shape[dim] * 8, *x.shape[dim + 1 :]))
+    length = out.shape[dim]
     if count is None or count == length:
-        return made
+        return out
     if count < 0:
-        return lax.slice_in_dim(made, 0, max(length + count, 0), axis=place)
+        return lax.slice_in_dim(out, 0, max(length + count, 0), axis=dim)
     if count < length:
-        return lax.slice_in_dim(made, 0, count, axis=place)
-    padding = [(0, count - length if i == place else 0, 0) for i in range(made.ndim)]
-    return lax.pad(made, np.zeros((), np.uint8), padding)
+        return lax.slice_in_dim(out, 0, count, axis=dim)
+    padding = [(0, count - length if i == dim else 0, 0) for i in range(out.ndim)]
+    return lax.pad(out, np.zeros((), np.uint8), padding)
 
 
-def _line_of_bits(name: str, x: Array, given: Any, axis: int | None, bitorder: str) -> tuple[Array, int]:
+def _line_of_bits(name: str, x: Array, original: Any, axis: int | None, bitorder: str) -> tuple[Array, int]:
     if bitorder not in ("big", "little"):
         raise ArgumentError(f"{name} takes bitorder 'big' or 'little', got {bitorder!r}.")
-    if name == "packbits" and kind_of(given) not in "biu":
+    if name == "packbits" and kind_of(original) not in "biu":
         raise ArgumentTypeError(f"Expected an input array of integer or boolean data type, got {x.aval.short()}.")
     if axis is None:
         return lax.reshape(x, (x.size,)), 0
     return x, canonicalize_axis(axis, x.ndim, name)
 
 
-def _bit_places(bitorder: str, rank: int, axis: int) -> Array:
-    places = np.arange(8, dtype=np.uint8)
+def _bit_positions(bitorder: str, rank: int, axis: int) -> Array:
+    positions = np.arange(8, dtype=np.uint8)
     return ensure_array(
-        (places[::-1] if bitorder == "big" else places).reshape([8 if i == axis else 1 for i in range(rank)])
+        (positions[::-1] if bitorder == "big" else positions).reshape([8 if i == axis else 1 for i in range(rank)])
     )
 
 
-def _spread(x: Array, shape: tuple[Any, ...]) -> Array:
+def _broadcast_ones(x: Array, shape: tuple[Any, ...]) -> Array:
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape))))

@@ -154,7 +154,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
-    """Axes moved to other places; the others keep their order."""
+    """Axes moved to other positions; the others keep their order."""
     check_arraylike("moveaxis", a)
     a = ensure_array(a)
     old = canonicalize_axes(source, a.ndim, "moveaxis")
@@ -162,13 +162,13 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     if len(old) != len(new):
         raise ArgumentError(f"moveaxis takes as many sources as destinations, got {source} and {destination}.")
     order = [i for i in range(a.ndim) if i not in old]
-    for place, axis in sorted(zip(new, old, strict=True)):
-        order.insert(place, axis)
+    for position, axis in sorted(zip(new, old, strict=True)):
+        order.insert(position, axis)
     return lax.transpose(a, tuple(order))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
-    """An axis moved back until it stands before the place `start`."""
+    """An axis moved back until it is before position `start`."""
     check_arraylike("rollaxis", a)
     a = ensure_array(a)
     axis = canonicalize_axis(axis, a.ndim, "rollaxis")
@@ -180,7 +180,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 def expand_dims(a: Any, axis: Any) -> Array:
-    """New axes of size 1, at places counted in the result."""
+    """New axes of size 1, at positions counted in the result."""
     check_arraylike("expand_dims", a)
     a = ensure_array(a)
     axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
@@ -260,7 +260,7 @@ def broadcast_arrays(*args: Any) -> list[Array]:
 
 
 def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
-    """The arrays to join; an array stands for its slices along the first axis."""
+    """The arrays to join; an array is the list of its slices along the first axis."""
     if np.ndim(axis):
         raise ArgumentTypeError(
             f"{name} takes a sequence of arrays, then the axis.",
@@ -286,7 +286,7 @@ def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
     return [ensure_array(x) for x in listed]
 
 
-def _joined(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
+def _concatenated(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
     if dtype is not None:
         wanted = requested(dtype, name)
         arrays = [converted(x, wanted) for x in arrays]
@@ -299,14 +299,14 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays one after the other along an axis, or flattened if it is None."""
     parts = _sequence("concatenate", arrays, axis)
     if axis is None:
-        return _joined([ravel(x) for x in parts], 0, dtype, "concatenate")
+        return _concatenated([ravel(x) for x in parts], 0, dtype, "concatenate")
     if parts[0].ndim == 0:
         raise ArgumentError(
             "Zero-dimensional arrays cannot be concatenated.",
             received=", ".join(x.aval.short() for x in parts[:4]),
             fix=("concatenate([a, b], axis=0)   for a list of arrays", "stack([a, b])   for scalars"),
         )
-    return _joined(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
+    return _concatenated(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
@@ -325,8 +325,8 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Arr
             received=", ".join(str(x.shape) for x in parts[:6]),
             fix=("concatenate([a, b])   along an axis that is there", "broadcast_to or pad, to make the shapes equal"),
         )
-    place = canonicalize_axis(axis, parts[0].ndim + 1, "stack")
-    return _joined([lax.expand_dims(x, (place,)) for x in parts], place, dtype, "stack")
+    dim = canonicalize_axis(axis, parts[0].ndim + 1, "stack")
+    return _concatenated([lax.expand_dims(x, (dim,)) for x in parts], dim, dtype, "stack")
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
@@ -335,30 +335,30 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     x = ensure_array(x)
     if x.ndim == 0:
         raise ArgumentError("unstack takes arrays of rank 1 or more, got a scalar.")
-    place = canonicalize_axis(axis, x.ndim, "unstack")
-    return tuple(lax.index_in_dim(x, i, place, keepdims=False) for i in range(x.shape[place]))
+    dim = canonicalize_axis(axis, x.ndim, "unstack")
+    return tuple(lax.index_in_dim(x, i, dim, keepdims=False) for i in range(x.shape[dim]))
 
 
 def vstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays below each other: along the first axis, vectors as rows."""
-    return _joined([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
+    return _concatenated([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
 
 
 def hstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays next to each other: along the second axis, vectors along the first."""
     parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
-    return _joined(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
+    return _concatenated(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
 
 
 def dstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays behind each other: along the third axis."""
-    return _joined([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
+    return _concatenated([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
 
 
 def column_stack(tup: Any) -> Array:
     """Vectors as the columns of a matrix; matrices next to each other."""
     parts = [x if x.ndim > 1 else lax.reshape(x, (x.size, 1)) for x in _sequence("column_stack", tup)]
-    return _joined(parts, 1, None, "column_stack")
+    return _concatenated(parts, 1, None, "column_stack")
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
@@ -369,8 +369,8 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 def block(arrays: Any) -> Array:
     """An array from nested lists of blocks: innermost lists are joined along the last axis, outer ones before it."""
-    made, _ = _block(arrays, _depth(arrays))
-    return made
+    out, _ = _block(arrays, _depth(arrays))
+    return out
 
 
 def _depth(arrays: Any) -> int:
@@ -392,7 +392,7 @@ def _block(arrays: Any, depth: int, rank: int | None = None) -> tuple[Array, int
         x = ensure_array(arrays)
         return lax.reshape(x, (1,) * (rank - x.ndim) + x.shape), rank
     parts = [_block(x, depth - 1, rank)[0] for x in arrays]
-    return _joined(parts, rank - depth, None, "block"), rank
+    return _concatenated(parts, rank - depth, None, "block"), rank
 
 
 def _greatest_rank(arrays: Any) -> int:
@@ -430,8 +430,8 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
     check_arraylike(name, ary)
     a = ensure_array(ary)
-    place = canonicalize_axis(axis, a.ndim, name)
-    length = a.shape[place]
+    dim = canonicalize_axis(axis, a.ndim, name)
+    length = a.shape[dim]
     if isinstance(sections, (tuple, list)) or np.ndim(sections):
         known = [int(concrete_or_error(s, *_known_sections(name))) for s in sections]
         bounds = [0, *(builtins.min(builtins.max(k + length if k < 0 else k, 0), length) for k in known), length]
@@ -441,13 +441,13 @@ def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
         if rest and name != "array_split":
             raise ArgumentError(
                 f"array split does not result in an equal division: rest is {rest}.",
-                received=f"{length} elements along axis {place} for {count} parts",
+                received=f"{length} elements along axis {dim} for {count} parts",
                 fix=("array_split(x, n)   for parts of about one size", "split(x, [i, j])   for positions"),
             )
         bounds = [0]
-        for number in range(count):
-            bounds.append(bounds[-1] + part + (number < rest))
-    return [lax.slice_in_dim(a, low, builtins.max(low, high), axis=place) for low, high in pairwise(bounds)]
+        for i in range(count):
+            bounds.append(bounds[-1] + part + (i < rest))
+    return [lax.slice_in_dim(a, low, builtins.max(low, high), axis=dim) for low, high in pairwise(bounds)]
 
 
 def _known_sections(name: str) -> tuple[str, str]:
@@ -467,25 +467,25 @@ def tile(A: Any, reps: Any) -> Array:
     sizes = (1,) * (rank - a.ndim) + a.shape
     if not rank:
         return a
-    spread = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
-    made = lax.broadcast_in_dim(lax.reshape(a, sizes), spread, tuple(range(1, 2 * rank, 2)))
-    return lax.reshape(made, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
+    full_shape = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
+    out = lax.broadcast_in_dim(lax.reshape(a, sizes), full_shape, tuple(range(1, 2 * rank, 2)))
+    return lax.reshape(out, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
 
 
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """Each element (or slice along an axis) repeated; traced numbers need `total_repeat_length`."""
+    """Each element (or slice along an axis) repeated; traced counts need `total_repeat_length`."""
     check_arraylike("repeat", a)
     a = ensure_array(a)
     if axis is None:
-        a, place = ravel(a), 0
+        a, dim = ravel(a), 0
     else:
-        place = canonicalize_axis(axis, a.ndim, "repeat")
-    length = a.shape[place] if a.ndim else 1
+        dim = canonicalize_axis(axis, a.ndim, "repeat")
+    length = a.shape[dim] if a.ndim else 1
     counts = repeats if isinstance(repeats, (int, np.integer, Array)) else np.asarray(repeats)
     if total_repeat_length is None and np.ndim(counts) == 0 and is_concrete(counts):
-        return _repeat_all(a, index(counts if isinstance(counts, int) else np.asarray(counts)[()]), place)
+        return _repeat_all(a, index(counts if isinstance(counts, int) else np.asarray(counts)[()]), dim)
     counts = ensure_array(counts)
     if counts.size == 1 and length != 1:
         counts = expand_to(lax.reshape(counts, (1,)), (length,))
@@ -504,24 +504,26 @@ def repeat(
             "total_repeat_length=n, a static bound on the size of the result",
         )
         positions = ensure_array(np.repeat(np.arange(length), known).astype(dtypes.default_int_dtype()))
-        return taken(a, positions, place)
+        return taken(a, positions, dim)
     total = index(total_repeat_length)
     if not length or not total:
-        return filled((*a.shape[:place], total, *a.shape[place + 1 :]), 0, a.dtype)
-    # Each element marks where it begins; counting the marks gives the element's number.
+        return filled((*a.shape[:dim], total, *a.shape[dim + 1 :]), 0, a.dtype)
+    # Each element marks where it begins; the count of marks is the element's index.
     starts = subtract(lax.cumsum(counts, 0), counts)
     marks = filled((total,), 0, dtypes.default_int_dtype()).at[starts].add(1, mode="drop")
     positions = subtract(lax.cumsum(marks, 0), 1)
-    return taken(a, positions, place)
+    return taken(a, positions, dim)
 
 
 def _repeat_all(a: Array, count: int, axis: int) -> Array:
     if a.ndim == 0:
         a = lax.reshape(a, (1,))
     shape = a.shape
-    spread = (*shape[: axis + 1], count, *shape[axis + 1 :])
-    kept = tuple(i for i in range(len(spread)) if i != axis + 1)
-    return lax.reshape(lax.broadcast_in_dim(a, spread, kept), (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+    full_shape = (*shape[: axis + 1], count, *shape[axis + 1 :])
+    old_dims = tuple(i for i in range(len(full_shape)) if i != axis + 1)
+    return lax.reshape(
+        lax.broadcast_in_dim(a, full_shape, old_dims), (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
+    )
 
 
 def flip(m: Any, axis: Any = None) -> Array:
@@ -544,18 +546,18 @@ def flipud(m: Any) -> Array:
 
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """A plane turned by `k` quarters, from its first axis towards its second."""
+    """A plane rotated by `k` times 90 degrees, from its first axis towards its second."""
     check_arraylike("rot90", m)
     m = ensure_array(m)
     first, second = (canonicalize_axis(x, m.ndim, "rot90") for x in axes)
     if first == second:
         raise ArgumentError(f"rot90 needs two different axes, got {axes}.")
-    turns = index(k) % 4
-    if turns == 0:
+    quarters = index(k) % 4
+    if quarters == 0:
         return m
-    if turns == 2:
+    if quarters == 2:
         return flip(m, (first, second))
-    return swapaxes(flip(m, second), first, second) if turns == 1 else flip(swapaxes(m, first, second), second)
+    return swapaxes(flip(m, second), first, second) if quarters == 1 else flip(swapaxes(m, first, second), second)
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
@@ -572,8 +574,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
         count = builtins.max(len(shifts), len(axes))
         shifts = shifts * count if len(shifts) == 1 else shifts
         axes = axes * count if len(axes) == 1 else axes
-    for amount, place in zip(shifts, axes, strict=True):
-        a = _rolled(a, amount, place)
+    for amount, dim in zip(shifts, axes, strict=True):
+        a = _rolled(a, amount, dim)
     return a
 
 
@@ -614,12 +616,12 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     letters = trim.lower()
     if letters not in ("f", "b", "fb", "bf"):
         raise ArgumentError(f"trim_zeros takes trim 'f', 'b' or 'fb', got {trim!r}.")
-    for place in canonicalize_axes(axis, a.ndim, "trim_zeros"):
-        others = tuple(i for i in range(a.ndim) if i != place)
+    for dim in canonicalize_axes(axis, a.ndim, "trim_zeros"):
+        others = tuple(i for i in range(a.ndim) if i != dim)
         present = np.flatnonzero((known != 0).any(axis=others) if others else known != 0)
-        low = int(present[0]) if present.size and "f" in letters else (0 if present.size else a.shape[place])
-        high = int(present[-1]) + 1 if present.size and "b" in letters else a.shape[place]
-        a = lax.slice_in_dim(a, low, builtins.max(low, high), axis=place)
+        low = int(present[0]) if present.size and "f" in letters else (0 if present.size else a.shape[dim])
+        high = int(present[-1]) + 1 if present.size and "b" in letters else a.shape[dim]
+        a = lax.slice_in_dim(a, low, builtins.max(low, high), axis=dim)
     return a
 
 
@@ -631,10 +633,10 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     check_arraylike("delete", arr)
     a = ensure_array(arr)
     if axis is None:
-        a, place = ravel(a), 0
+        a, dim = ravel(a), 0
     else:
-        place = canonicalize_axis(axis, a.ndim, "delete")
-    length = a.shape[place]
+        dim = canonicalize_axis(axis, a.ndim, "delete")
+    length = a.shape[dim]
     if isinstance(obj, builtins.slice):
         obj = np.arange(length)[obj]
     if is_concrete(obj):
@@ -642,17 +644,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         if positions.dtype == bool:
             if positions.shape != (length,):
                 raise ArgumentError(f"delete takes a mask of {length} elements, got shape {positions.shape}.")
-            kept = ~positions
+            keep = ~positions
         else:
             if positions.size and not np.issubdtype(positions.dtype, np.integer):
                 raise ArgumentError(f"delete takes integer positions, got {positions.dtype}.")
             if ((positions < -length) | (positions >= length)).any():
-                raise InvalidIndexError(f"delete got a position outside of the {length} along axis {place}.")
-            kept = np.ones(length, bool)
-            kept[positions.astype(np.int64)] = False
-        found = np.flatnonzero(kept).astype(dtypes.default_int_dtype())
-        return taken(a, ensure_array(found), place)
-    return _delete_traced(a, ensure_array(obj), place, assume_unique_indices)
+                raise InvalidIndexError(f"delete got a position outside of the {length} along axis {dim}.")
+            keep = np.ones(length, bool)
+            keep[positions.astype(np.int64)] = False
+        found = np.flatnonzero(keep).astype(dtypes.default_int_dtype())
+        return taken(a, ensure_array(found), dim)
+    return _delete_traced(a, ensure_array(obj), dim, assume_unique_indices)
 
 
 def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
@@ -667,13 +669,13 @@ def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
     dtype = dtypes.default_int_dtype()
     gone = lax.sort(remainder(converted(gone, dtype), length))
     # Each removed position shifts what comes after it by one.
-    kept = lax.iota(dtype, length - gone.size)
+    remaining = lax.iota(dtype, length - gone.size)
     shifted = subtract(gone, lax.iota(dtype, gone.size))
     before = lax.le(
-        expand_to(lax.expand_dims(shifted, (0,)), (kept.size, gone.size)),
-        expand_to(lax.expand_dims(kept, (1,)), (kept.size, gone.size)),
+        expand_to(lax.expand_dims(shifted, (0,)), (remaining.size, gone.size)),
+        expand_to(lax.expand_dims(remaining, (1,)), (remaining.size, gone.size)),
     )
-    positions = lax.add(kept, lax.reduce_sum(lax.convert_element_type(before, dtype), (1,)))
+    positions = lax.add(remaining, lax.reduce_sum(lax.convert_element_type(before, dtype), (1,)))
     return taken(a, positions, axis)
 
 
@@ -682,10 +684,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     check_arraylike("insert", arr, values, *(() if isinstance(obj, (builtins.slice, list, tuple)) else (obj,)))
     a, new = ensure_array(arr), ensure_array(values)
     if axis is None:
-        a, place = ravel(a), 0
+        a, dim = ravel(a), 0
     else:
-        place = canonicalize_axis(axis, a.ndim, "insert")
-    length = a.shape[place]
+        dim = canonicalize_axis(axis, a.ndim, "insert")
+    length = a.shape[dim]
     if isinstance(obj, builtins.slice):
         obj = np.arange(length)[obj]
     positions = asarray(obj)
@@ -698,20 +700,20 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     new = cast(new, a.dtype, a.weak_type)
     if positions.size == 1:
         new = lax.reshape(new, (1,) * (a.ndim - new.ndim) + new.shape)
-        new = moveaxis(new, 0, place) if positions.ndim == 0 else new
-        count = new.shape[place]
+        new = moveaxis(new, 0, dim) if positions.ndim == 0 else new
+        count = new.shape[dim]
         flat = expand_to(lax.reshape(positions, (1,)), (count,))
     else:
         flat, count = lax.reshape(positions, (positions.size,)), positions.size
-    sizes = (*a.shape[:place], count, *a.shape[place + 1 :])
+    sizes = (*a.shape[:dim], count, *a.shape[dim + 1 :])
     new = expand_to(new, sizes)
     flat = converted(flat, dtype)
     flat = lax.select(flat < 0, flat + length, flat)
     order = lax.sort((flat, lax.iota(dtype, count)), num_keys=1, is_stable=True)
     targets = lax.add(order[0], lax.iota(dtype, count))  # each earlier insertion shifts this one
     total = length + count
-    taken_places = filled((total,), False, dtypes.bool_).at[targets].set(True)
-    source_old = subtract(lax.cumsum(lax.convert_element_type(lax.bitwise_not(taken_places), dtype), 0), 1)
+    is_new = filled((total,), False, dtypes.bool_).at[targets].set(True)
+    source_old = subtract(lax.cumsum(lax.convert_element_type(lax.bitwise_not(is_new), dtype), 0), 1)
     source_new = filled((total,), 0, dtype).at[targets].set(order[1])
-    joined = lax.concatenate([a, new], place)
-    return taken(joined, lax.select(taken_places, source_new + length, source_old), place)
+    both = lax.concatenate([a, new], dim)
+    return taken(both, lax.select(is_new, source_new + length, source_old), dim)

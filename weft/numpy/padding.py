@@ -12,7 +12,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.creation import converted, filled, linspace
-from weft.numpy.elementwise import number_like, round, subtract
+from weft.numpy.elementwise import round, scalar_like, subtract
 from weft.numpy.manipulation import concatenate, flip, moveaxis
 from weft.numpy.reductions import max, mean, min
 from weft.numpy.statistics import median
@@ -38,7 +38,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     """An array with a border of `pad_width` before and after each axis.
 
     `mode` says what is there: constant, edge, empty, linear_ramp, maximum, mean, median, minimum, reflect, symmetric,
-    wrap; or a function of (vector, widths, axis, options) that gives the padded vector.
+    wrap; or a function of (vector, widths, axis, options) that returns the padded vector.
     """
     check_arraylike("pad", array)
     a = ensure_array(array)
@@ -66,10 +66,10 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
 def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
     """One pair for each axis, from a number, a pair, or a list of pairs or numbers."""
     if isinstance(value, dict):
-        made: list[tuple[Any, Any]] = [(0, 0)] * rank
+        pairs: list[tuple[Any, Any]] = [(0, 0)] * rank
         for axis, entry in value.items():
-            made[axis] = _pairs(entry, 1, name, convert)[0]
-        return made
+            pairs[axis] = _pairs(entry, 1, name, convert)[0]
+        return pairs
     if not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
         return [(convert(value), convert(value))] * rank
     rows = [row if isinstance(row, (list, tuple)) or np.ndim(row) else (row,) for row in value]
@@ -94,7 +94,7 @@ def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> l
 def _pad_constant(a: Array, widths: list[tuple[int, int]], values: Any) -> Array:
     if not a.ndim:
         return a
-    pairs = _pairs(values, a.ndim, "constant_values", lambda v: number_like(a, ensure_array(v)))
+    pairs = _pairs(values, a.ndim, "constant_values", lambda v: scalar_like(a, ensure_array(v)))
     if all(low is high for low, high in pairs) and all(p[0] is pairs[0][0] for p in pairs) and pairs:
         return lax.pad(a, pairs[0][0], [(low, high, 0) for low, high in widths])
     for axis, ((low, high), (before, after)) in enumerate(zip(widths, pairs, strict=True)):
@@ -155,30 +155,30 @@ def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) ->
         before, after = cycle[np.arange(-low, 0) % period], cycle[np.arange(length, length + high) % period]
         return [_gathered(a, before, axis), a, _gathered(a, after, axis)]
     # Odd: mirrored through the edge value, chunk by chunk, as far as the array reaches.
-    offset, made = int(mode == "reflect"), a
+    offset, out = int(mode == "reflect"), a
     for at_end, total in ((False, low), (True, high)):
         left = total
         while left > 0:
-            current = made.shape[axis]
+            current = out.shape[axis]
             count = int(np.minimum(current - offset, left))
             if at_end:
-                chunk = flip(lax.slice_in_dim(made, current - offset - count, current - offset, axis=axis), axis)
-                edge = lax.slice_in_dim(made, current - 1, current, axis=axis)
+                chunk = flip(lax.slice_in_dim(out, current - offset - count, current - offset, axis=axis), axis)
+                edge = lax.slice_in_dim(out, current - 1, current, axis=axis)
             else:
-                chunk = flip(lax.slice_in_dim(made, offset, offset + count, axis=axis), axis)
-                edge = lax.slice_in_dim(made, 0, 1, axis=axis)
+                chunk = flip(lax.slice_in_dim(out, offset, offset + count, axis=axis), axis)
+                edge = lax.slice_in_dim(out, 0, 1, axis=axis)
             chunk = subtract(edge + edge, chunk)
-            made = concatenate([made, chunk] if at_end else [chunk, made], axis)
+            out = concatenate([out, chunk] if at_end else [chunk, out], axis)
             left -= count
-    return [made]
+    return [out]
 
 
 def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bool) -> Array:
     edge = lax.squeeze(lax.slice_in_dim(a, position, position + 1, axis=axis), (axis,))
     compute = edge.dtype if kind_of(edge) in "fc" else dtypes.default_float_dtype()
     end, edge = expand_to(converted(end, compute), edge.shape), converted(edge, compute)
-    made = linspace(end, edge, count, endpoint=False, dtype=a.dtype)
-    return flip(moveaxis(made, 0, axis), axis) if at_end else moveaxis(made, 0, axis)
+    out = linspace(end, edge, count, endpoint=False, dtype=a.dtype)
+    return flip(moveaxis(out, 0, axis), axis) if at_end else moveaxis(out, 0, axis)
 
 
 def _statistic(part: Array, mode: str, count: int, axis: int) -> Array:
@@ -193,14 +193,14 @@ def _statistic(part: Array, mode: str, count: int, axis: int) -> Array:
 def _pad_function(
     a: Array, widths: list[tuple[int, int]], function: Callable[..., Any], options: dict[str, Any]
 ) -> Array:
-    made = lax.pad(a, cast(0, a.dtype), [(low, high, 0) for low, high in widths])
+    out = lax.pad(a, cast(0, a.dtype), [(low, high, 0) for low, high in widths])
     for axis in range(a.ndim):
-        rows = moveaxis(made, axis, -1)
+        rows = moveaxis(out, axis, -1)
         flat = lax.reshape(rows, (int(np.prod(rows.shape[:-1], dtype=np.int64)), rows.shape[-1]))
         vectors = [
             ensure_array(function(row, widths[axis], axis, options)) for row in (flat[i] for i in range(flat.shape[0]))
         ]
         if vectors:
-            joined = lax.concatenate([lax.expand_dims(v, (0,)) for v in vectors], 0)
-            made = moveaxis(lax.reshape(joined, rows.shape), -1, axis)
-    return made if made.shape == a.shape or a.size else filled(made.shape, 0, a.dtype)
+            stacked = lax.concatenate([lax.expand_dims(v, (0,)) for v in vectors], 0)
+            out = moveaxis(lax.reshape(stacked, rows.shape), -1, axis)
+    return out if out.shape == a.shape or a.size else filled(out.shape, 0, a.dtype)

@@ -36,12 +36,12 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     check_arraylike("polyval", p, x)
     coefficients, at = (ensure_array(v) for v in promote_dtypes(p, x))
     shape = np.broadcast_shapes(coefficients.shape[1:], at.shape)
-    made = filled(shape, 0, at.dtype)
+    out = filled(shape, 0, at.dtype)
     if coefficients.shape[0] <= unroll:
-        for number in range(coefficients.shape[0]):
-            made = made * at + coefficients[number]
-        return made
-    return lax.scan(lambda y, c: (y * at + c, None), made, coefficients, unroll=unroll)[0]
+        for i in range(coefficients.shape[0]):
+            out = out * at + coefficients[i]
+        return out
+    return lax.scan(lambda y, c: (y * at + c, None), out, coefficients, unroll=unroll)[0]
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
@@ -88,10 +88,10 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     rest, divisor = (atleast_1d(x) for x in promote_dtypes_inexact(u, v))
     steps, width = rest.shape[0] - divisor.shape[0] + 1, divisor.shape[0]
     terms = []
-    for number in range(max(steps, 0)):
-        term = rest[number] / divisor[0]
+    for i in range(max(steps, 0)):
+        term = rest[i] / divisor[0]
         terms.append(term)
-        rest = rest.at[number : number + width].add(-term * divisor)
+        rest = rest.at[i : i + width].add(-term * divisor)
     quotient = concatenate([lax.reshape(t, (1,)) for t in terms]) if terms else filled((1,), 0, rest.dtype)
     return quotient, _trimmed(rest) if trim_leading_zeros else rest
 
@@ -127,11 +127,11 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
         constants = lax.broadcast_in_dim(constants, (times,), (0,))
     if constants.shape[0] != times:
         raise ArgumentError(f"k must be a scalar or a rank-1 array of length 1 or {times}, got {constants.shape}.")
-    made = p
-    for number in range(times):
-        powers = np.arange(made.shape[0], 0, -1)
-        made = concatenate([made / ensure_array(powers.astype(p.dtype)), constants[number : number + 1]])
-    return made
+    out = p
+    for i in range(times):
+        powers = np.arange(out.shape[0], 0, -1)
+        out = concatenate([out / ensure_array(powers.astype(p.dtype)), constants[i : i + 1]])
+    return out
 
 
 def poly(seq_of_zeros: Any) -> Array:
@@ -143,11 +143,11 @@ def poly(seq_of_zeros: Any) -> Array:
         zeros = eigvals(zeros)
     if zeros.ndim != 1:
         raise ArgumentError(f"input must be 1d or non-empty square 2d array, got shape {zeros.shape}.")
-    made = filled((1,), 1, zeros.dtype)
-    for number in range(zeros.shape[0]):
-        shifted = lax.pad(made, np.zeros((), made.dtype), [(1, 0, 0)]) * zeros[number]
-        made = lax.pad(made, np.zeros((), made.dtype), [(0, 1, 0)]) - shifted
-    return made
+    out = filled((1,), 1, zeros.dtype)
+    for i in range(zeros.shape[0]):
+        shifted = lax.pad(out, np.zeros((), out.dtype), [(1, 0, 0)]) * zeros[i]
+        out = lax.pad(out, np.zeros((), out.dtype), [(0, 1, 0)]) - shifted
+    return out
 
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
@@ -170,9 +170,9 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     if not present.size:
         return filled((0,), 0, compute)
     last = int(present[-1])
-    made = _companion_roots(p[int(present[0]) : last + 1], compute)
+    out = _companion_roots(p[int(present[0]) : last + 1], compute)
     # Zeros at the end of the coefficients are zeros of the polynomial at 0.
-    return concatenate([made, filled((p.shape[0] - 1 - last,), 0, compute)])
+    return concatenate([out, filled((p.shape[0] - 1 - last,), 0, compute)])
 
 
 def _padded_roots(p: Array, compute: Any) -> Array:
@@ -183,9 +183,9 @@ def _padded_roots(p: Array, compute: Any) -> Array:
     leading = where(some, lax.argmax(present, 0, dtypes.int32), size)
     # Leading zeros moved to the end add zeros at 0. Where all are zero any polynomial serves.
     rotated = p[(lax.iota(dtypes.int32, size) + leading) % size]
-    made = _companion_roots(where(some, rotated, 1), compute)
-    _, made = lax.sort_key_val(made == 0, made)
-    return where(lax.iota(dtypes.int32, size - 1) < size - 1 - leading, made, complex(np.nan, np.nan))
+    out = _companion_roots(where(some, rotated, 1), compute)
+    _, out = lax.sort_key_val(out == 0, out)
+    return where(lax.iota(dtypes.int32, size - 1) < size - 1 - leading, out, complex(np.nan, np.nan))
 
 
 def _companion_roots(p: Array, compute: Any) -> Array:

@@ -20,8 +20,8 @@ from weft.numpy.elementwise import (
     maximum,
     minimum,
     multiply,
-    number_like,
     real,
+    scalar_like,
     sqrt,
     subtract,
     true_divide,
@@ -54,7 +54,7 @@ def keep_axes(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return lax.expand_dims(x, tuple(sorted(axes))) if keepdims and axes else x
 
 
-def _fold(
+def _reduced(
     name: str,
     operation: Callable[[Any, tuple[int, ...]], Any],
     combine: Callable[[Any, Any], Any],
@@ -75,14 +75,14 @@ def _fold(
             axes = canonicalize_axes(axis, len(shape), name)
         a = expand_to(a, shape)
         a = choose(expand_to(where, shape), a, cast(neutral, a.dtype))
-    made = operation(_strong(a), axes)
+    out = operation(_strong(a), axes)
     if initial is not None:
         check_arraylike(name, initial)
         initial = ensure_array(initial)
         if initial.ndim:
             raise ArgumentError(f"{name} takes a scalar as initial, got {initial.aval.short()}.")
-        made = combine(cast(initial, a.dtype), made)
-    return keep_axes(made, axes, keepdims)
+        out = combine(cast(initial, a.dtype), out)
+    return keep_axes(out, axes, keepdims)
 
 
 def _mask(name: str, where: Any) -> Array:
@@ -120,7 +120,7 @@ def sum(
     """The sum over axes. Short integers and booleans are summed in the default integer type."""
     a = _prepared("sum", a, dtype, out, promote_integers)
     operation = lax.reduce_sum if a.dtype != np.bool_ else lax.reduce_or
-    return _fold("sum", operation, add, a, axis, keepdims, initial, where, 0)
+    return _reduced("sum", operation, add, a, axis, keepdims, initial, where, 0)
 
 
 def prod(
@@ -136,7 +136,7 @@ def prod(
     """The product over axes. Short integers and booleans are multiplied in the default integer type."""
     a = _prepared("prod", a, dtype, out, promote_integers)
     operation = lax.reduce_prod if a.dtype != np.bool_ else lax.reduce_and
-    return _fold("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
+    return _reduced("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
 
 
 def _prepared(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -> Array:
@@ -209,13 +209,13 @@ def _extreme(
         axes = canonicalize_axes(axis, a.ndim, name)
         if builtins.any(a.shape[i] == 0 for i in axes):
             raise ArgumentError(f"zero-size array to reduction operation {name} which has no identity.")
-    return _fold(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
+    return _reduced(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
 
 
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether all elements over axes are true."""
     check_no_out("all", out)
-    return _fold(
+    return _reduced(
         "all", lax.reduce_and, lax.bitwise_and, ensure_array(truth("all", a)[0]), axis, keepdims, None, where, True
     )
 
@@ -223,7 +223,7 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether any element over axes is true."""
     check_no_out("any", out)
-    return _fold(
+    return _reduced(
         "any", lax.reduce_or, lax.bitwise_or, ensure_array(truth("any", a)[0]), axis, keepdims, None, where, False
     )
 
@@ -337,8 +337,8 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
     count = subtract(count, cast(ensure_array(ddof), count.dtype))
     # Too few elements have no variance: neither infinity nor the negative number that a division would give.
     count = choose(lax.gt(count, cast(0, count.dtype)), count, cast(math.nan, count.dtype))
-    made = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
-    return cast(_strong(made), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
+    out = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
+    return cast(_strong(out), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
@@ -346,10 +346,10 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     check_arraylike("average", a)
     a = ensure_array(a)
     if weights is None:
-        made = mean(a, axis, keepdims=keepdims)
+        out = mean(a, axis, keepdims=keepdims)
         if not returned:
-            return made
-        return made, filled(made.shape, count_elements(a.shape, canonicalize_axes(axis, a.ndim, "average")), made.dtype)
+            return out
+        return out, filled(out.shape, count_elements(a.shape, canonicalize_axes(axis, a.ndim, "average")), out.dtype)
     check_arraylike("average", weights)
     weights = ensure_array(weights)
     compute = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(dtypes.result_type(a, weights)))
@@ -361,8 +361,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         shape = tuple(a.shape[i] if i in axes else 1 for i in range(a.ndim))
         weights = expand_to(lax.reshape(weights, shape), a.shape)
     scale = sum(weights, axis, keepdims=keepdims)
-    made = true_divide(sum(multiply(a, weights), axis, keepdims=keepdims), scale)
-    return (made, scale) if returned else made
+    out = true_divide(sum(multiply(a, weights), axis, keepdims=keepdims), scale)
+    return (out, scale) if returned else out
 
 
 def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
@@ -396,15 +396,15 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
     a = ensure_array(a)
     rank = a.ndim
     if axis is None:
-        a, place = lax.reshape(a, (a.size,)), 0
+        a, dim = lax.reshape(a, (a.size,)), 0
     else:
-        place = canonicalize_axis(axis, rank, name)
-    if a.shape[place] == 0:
+        dim = canonicalize_axis(axis, rank, name)
+    if a.shape[dim] == 0:
         raise ArgumentError(f"attempt to get {name} of an empty sequence.")
-    made = operation(a, place, dtypes.default_int_dtype())
+    result = operation(a, dim, dtypes.default_int_dtype())
     if not keepdims:
-        return made
-    return lax.expand_dims(made, tuple(range(rank)) if axis is None else (place,))
+        return result
+    return lax.expand_dims(result, tuple(range(rank)) if axis is None else (dim,))
 
 
 # ------------------------------------------------------------------------------------------ ignoring not-a-number
@@ -462,10 +462,10 @@ def nanmin(
     return _unless_missing(min(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
 
-def _unless_missing(made: Array, missing: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Array:
+def _unless_missing(out: Array, missing: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Array:
     if missing is None or initial is not None:
-        return made
-    return select_where(all(missing, axis, keepdims=keepdims, where=where), number_like(made, math.nan), made)
+        return out
+    return select_where(all(missing, axis, keepdims=keepdims, where=where), scalar_like(out, math.nan), out)
 
 
 def nanmean(
@@ -525,10 +525,10 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool |
 
 def _nan_position(name: str, operation: Any, a: Any, value: float, axis: Any, out: Any, keepdims: bool | None) -> Array:
     plain, missing = _without_nan(name, a, value)
-    made = operation(plain, axis, out, keepdims)
+    result = operation(plain, axis, out, keepdims)
     if missing is None:
-        return made
-    return select_where(all(missing, axis, keepdims=bool(keepdims)), number_like(made, -1), made)
+        return result
+    return select_where(all(missing, axis, keepdims=bool(keepdims)), scalar_like(result, -1), result)
 
 
 # ------------------------------------------------------------------------------------------------------ running
@@ -542,14 +542,14 @@ def _running(
     a = ensure_array(a)
     if axis is None or not a.ndim:
         a, axis = lax.reshape(a, (a.size,)), 0
-    place = canonicalize_axis(axis, a.ndim, name)
+    dim = canonicalize_axis(axis, a.ndim, name)
     if fill is not None:
         a = _without_nan(name, a, fill)[0]
     if dtype is not None:
         a = converted(a, requested(dtype, name))
     elif a.dtype == np.bool_:
         a = converted(a, dtypes.default_int_dtype())
-    return _accumulated(operation, _strong(a), place)
+    return _accumulated(operation, _strong(a), dim)
 
 
 def _accumulated(operation: Callable[..., Any], a: Array, axis: int) -> Array:
@@ -599,10 +599,10 @@ def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, includ
         if x.ndim > 1:
             raise ArgumentError(f"{name} needs an axis for an array of shape {x.shape}.")
         axis = 0
-    place = canonicalize_axis(axis, x.ndim, name)
+    dim = canonicalize_axis(axis, x.ndim, name)
     wanted = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
-    made = _accumulated(operation, _strong(converted(x, wanted)), place)
+    out = _accumulated(operation, _strong(converted(x, wanted)), dim)
     if not include_initial:
-        return made
-    shape = tuple(1 if i == place else n for i, n in enumerate(made.shape))
-    return lax.concatenate([filled(shape, first, made.dtype), made], place)
+        return out
+    shape = tuple(1 if i == dim else n for i, n in enumerate(out.shape))
+    return lax.concatenate([filled(shape, first, out.dtype), out], dim)

@@ -1,4 +1,4 @@
-"""The dtypes as names of `weft.numpy`: `float32` stands for its dtype, and calling it makes an array of it."""
+"""The dtypes as names of `weft.numpy`: `float32` is used as its dtype, and calling it makes an array of it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def scalar_type(name: str) -> Any:
     dtype = DTYPES.get(name)
     if dtype is None:
         return None
-    made = ScalarType(name, (), {"dtype": dtype, "__module__": "weft.numpy"})
-    made.__doc__ = f"The dtype {name}; `{name}(x)` makes an array of it."
-    return made
+    cls = ScalarType(name, (), {"dtype": dtype, "__module__": "weft.numpy"})
+    cls.__doc__ = f"The dtype {name}; `{name}(x)` makes an array of it."
+    return cls
 
 
 bool_ = scalar_type("bool")
@@ -79,7 +79,7 @@ float64 = scalar_type("float64")
 complex64 = scalar_type("complex64")
 complex128 = scalar_type("complex128")
 
-# Aliases: a type without a width is the widest one, which stands for the default one while `enable_x64` is off.
+# Aliases: a type without a width is the widest one, which means the default one while `enable_x64` is off.
 int_ = int64
 uint = uint64
 float_ = double = float64

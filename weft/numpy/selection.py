@@ -61,10 +61,10 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     if not condlist:
         raise ArgumentError("select needs at least one condition.")
     check_arraylike("select", *condlist, *choicelist, default)
-    *choices, made = promote_dtypes(*choicelist, default)
+    *choices, out = promote_dtypes(*choicelist, default)
     for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
-        made = where(condition, choice, made)
-    return ensure_array(made)
+        out = where(condition, choice, out)
+    return ensure_array(out)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
@@ -86,10 +86,10 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
             f"got {len(functions)}."
         )
     # As in NumPy, of several conditions that hold the last one counts.
-    made = _piece(functions[-1], x, args, kw)
+    out = _piece(functions[-1], x, args, kw)
     for condition, function in zip(conditions, functions, strict=False):
-        made = where(condition, _piece(function, x, args, kw), made)
-    return made
+        out = where(condition, _piece(function, x, args, kw), out)
+    return out
 
 
 def _piece(function: Any, x: Array, args: Any, kw: Any) -> Array:
@@ -98,7 +98,7 @@ def _piece(function: Any, x: Array, args: Any, kw: Any) -> Array:
 
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
-    """For each element of `a`, the element of the array that it numbers. `mode` is 'wrap', 'clip', or 'raise'."""
+    """For each element of `a`, the element of the array with that index. `mode` is 'wrap', 'clip', or 'raise'."""
     check_no_out("choose", out)
     arrays = list(choices)
     check_arraylike("choose", a, *arrays)
@@ -160,12 +160,12 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     fills = _fills(fill_value, a.ndim)
     dtype = flat.dtype
     missing = lax.ge(flat, cast(a.size, dtype))
-    made, stride = [], a.size
+    indices, stride = [], a.size
     for axis, length in enumerate(a.shape):
         stride = stride // length if length else 0
-        place = lax.rem(lax.div(flat, cast(max(stride, 1), dtype)), cast(max(length, 1), dtype))
-        made.append(select_n(missing, place, cast(ensure_array(fills[axis]), dtype)))
-    return tuple(made)
+        coordinate = lax.rem(lax.div(flat, cast(max(stride, 1), dtype)), cast(max(length, 1), dtype))
+        indices.append(select_n(missing, coordinate, cast(ensure_array(fills[axis]), dtype)))
+    return tuple(indices)
 
 
 def _fills(fill_value: Any, rank: int) -> list[Any]:
@@ -227,10 +227,10 @@ def compress(
     if mask.ndim != 1:
         raise ArgumentError(f"compress takes a condition of rank 1, got shape {mask.shape}.")
     if axis is None:
-        a, place = lax.reshape(a, (a.size,)), 0
+        a, dim = lax.reshape(a, (a.size,)), 0
     else:
-        place = canonicalize_axis(axis, a.ndim, "compress")
-    length = a.shape[place]
+        dim = canonicalize_axis(axis, a.ndim, "compress")
+    length = a.shape[dim]
     if mask.shape[0] > length:
         beyond = lax.slice_in_dim(mask, length, mask.shape[0])
         if is_concrete(beyond) and np.asarray(beyond).any():
@@ -238,12 +238,12 @@ def compress(
     mask = lax.slice_in_dim(mask, 0, min(length, mask.shape[0]))
     if size is None:
         found = np.nonzero(concrete_or_error(mask, *needs_size("compress")))[0].astype(dtypes.default_int_dtype())
-        return taken(a, ensure_array(found), place)
+        return taken(a, ensure_array(found), dim)
     positions = flat_positions(mask, known_size(size, "compress"))
-    made = taken(a, clip(positions, 0, max(length - 1, 0)), place)
+    result = taken(a, clip(positions, 0, max(length - 1, 0)), dim)
     present = lax.lt(positions, cast(mask.shape[0], positions.dtype))
-    shape = tuple(n if i == place else 1 for i, n in enumerate(made.shape))
-    return where(lax.reshape(present, shape), made, cast(ensure_array(fill_value), made.dtype))
+    shape = tuple(n if i == dim else 1 for i, n in enumerate(result.shape))
+    return where(lax.reshape(present, shape), result, cast(ensure_array(fill_value), result.dtype))
 
 
 def taken(a: Array, positions: Array, axis: int) -> Array:
@@ -259,7 +259,7 @@ def _not_in_place(name: str, inplace: bool) -> None:
     if inplace:
         raise ImmutableArrayError(
             f"Arrays are immutable, so {name} cannot change one in place.",
-            fix=f"{name}(..., inplace=False), which gives a new array",
+            fix=f"{name}(..., inplace=False), which returns a new array",
             at=user_line(),
         )
 
@@ -280,8 +280,8 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     dtype = dtypes.default_int_dtype()
     order = lax.sub(lax.cumsum(lax.convert_element_type(flat, dtype), 0), cast(1, dtype))
     chosen = lax.reshape(values, (values.size,))[remainder(order, values.size)]
-    made = select_n(flat, lax.reshape(a, (a.size,)), converted(chosen, a.dtype))
-    return lax.reshape(made, a.shape)
+    out = select_n(flat, lax.reshape(a, (a.size,)), converted(chosen, a.dtype))
+    return lax.reshape(out, a.shape)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
@@ -316,17 +316,17 @@ def put_along_axis(
     shape = a.shape
     if axis is None:
         a, index, axis = lax.reshape(a, (a.size,)), lax.reshape(index, (index.size,)), 0
-    place = canonicalize_axis(axis, a.ndim, "put_along_axis")
+    dim = canonicalize_axis(axis, a.ndim, "put_along_axis")
     sizes = broadcast_shape(
         "put_along_axis",
-        tuple(1 if i == place else n for i, n in enumerate(a.shape)),
+        tuple(1 if i == dim else n for i, n in enumerate(a.shape)),
         index.shape,
     )
     where_to = [
-        expand_to(index, sizes) if i == place else lax.broadcasted_iota(index.dtype, sizes, i) for i in range(a.ndim)
+        expand_to(index, sizes) if i == dim else lax.broadcasted_iota(index.dtype, sizes, i) for i in range(a.ndim)
     ]
-    made = a.at[tuple(where_to)].set(expand_to(converted(ensure_array(values), a.dtype), sizes), mode=mode)
-    return lax.reshape(made, shape)
+    out = a.at[tuple(where_to)].set(expand_to(converted(ensure_array(values), a.dtype), sizes), mode=mode)
+    return lax.reshape(out, shape)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:

@@ -1,6 +1,6 @@
 """Arrays as sets: distinct elements, unions, intersections, differences, membership.
 
-Sizes of results depend on values. Outside of traced functions they are found; inside, `size` gives a bound.
+Sizes of results depend on values. Outside of traced functions they are found; inside, `size` is a bound.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from weft.trace.array import Array
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The result of `unique_all`."""
 
     values: Array
     indices: Array
@@ -45,14 +45,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The result of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array
@@ -95,8 +95,8 @@ def _unique_known(known: np.ndarray, axis: int | None, equal_nan: bool) -> tuple
         wide, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=equal_nan
     )
     inverse = inverse.reshape(known.shape) if axis is None else inverse.reshape(-1)
-    number = dtypes.default_int_dtype()
-    rest = (ensure_array(x.astype(number)) for x in (first, inverse, counts))
+    int_dtype = dtypes.default_int_dtype()
+    rest = (ensure_array(x.astype(int_dtype)) for x in (first, inverse, counts))
     return ensure_array(values.astype(known.dtype)), *rest
 
 
@@ -106,11 +106,11 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
         rows = lax.reshape(ar, (ar.size, 1))
         tail: tuple[Any, ...] = ()
     else:
-        place = canonicalize_axis(axis, ar.ndim, "unique")
-        moved = moveaxis(ar, place, 0)
+        dim = canonicalize_axis(axis, ar.ndim, "unique")
+        moved = moveaxis(ar, dim, 0)
         tail = moved.shape[1:]
         rows = lax.reshape(moved, (moved.shape[0], math.prod(tail)))
-    number = dtypes.default_int_dtype()
+    int_dtype = dtypes.default_int_dtype()
     count, width = rows.shape
     if not count:
         if size and fill_value is None:
@@ -118,17 +118,17 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
                 f"unique of an empty array with size={size} has no element to fill the result with: give fill_value."
             )
         fill = cast(ensure_array(0 if fill_value is None else fill_value), ar.dtype)
-        nothing = filled((size,), 0, number)
+        nothing = filled((size,), 0, int_dtype)
         values = expand_to(lax.reshape(ensure_array(fill), (1,) * (1 + len(tail))), (size, *tail))
-        return (values if axis is None else moveaxis(values, 0, axis)), nothing, filled(shape, 0, number), nothing
-    positions = lax.iota(number, count)
+        return (values if axis is None else moveaxis(values, 0, axis)), nothing, filled(shape, 0, int_dtype), nothing
+    positions = lax.iota(int_dtype, count)
     columns = [rows[:, i] for i in range(width)]
     *keys, order = lax.sort((*columns, positions), dimension=0, is_stable=True, num_keys=max(width, 1))
     first = _differs(keys, equal_nan, count)
     # One more than asked for: the last element that fits ends where the first one that does not begins.
     bounds = flat_positions(first, size + 1)
     starts, ends = bounds[:-1], bounds[1:]
-    present = lax.lt(starts, cast(count, number))
+    present = lax.lt(starts, cast(count, int_dtype))
     inside = clip(starts, 0, count - 1)
     index = taken(order, inside, 0)
     values = taken(rows, index, 0)
@@ -136,8 +136,8 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
     values = where(present[:, None], values, fill)
     index = lax.select(present, index, expand_to(order[0], index.shape))
     counts = lax.sub(ends, starts)
-    numbers = lax.sub(lax.cumsum(lax.convert_element_type(first, number), 0), cast(1, number))
-    inverse = filled((count,), 0, number).at[order].set(numbers)
+    group = lax.sub(lax.cumsum(lax.convert_element_type(first, int_dtype), 0), cast(1, int_dtype))
+    inverse = filled((count,), 0, int_dtype).at[order].set(group)
     if axis is None:
         return lax.reshape(values, (size,)), index, lax.reshape(inverse, shape), counts
     return moveaxis(lax.reshape(values, (size, *tail)), 0, axis), index, inverse, counts
@@ -145,7 +145,7 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
 
 def _differs(keys: list[Array], equal_nan: bool, count: int) -> Array:
     """Where a sorted sequence of rows has another row than before; the first one counts."""
-    made: Any = filled((count - 1,), False, dtypes.bool_)
+    differs: Any = filled((count - 1,), False, dtypes.bool_)
     for key in keys:
         before, after = key[:-1], key[1:]
         other = lax.ne(before, after)
@@ -153,12 +153,12 @@ def _differs(keys: list[Array], equal_nan: bool, count: int) -> Array:
             other = lax.bitwise_and(
                 other, lax.bitwise_not(lax.bitwise_and(lax.ne(before, before), lax.ne(after, after)))
             )
-        made = lax.bitwise_or(made, other)
-    return lax.concatenate([filled((1,), True, dtypes.bool_), made], 0)
+        differs = lax.bitwise_or(differs, other)
+    return lax.concatenate([filled((1,), True, dtypes.bool_), differs], 0)
 
 
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements, where each first occurs, the number of it for every element, and their counts."""
+    """Distinct elements, where each first occurs, its index for every element, and their counts."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -168,7 +168,7 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
-    """Distinct elements, and for every element the number of its distinct one."""
+    """Distinct elements, and for every element the index of its distinct one."""
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -190,16 +190,16 @@ def isin(
     held, tests = (ensure_array(x) for x in promote_dtypes(element, test_elements))
     tests = ravel(tests)
     if not tests.size or not held.size:
-        made = filled(held.shape, False, dtypes.bool_)
+        out = filled(held.shape, False, dtypes.bool_)
     elif method == "compare_all" or (method == "auto" and tests.size <= 16):
         pairs = (*held.shape, tests.size)
         same = lax.eq(expand_to(lax.expand_dims(held, (held.ndim,)), pairs), expand_to(tests, pairs))
-        made = reduce_any(same, -1)
+        out = reduce_any(same, -1)
     else:
         ordered = lax.sort(tests)
-        place = clip(searchsorted(ordered, held), 0, tests.size - 1)
-        made = lax.eq(taken(ordered, place, 0), held)
-    return logical_not(made) if invert else made
+        nearest = clip(searchsorted(ordered, held), 0, tests.size - 1)
+        out = lax.eq(taken(ordered, nearest, 0), held)
+    return logical_not(out) if invert else out
 
 
 # --------------------------------------------------------------------------------------------------- sets of two arrays
@@ -220,9 +220,9 @@ def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: s
     positions = flat_positions(mask, known_size(size, name))
     if not count:
         return filled(positions.shape, 0 if fill is None else fill, values.dtype)
-    made = taken(values, clip(positions, 0, count - 1), 0)
-    beyond = made[:1] if fill is None else cast(ensure_array(fill), values.dtype)
-    return where(lax.lt(positions, cast(count, positions.dtype)), made, beyond)
+    out = taken(values, clip(positions, 0, count - 1), 0)
+    beyond = out[:1] if fill is None else cast(ensure_array(fill), values.dtype)
+    return where(lax.lt(positions, cast(count, positions.dtype)), out, beyond)
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
@@ -240,10 +240,10 @@ def setdiff1d(
         return first if size is None else filled((known_size(size, "setdiff1d"),), fill_value or 0, first.dtype)
     if not assume_unique:
         first = sort_array(first)
-        kept = _differs([first], True, first.shape[0])
+        keep = _differs([first], True, first.shape[0])
     else:
-        kept = filled(first.shape, True, dtypes.bool_)
-    mask = lax.bitwise_and(kept, isin(first, second, invert=True))
+        keep = filled(first.shape, True, dtypes.bool_)
+    mask = lax.bitwise_and(keep, isin(first, second, invert=True))
     return _compressed(mask, first, size, 0 if fill_value is None else fill_value, "setdiff1d")
 
 
@@ -252,15 +252,15 @@ def setxor1d(
 ) -> Array:
     """The distinct elements that are in exactly one of the arrays, in order."""
     first, second = _flat_pair("setxor1d", ar1, ar2)
-    joined = sort_array(lax.concatenate([first, second], 0))
-    if not joined.size:
-        return joined if size is None else filled((known_size(size, "setxor1d"),), fill_value or 0, joined.dtype)
-    kept = _differs([joined], True, joined.shape[0])
+    merged = sort_array(lax.concatenate([first, second], 0))
+    if not merged.size:
+        return merged if size is None else filled((known_size(size, "setxor1d"),), fill_value or 0, merged.dtype)
+    keep = _differs([merged], True, merged.shape[0])
     if assume_unique:
-        alone = lax.bitwise_and(kept, lax.concatenate([kept[1:], filled((1,), True, dtypes.bool_)], 0))
-        return _compressed(alone, joined, size, fill_value, "setxor1d")
-    both = lax.bitwise_and(isin(joined, first), isin(joined, second))
-    return _compressed(lax.bitwise_and(kept, lax.bitwise_not(both)), joined, size, fill_value, "setxor1d")
+        alone = lax.bitwise_and(keep, lax.concatenate([keep[1:], filled((1,), True, dtypes.bool_)], 0))
+        return _compressed(alone, merged, size, fill_value, "setxor1d")
+    both = lax.bitwise_and(isin(merged, first), isin(merged, second))
+    return _compressed(lax.bitwise_and(keep, lax.bitwise_not(both)), merged, size, fill_value, "setxor1d")
 
 
 def intersect1d(
@@ -274,19 +274,19 @@ def intersect1d(
 ) -> Any:
     """The distinct elements that are in both arrays, in order; on request also where they first occur in each."""
     first, second = _flat_pair("intersect1d", ar1, ar2)
-    number = dtypes.default_int_dtype()
+    int_dtype = dtypes.default_int_dtype()
     if not first.size or not second.size:
         length = 0 if size is None else known_size(size, "intersect1d")
         nothing = filled((length,), fill_value or 0, first.dtype)
-        places = (filled((length,), first.size, number), filled((length,), second.size, number))
-        return (nothing, *places) if return_indices else nothing
-    keys, order = lax.sort((first, lax.iota(number, first.size)), dimension=0, is_stable=True, num_keys=1)
-    other, other_order = lax.sort((second, lax.iota(number, second.size)), dimension=0, is_stable=True, num_keys=1)
+        positions = (filled((length,), first.size, int_dtype), filled((length,), second.size, int_dtype))
+        return (nothing, *positions) if return_indices else nothing
+    keys, order = lax.sort((first, lax.iota(int_dtype, first.size)), dimension=0, is_stable=True, num_keys=1)
+    other, other_order = lax.sort((second, lax.iota(int_dtype, second.size)), dimension=0, is_stable=True, num_keys=1)
     mask = lax.bitwise_and(_differs([keys], True, first.size), isin(keys, other, method="sort"))
-    made = _compressed(mask, keys, size, fill_value, "intersect1d")
+    out = _compressed(mask, keys, size, fill_value, "intersect1d")
     if not return_indices:
-        return made
+        return out
     here = _compressed(mask, order, size, first.size, "intersect1d")
-    place = clip(searchsorted(other, keys), 0, second.size - 1)
-    there = _compressed(mask, taken(other_order, place, 0), size, second.size, "intersect1d")
-    return made, here, there
+    nearest = clip(searchsorted(other, keys), 0, second.size - 1)
+    there = _compressed(mask, taken(other_order, nearest, 0), size, second.size, "intersect1d")
+    return out, here, there

@@ -57,9 +57,9 @@ def sort(
     a = ensure_array(a)
     if axis is None:
         a, axis = ravel(a), 0
-    place = canonicalize_axis(axis, a.ndim, "sort")
-    made = lax.sort(a, dimension=place, is_stable=stable)
-    return lax.rev(made, (place,)) if descending else made
+    dim = canonicalize_axis(axis, a.ndim, "sort")
+    out = lax.sort(a, dimension=dim, is_stable=stable)
+    return lax.rev(out, (dim,)) if descending else out
 
 
 def argsort(
@@ -78,20 +78,20 @@ def argsort(
     a = ensure_array(a)
     if axis is None:
         a, axis = ravel(a), 0
-    place = canonicalize_axis(axis, a.ndim, "argsort")
-    number = dtypes.default_int_dtype() if dtype is None else requested(dtype, "argsort")
-    positions = lax.broadcasted_iota(number, a.shape, place)
+    dim = canonicalize_axis(axis, a.ndim, "argsort")
+    int_dtype = dtypes.default_int_dtype() if dtype is None else requested(dtype, "argsort")
+    positions = lax.broadcasted_iota(int_dtype, a.shape, dim)
     if not descending:
-        return lax.sort((a, positions), dimension=place, is_stable=stable, num_keys=1)[1]
+        return lax.sort((a, positions), dimension=dim, is_stable=stable, num_keys=1)[1]
     # Sorting the reversed array and reversing again keeps equal elements in their order.
-    keys, places = lax.rev(a, (place,)), lax.rev(positions, (place,))
-    return lax.rev(lax.sort((keys, places), dimension=place, is_stable=stable, num_keys=1)[1], (place,))
+    keys, indices = lax.rev(a, (dim,)), lax.rev(positions, (dim,))
+    return lax.rev(lax.sort((keys, indices), dimension=dim, is_stable=stable, num_keys=1)[1], (dim,))
 
 
 def sort_complex(a: Any) -> Array:
     """The elements in order along the last axis, as complex numbers."""
-    made = sort(a)
-    return converted(made, dtypes.canonicalize_dtype(dtypes.to_complex_dtype(made.dtype)))
+    out = sort(a)
+    return converted(out, dtypes.canonicalize_dtype(dtypes.to_complex_dtype(out.dtype)))
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
@@ -105,27 +105,27 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         raise ArgumentError(f"lexsort needs keys of one shape, got {[k.shape for k in arrays]}.")
     if arrays[0].ndim == 0:
         return filled((), 0, dtypes.default_int_dtype())
-    place = canonicalize_axis(axis, arrays[0].ndim, "lexsort")
-    positions = lax.broadcasted_iota(dtypes.default_int_dtype(), arrays[0].shape, place)
-    return lax.sort((*arrays[::-1], positions), dimension=place, is_stable=True, num_keys=len(arrays))[-1]
+    dim = canonicalize_axis(axis, arrays[0].ndim, "lexsort")
+    positions = lax.broadcasted_iota(dtypes.default_int_dtype(), arrays[0].shape, dim)
+    return lax.sort((*arrays[::-1], positions), dimension=dim, is_stable=True, num_keys=len(arrays))[-1]
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """An array whose element number `kth` is the one it would have if sorted, smaller ones before it."""
     check_arraylike("partition", a)
     a = ensure_array(a)
-    place = canonicalize_axis(axis, a.ndim, "partition")
-    _check_kth("partition", kth, a, place)
-    return sort(a, place)
+    dim = canonicalize_axis(axis, a.ndim, "partition")
+    _check_kth("partition", kth, a, dim)
+    return sort(a, dim)
 
 
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """The positions that `partition` takes elements from."""
     check_arraylike("argpartition", a)
     a = ensure_array(a)
-    place = canonicalize_axis(axis, a.ndim, "argpartition")
-    _check_kth("argpartition", kth, a, place)
-    return argsort(a, place)
+    dim = canonicalize_axis(axis, a.ndim, "argpartition")
+    _check_kth("argpartition", kth, a, dim)
+    return argsort(a, dim)
 
 
 def _check_kth(name: str, kth: int, a: Array, axis: int) -> None:
@@ -167,25 +167,25 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
 
 def _comes_before(element: Array, value: Array, side: str) -> Array:
-    """Whether an element of the sorted array stands before the place of a value; not-a-number is largest."""
+    """Whether an element of the sorted array is before the position of a value; nan is largest."""
     if kind_of(element) == "c":
         parts = [(lax.real(element), lax.real(value)), (lax.imag(element), lax.imag(value))]
     else:
         parts = [(element, value)]
-    made: Any = None
+    out: Any = None
     for held, wanted in reversed(parts):
         smaller, same = lax.lt(held, wanted), lax.eq(held, wanted)
         if kind_of(held) == "f":
             missing, asked = lax.ne(held, held), lax.ne(wanted, wanted)
             smaller = lax.bitwise_or(smaller, lax.bitwise_and(lax.bitwise_not(missing), asked))
             same = lax.bitwise_or(same, lax.bitwise_and(missing, asked))
-        rest = made if made is not None else (same if side == "right" else None)
-        made = smaller if rest is None else lax.bitwise_or(smaller, lax.bitwise_and(same, rest))
-    return made
+        rest = out if out is not None else (same if side == "right" else None)
+        out = smaller if rest is None else lax.bitwise_or(smaller, lax.bitwise_and(same, rest))
+    return out
 
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """The number of the bin that each element falls in; bins are increasing or decreasing."""
+    """The index of the bin that each element falls in; bins are increasing or decreasing."""
     check_arraylike("digitize", x, bins)
     edges = ensure_array(bins)
     if edges.ndim != 1:
@@ -227,8 +227,8 @@ def bincount(
     weights = ensure_array(weights)
     if kind_of(weights) == "b":
         weights = converted(weights, dtypes.default_int_dtype())
-    places = clip(converted(x, dtypes.default_int_dtype()), 0, None)
-    return filled((length,), 0, weights.dtype).at[places].add(weights, mode="drop")
+    bins = clip(converted(x, dtypes.default_int_dtype()), 0, None)
+    return filled((length,), 0, weights.dtype).at[bins].add(weights, mode="drop")
 
 
 # --------------------------------------------------------------------------------------------------------- histograms
@@ -277,11 +277,11 @@ def histogram(
         weights = ensure_array(weights)
     values = converted(ravel(a), compute)
     count = edges.shape[0] - 1
-    places = _bins(values, edges)
+    bin_of = _bins(values, edges)
     weights = ravel(weights)
     inside = lax.bitwise_and(lax.ge(values, edges[0]), lax.le(values, edges[-1]))
     total = lax.select(inside, weights, lax.full_like(weights, 0))
-    counts = filled((count,), 0, weights.dtype).at[clip(places, 0, count - 1)].add(total)
+    counts = filled((count,), 0, weights.dtype).at[clip(bin_of, 0, count - 1)].add(total)
     if density:
         widths = edges[1:] - edges[:-1]
         counts = counts / widths / lax.reduce_sum(counts, (0,))
@@ -290,8 +290,8 @@ def histogram(
 
 def _bins(values: Array, edges: Array) -> Array:
     """The bin of each value; the last bin includes its upper edge."""
-    places = searchsorted(edges, values, "right") - 1
-    return choose_where(lax.eq(values, expand_to(edges[-1], values.shape)), edges.shape[0] - 2, places)
+    bins = searchsorted(edges, values, "right") - 1
+    return choose_where(lax.eq(values, expand_to(edges[-1], values.shape)), edges.shape[0] - 2, bins)
 
 
 def histogram2d(
@@ -304,8 +304,8 @@ def histogram2d(
         if many not in (1, 2):  # one list of edges, for both axes
             bins = [bins, bins]
     points = lax.concatenate([lax.expand_dims(c, (1,)) for c in map(ensure_array, promote_dtypes(x, y))], 1)
-    made, edges = histogramdd(points, bins, range, weights, density)
-    return made, edges[0], edges[1]
+    counts, edges = histogramdd(points, bins, range, weights, density)
+    return counts, edges[0], edges[1]
 
 
 def histogramdd(
@@ -336,12 +336,12 @@ def histogramdd(
         flat = flat * size + clip(_bins(values, line), 0, size - 1)
         inside = inside & (values >= line[0]) & (values <= line[-1])
     sizes = tuple(e.shape[0] - 1 for e in edges)
-    given = filled((count,), 1, dtypes.default_int_dtype()) if weights is None else ensure_array(weights)
-    given = lax.select(inside, given, lax.full_like(given, 0))
-    made = lax.reshape(filled((int(np.prod(sizes)),), 0, given.dtype).at[flat].add(given), sizes)
+    amounts = filled((count,), 1, dtypes.default_int_dtype()) if weights is None else ensure_array(weights)
+    amounts = lax.select(inside, amounts, lax.full_like(amounts, 0))
+    out = lax.reshape(filled((int(np.prod(sizes)),), 0, amounts.dtype).at[flat].add(amounts), sizes)
     if density:
-        made = made / lax.reduce_sum(made, tuple(np.arange(rank).tolist()))
+        out = out / lax.reduce_sum(out, tuple(np.arange(rank).tolist()))
         for axis, line in enumerate(edges):
             widths = line[1:] - line[:-1]
-            made = made / lax.broadcast_in_dim(widths, sizes, (axis,))
-    return made, edges
+            out = out / lax.broadcast_in_dim(widths, sizes, (axis,))
+    return out, edges

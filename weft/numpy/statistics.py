@@ -141,36 +141,36 @@ def _quantile(
         fraction = lax.div(fraction, cast(scale, fraction.dtype))
     # All reduced axes become one, at the front, along which the elements are sorted.
     axes = canonicalize_axes(axis, a.ndim, name)
-    kept = tuple(i for i in range(a.ndim) if i not in axes)
-    rest = tuple(a.shape[i] for i in kept)
+    other_axes = tuple(i for i in range(a.ndim) if i not in axes)
+    rest = tuple(a.shape[i] for i in other_axes)
     count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
-    rows = lax.reshape(lax.transpose(a, (*axes, *kept)), (count, *rest))
+    rows = lax.reshape(lax.transpose(a, (*axes, *other_axes)), (count, *rest))
     if not count:
-        made = filled((*fraction.shape, *rest), np.nan, a.dtype)
+        result = filled((*fraction.shape, *rest), np.nan, a.dtype)
     elif weights is not None:
-        share = _spread_weights(name, weights, a, axes, kept, count, rest)
-        made = _weighted(rows, fraction, share, ignore_nan)
+        share = _broadcast_weights(name, weights, a, axes, other_axes, count, rest)
+        result = _weighted(rows, fraction, share, ignore_nan)
     else:
-        made = _interpolated(rows, fraction, method, ignore_nan)
+        result = _interpolated(rows, fraction, method, ignore_nan)
     if keepdims:
-        made = lax.expand_dims(made, tuple(i + fraction.ndim for i in axes))
-    return converted(made, made.dtype)
+        result = lax.expand_dims(result, tuple(i + fraction.ndim for i in axes))
+    return converted(result, result.dtype)
 
 
 def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -> Array:
     count, rest = rows.shape[0], rows.shape[1:]
     wide = converted(rows, dtypes.accumulation_dtype(rows.dtype))
     ordered = lax.sort(wide, dimension=0)
-    compute, number = ordered.dtype, dtypes.default_int_dtype()
-    spread = (*fraction.shape, *rest)
-    ratio = lax.broadcast_in_dim(converted(fraction, compute), spread, tuple(range(fraction.ndim)))
+    compute, int_dtype = ordered.dtype, dtypes.default_int_dtype()
+    full_shape = (*fraction.shape, *rest)
+    ratio = lax.broadcast_in_dim(converted(fraction, compute), full_shape, tuple(range(fraction.ndim)))
     missing = isnan(wide)
     if ignore_nan:
         # Not-a-number sorts to the end, so only the numbers before it count.
-        present = lax.sub(cast(count, number), reduce_sum(missing, 0, dtype=number))
-        total = expand_to(converted(present, compute), spread)
+        present = lax.sub(cast(count, int_dtype), reduce_sum(missing, 0, dtype=int_dtype))
+        total = expand_to(converted(present, compute), full_shape)
     else:
-        total = expand_to(cast(count, compute), spread)
+        total = expand_to(cast(count, compute), full_shape)
     last = lax.max(lax.sub(total, cast(1, compute)), cast(0, compute))
     if method == "inverted_cdf":
         position = lax.sub(lax.ceil(lax.mul(ratio, total)), cast(1, compute))
@@ -178,25 +178,25 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
         position = lax.mul(ratio, last)
     position = lax.clamp(cast(0, compute), position, last)
     low, high = lax.floor(position), lax.min(lax.add(lax.floor(position), cast(1, compute)), last)
-    below, above = (_picked(ordered, converted(p, number), fraction.ndim) for p in (low, high))
+    below, above = (_picked(ordered, converted(p, int_dtype), fraction.ndim) for p in (low, high))
     weight = lax.sub(position, low)
     if method == "linear":
-        made = add(multiply(below, subtract(1, weight)), multiply(above, weight))
+        out = add(multiply(below, subtract(1, weight)), multiply(above, weight))
         # An exact position takes the element itself, so that an infinite neighbour does no harm.
-        made = where(lax.eq(weight, cast(0, compute)), below, made)
+        out = where(lax.eq(weight, cast(0, compute)), below, out)
     elif method in ("lower", "inverted_cdf"):
-        made = below
+        out = below
     elif method == "higher":
-        made = where(lax.eq(weight, cast(0, compute)), below, above)
+        out = where(lax.eq(weight, cast(0, compute)), below, above)
     elif method == "nearest":
-        made = where(lax.le(weight, cast(0.5, compute)), below, above)
+        out = where(lax.le(weight, cast(0.5, compute)), below, above)
     else:
-        made = where(lax.eq(weight, cast(0, compute)), below, multiply(add(below, above), 0.5))
+        out = where(lax.eq(weight, cast(0, compute)), below, multiply(add(below, above), 0.5))
     if ignore_nan:
-        made = where(lax.le(total, cast(0, compute)), np.nan, made)
+        out = where(lax.le(total, cast(0, compute)), np.nan, out)
     else:
-        made = where(expand_to(reduce_any(missing, 0), spread), np.nan, made)
-    return converted(made, rows.dtype)
+        out = where(expand_to(reduce_any(missing, 0), full_shape), np.nan, out)
+    return converted(out, rows.dtype)
 
 
 def _picked(ordered: Array, positions: Array, batch: int) -> Array:
@@ -205,12 +205,12 @@ def _picked(ordered: Array, positions: Array, batch: int) -> Array:
     return ordered.at[(positions, *columns)].get(mode="promise_in_bounds")
 
 
-def _spread_weights(
-    name: str, weights: Any, a: Array, axes: Sequence[int], kept: Sequence[int], count: int, rest: tuple[int, ...]
+def _broadcast_weights(
+    name: str, weights: Any, a: Array, axes: Sequence[int], other_axes: Sequence[int], count: int, rest: tuple[int, ...]
 ) -> Array:
     share = ensure_array(weights)
     if share.shape == a.shape:
-        return lax.reshape(lax.transpose(share, (*axes, *kept)), (count, *rest))
+        return lax.reshape(lax.transpose(share, (*axes, *other_axes)), (count, *rest))
     if len(axes) == 1 and share.shape == (a.shape[axes[0]],):
         return lax.broadcast_in_dim(share, (count, *rest), (0,))
     raise ArgumentError(f"{name} got weights of shape {share.shape} for an array of shape {a.shape}.")
@@ -226,15 +226,15 @@ def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> A
     ordered, share = lax.sort((rows, share), dimension=0, is_stable=True, num_keys=1)
     running = lax.cumsum(share, 0)
     total = running[-1]
-    spread = (*fraction.shape, *rows.shape[1:])
-    target = lax.broadcast_in_dim(fraction, spread, tuple(range(fraction.ndim))) * expand_to(total, spread)
+    full_shape = (*fraction.shape, *rows.shape[1:])
+    target = lax.broadcast_in_dim(fraction, full_shape, tuple(range(fraction.ndim))) * expand_to(total, full_shape)
     # A fraction of zero means the first element that has weight.
     reached = lax.ge(lax.broadcast(running, fraction.shape), lax.expand_dims(target, (fraction.ndim,)) + 0)
     heavy = lax.gt(lax.broadcast(running, fraction.shape), cast(0, rows.dtype))
     position = lax.argmax(lax.bitwise_and(reached, heavy), fraction.ndim, dtypes.default_int_dtype())
-    made = _picked(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
-    made = made if ignore_nan else where(expand_to(reduce_any(missing, 0), spread), np.nan, made)
-    return converted(made, dtype)
+    out = _picked(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
+    out = out if ignore_nan else where(expand_to(reduce_any(missing, 0), full_shape), np.nan, out)
+    return converted(out, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------- correlation
@@ -252,8 +252,8 @@ def cov(
 ) -> Array:
     """The covariance matrix of variables, one a row (or a column unless `rowvar`)."""
     check_arraylike("cov", m, *(() if y is None else (y,)))
-    given = promote_dtypes_inexact(m, *(() if y is None else (y,)))
-    samples = [ensure_array(x) for x in given]
+    promoted = promote_dtypes_inexact(m, *(() if y is None else (y,)))
+    samples = [ensure_array(x) for x in promoted]
     if dtype is not None:
         samples = [converted(x, dtypes.requested_dtype(dtype, "cov")) for x in samples]
     if any(x.ndim > 2 for x in samples):
@@ -303,12 +303,12 @@ def _sample_weights(table: Array, fweights: Any, aweights: Any) -> Array | None:
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """The correlation matrix of variables: the covariance divided by the standard deviations."""
-    made = cov(x, y, rowvar, dtype=dtype)
-    if made.ndim == 0:
-        return true_divide(made, made)
-    diagonal = made[lax.iota(np.dtype(np.int32), made.shape[0]), lax.iota(np.dtype(np.int32), made.shape[0])]
-    deviation = converted(sqrt(real(diagonal)), made.dtype)
-    made = true_divide(true_divide(made, deviation[:, None]), deviation[None, :])
-    if kind_of(made) == "c":
-        return lax.complex(clip_values(real(made), -1, 1), clip_values(imag(made), -1, 1))
-    return clip_values(made, -1, 1)
+    out = cov(x, y, rowvar, dtype=dtype)
+    if out.ndim == 0:
+        return true_divide(out, out)
+    diagonal = out[lax.iota(np.dtype(np.int32), out.shape[0]), lax.iota(np.dtype(np.int32), out.shape[0])]
+    deviation = converted(sqrt(real(diagonal)), out.dtype)
+    out = true_divide(true_divide(out, deviation[:, None]), deviation[None, :])
+    if kind_of(out) == "c":
+        return lax.complex(clip_values(real(out), -1, 1), clip_values(imag(out), -1, 1))
+    return clip_values(out, -1, 1)

@@ -111,16 +111,16 @@ class ufunc:
             )
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
-        return self._fold(ensure_array(a), axis, dtype, keepdims, initial, where)
+        return self._reduce_by_scan(ensure_array(a), axis, dtype, keepdims, initial, where)
 
-    def _fold(self, a: Array, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
+    def _reduce_by_scan(self, a: Array, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
         a = a if dtype is None else converted(a, requested(dtype, self.__name__))
         axes = canonicalize_axes(axis, a.ndim, f"{self.__name__}.reduce")
-        kept = tuple(i for i in range(a.ndim) if i not in axes)
+        other_axes = tuple(i for i in range(a.ndim) if i not in axes)
         first = initial if initial is not None else self.identity
         if where is not None:
             a = choose_where(where, a, asarray(first, dtype=a.dtype))
-        rows = lax.transpose(a, (*axes, *kept))
+        rows = lax.transpose(a, (*axes, *other_axes))
         count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
         rows = lax.reshape(rows, (count, *rows.shape[len(axes) :]))
         if initial is not None or (not count and first is not None):
@@ -129,32 +129,32 @@ class ufunc:
             start, rows = rows[0], rows[1:]
         else:
             raise ArgumentError(f"zero-size array to reduction operation {self.__name__} which has no identity.")
-        made = lax.scan(lambda carry, row: (converted(self(carry, row), carry.dtype), None), start, rows)[0]
-        return lax.expand_dims(made, axes) if keepdims else made
+        out = lax.scan(lambda carry, row: (converted(self(carry, row), carry.dtype), None), start, rows)[0]
+        return lax.expand_dims(out, axes) if keepdims else out
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
-        """The results of folding up to each element of an axis."""
+        """The results of reducing up to each element of an axis."""
         self._binary("accumulate")
         check_arraylike(f"{self.__name__}.accumulate", a)
         check_no_out(f"{self.__name__}.accumulate", out)
         a = ensure_array(a)
         if a.ndim == 0:
             raise ArgumentError("cannot accumulate on a scalar.")
-        place = canonicalize_axis(axis, a.ndim, f"{self.__name__}.accumulate")
+        dim = canonicalize_axis(axis, a.ndim, f"{self.__name__}.accumulate")
         if self._accumulate is not None:
-            return self._accumulate(a, axis=place, dtype=dtype)
+            return self._accumulate(a, axis=dim, dtype=dtype)
         a = a if dtype is None else converted(a, requested(dtype, self.__name__))
-        if not a.shape[place]:
+        if not a.shape[dim]:
             return a
-        rows = lax.transpose(a, (place, *(i for i in range(a.ndim) if i != place)))
+        rows = lax.transpose(a, (dim, *(i for i in range(a.ndim) if i != dim)))
 
         def step(carry: Any, row: Any) -> tuple[Any, Any]:
-            made = converted(self(carry, row), carry.dtype)
-            return made, made
+            result = converted(self(carry, row), carry.dtype)
+            return result, result
 
         rest = lax.scan(step, rows[0], rows[1:])[1]
-        made = lax.concatenate([rows[:1], rest], 0)
-        return lax.transpose(made, (*range(1, place + 1), 0, *range(place + 1, a.ndim)))
+        result = lax.concatenate([rows[:1], rest], 0)
+        return lax.transpose(result, (*range(1, dim + 1), 0, *range(dim + 1, a.ndim)))
 
     def outer(self, A: Any, B: Any, /) -> Array:
         """The function of all pairs of elements."""
@@ -169,7 +169,7 @@ class ufunc:
         if inplace:
             raise ImmutableArrayError(
                 f"Arrays are immutable, so {self.__name__}.at cannot change one in place.",
-                fix=f"{self.__name__}.at(a, indices, b, inplace=False), which gives a new array",
+                fix=f"{self.__name__}.at(a, indices, b, inplace=False), which returns a new array",
                 at=user_line(),
             )
         check_arraylike(f"{self.__name__}.at", a)
@@ -183,47 +183,49 @@ class ufunc:
 
     def _sequential_at(self, a: Array, indices: Any, b: Any) -> Array:
         """One element after the other, since an index may occur several times."""
-        numbers = lax.reshape(lax.iota(dtypes.default_int_dtype(), a.size), a.shape)[indices]
+        positions = lax.reshape(lax.iota(dtypes.default_int_dtype(), a.size), a.shape)[indices]
         values = ravel(
-            lax.broadcast_in_dim(ensure_array(b), numbers.shape, tuple(range(numbers.ndim - np.ndim(b), numbers.ndim)))
+            lax.broadcast_in_dim(
+                ensure_array(b), positions.shape, tuple(range(positions.ndim - np.ndim(b), positions.ndim))
+            )
         )
 
         def step(flat: Any, pair: tuple[Any, Any]) -> tuple[Any, None]:
-            place, value = pair
-            return flat.at[place].set(converted(self(flat[place], value), flat.dtype)), None
+            i, value = pair
+            return flat.at[i].set(converted(self(flat[i], value), flat.dtype)), None
 
-        return lax.reshape(lax.scan(step, ravel(a), (ravel(numbers), values))[0], a.shape)
+        return lax.reshape(lax.scan(step, ravel(a), (ravel(positions), values))[0], a.shape)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
-        """For each index, the function folded from there up to the next index."""
+        """For each index, the reduction from there up to the next index."""
         self._binary("reduceat")
         check_arraylike(f"{self.__name__}.reduceat", a, indices)
         check_no_out(f"{self.__name__}.reduceat", out)
         a = ensure_array(a)
         if self._reduceat is not None:
             return self._reduceat(a, indices, axis=axis, dtype=dtype)
-        place = canonicalize_axis(axis, a.ndim, f"{self.__name__}.reduceat")
+        dim = canonicalize_axis(axis, a.ndim, f"{self.__name__}.reduceat")
         indices = ensure_array(indices)
         if indices.ndim != 1 or dtypes.kind(indices.dtype) not in "iu":
             raise ArgumentTypeError(
                 f"{self.__name__}.reduceat takes a vector of integer indices, got {indices.aval.short()}."
             )
         if not indices.shape[0]:
-            empty = lax.slice_in_dim(a, 0, 0, axis=place)
+            empty = lax.slice_in_dim(a, 0, 0, axis=dim)
             return empty if dtype is None else converted(empty, requested(dtype, self.__name__))
         if not is_concrete(indices):
-            return self._reduceat_masked(a, indices, place, dtype)
-        known, length = np.asarray(indices), a.shape[place]
+            return self._reduceat_masked(a, indices, dim, dtype)
+        known, length = np.asarray(indices), a.shape[dim]
         if known.min() < 0 or known.max() >= length:
             raise IndexError(
-                f"{self.__name__}.reduceat got indices from {known.min()} to {known.max()} for axis {place} of size "
+                f"{self.__name__}.reduceat got indices from {known.min()} to {known.max()} for axis {dim} of size "
                 f"{length}.  at {user_line()}"
             )
         parts = []
         for start, stop in zip(known.tolist(), [*known[1:].tolist(), length], strict=True):
-            part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=place)
-            parts.append(self.reduce(part, axis=place, dtype=dtype, keepdims=True))
-        return lax.concatenate(parts, place)
+            part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=dim)
+            parts.append(self.reduce(part, axis=dim, dtype=dtype, keepdims=True))
+        return lax.concatenate(parts, dim)
 
     def _reduceat_masked(self, a: Array, indices: Array, axis: int, dtype: Any) -> Array:
         """`reduceat` for indices that are not known: each part reduces the whole axis but skips what is outside."""
@@ -262,8 +264,8 @@ def _without_initial(reduction: Callable[..., Any]) -> Callable[..., Any]:
     """`all` and `any` as reductions that take the arguments of the others."""
 
     def reduce(a: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
-        made = reduction(a, axis=axis, keepdims=keepdims, where=where)
-        return made if dtype is None else converted(made, requested(dtype, "reduce"))
+        out = reduction(a, axis=axis, keepdims=keepdims, where=where)
+        return out if dtype is None else converted(out, requested(dtype, "reduce"))
 
     return reduce
 
@@ -278,7 +280,7 @@ def _with_dtype(reduction: Callable[..., Any]) -> Callable[..., Any]:
     return reduce
 
 
-def _made(function: Callable[..., Any], nin: int = 2, **options: Any) -> ufunc:
+def _ufunc(function: Callable[..., Any], nin: int = 2, **options: Any) -> ufunc:
     return ufunc(function, nin, 1, name=function.__name__, call=function, **options)
 
 
@@ -286,17 +288,19 @@ def _subtract_at(a: Array, indices: Any, b: Any) -> Array:
     return a.at[indices].add(lax.neg(ensure_array(b)))
 
 
-add = _made(elementwise.add, identity=0, reduce=reductions.sum, accumulate=reductions.cumsum, at="add")
-multiply = _made(elementwise.multiply, identity=1, reduce=reductions.prod, accumulate=reductions.cumprod, at="multiply")
-subtract = _made(elementwise.subtract, at=_subtract_at)
-maximum = _made(elementwise.maximum, reduce=_with_dtype(reductions.max), at="max")
-minimum = _made(elementwise.minimum, reduce=_with_dtype(reductions.min), at="min")
-negative = _made(elementwise.negative, 1)
-logaddexp = _made(elementwise.logaddexp, identity=-np.inf)
-logaddexp2 = _made(elementwise.logaddexp2, identity=-np.inf)
-logical_and = _made(logic.logical_and, identity=True, reduce=_without_initial(reductions.all))
-logical_or = _made(logic.logical_or, identity=False, reduce=_without_initial(reductions.any))
-logical_xor = _made(logic.logical_xor, identity=False)
-bitwise_and = _made(logic.bitwise_and, identity=-1)
-bitwise_or = _made(logic.bitwise_or, identity=0)
-bitwise_xor = _made(logic.bitwise_xor, identity=0)
+add = _ufunc(elementwise.add, identity=0, reduce=reductions.sum, accumulate=reductions.cumsum, at="add")
+multiply = _ufunc(
+    elementwise.multiply, identity=1, reduce=reductions.prod, accumulate=reductions.cumprod, at="multiply"
+)
+subtract = _ufunc(elementwise.subtract, at=_subtract_at)
+maximum = _ufunc(elementwise.maximum, reduce=_with_dtype(reductions.max), at="max")
+minimum = _ufunc(elementwise.minimum, reduce=_with_dtype(reductions.min), at="min")
+negative = _ufunc(elementwise.negative, 1)
+logaddexp = _ufunc(elementwise.logaddexp, identity=-np.inf)
+logaddexp2 = _ufunc(elementwise.logaddexp2, identity=-np.inf)
+logical_and = _ufunc(logic.logical_and, identity=True, reduce=_without_initial(reductions.all))
+logical_or = _ufunc(logic.logical_or, identity=False, reduce=_without_initial(reductions.any))
+logical_xor = _ufunc(logic.logical_xor, identity=False)
+bitwise_and = _ufunc(logic.bitwise_and, identity=-1)
+bitwise_or = _ufunc(logic.bitwise_or, identity=0)
+bitwise_xor = _ufunc(logic.bitwise_xor, identity=0)

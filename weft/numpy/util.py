@@ -62,7 +62,7 @@ def check_arraylike(name: str, *args: Any) -> None:
 
 
 def check_arraylike_or_none(name: str, *args: Any) -> None:
-    """As `check_arraylike`, where None stands for an argument that was not given."""
+    """As `check_arraylike`, where None means an argument that was not passed."""
     check_arraylike(name, *(0 if x is None else x for x in args))
 
 
@@ -94,7 +94,7 @@ def ensure_arrays(name: str, *args: Any) -> list[Array]:
 
 
 def is_concrete(x: Any) -> bool:
-    """Whether the numbers of `x` are known now."""
+    """Whether the values of `x` are known now."""
     return not isinstance(x, Tracer)
 
 
@@ -113,7 +113,7 @@ def is_eager() -> bool:
 
 
 def concrete_or_error(x: Any, what: str, fix: str) -> np.ndarray:
-    """The numbers of `x`, or an error that names what needed them and how to do without."""
+    """The values of `x`, or an error that names what needed them and how to do without."""
     if isinstance(x, Tracer):
         known = x.known()
         if known is None:
@@ -144,7 +144,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     """`x` in a canonical dtype, ready to bind. A Python or NumPy scalar costs no equation."""
     if isinstance(x, Array):
         aval: ArrayType = x.aval
-        # A weak operand next to a strong one of its dtype gives a strong result, so no conversion is recorded.
+        # A weak operand next to a strong one of its dtype has a strong result, so no conversion is recorded.
         if aval.dtype is dtype and (not weak or aval.weak_type):
             return x
         if aval.dtype == dtype and (not weak or aval.weak_type):
@@ -196,14 +196,14 @@ def scalar_value(value: Any, dtype: Any) -> np.ndarray:
     if kind is float:
         if dtype is dtypes.float32 and (_LEAST < value < _GREATEST or -_GREATEST < value < -_LEAST or value == 0.0):
             return np.array(value, dtype)
-    elif kind is int and -128 <= value <= 127 and dtype in _NUMBERS and (value >= 0 or dtype not in _UNSIGNED):
+    elif kind is int and -128 <= value <= 127 and dtype in _NUMERIC and (value >= 0 or dtype not in _UNSIGNED):
         return np.array(value, dtype)
     return dtypes.coerce_value(value, dtype)
 
 
 _LEAST, _GREATEST = 1.2e-38, 3.4e38
 _UNSIGNED = frozenset(dtypes.as_dtype(name) for name in ("uint8", "uint16", "uint32", "uint64"))
-_NUMBERS = _UNSIGNED | frozenset(
+_NUMERIC = _UNSIGNED | frozenset(
     dtypes.as_dtype(name)
     for name in ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16", "complex64")
 )
@@ -232,7 +232,7 @@ def _takes(aval: ArrayType, kind: type) -> bool:
     if aval.weak_type:
         return False
     if kind is int:
-        return aval.dtype in _NUMBERS
+        return aval.dtype in _NUMERIC
     return kind is float and aval.dtype in _FLOATS
 
 
@@ -251,23 +251,23 @@ def promote_dtypes_inexact(*args: Any) -> list[Any]:
     if len(args) == 1 and isinstance(args[0], Array) and dtypes.kind(args[0].dtype) in "fc":
         return [args[0]]
     dtype, weak = _result_type(args)
-    inexact = dtypes.to_inexact_dtype(_number(dtype))
+    inexact = dtypes.to_inexact_dtype(_numeric(dtype))
     return [cast(x, dtypes.canonicalize_dtype(inexact), weak) for x in args]
 
 
 def promote_dtypes_numeric(*args: Any) -> list[Any]:
     """The arguments in the dtype they promote to, booleans as integers."""
     dtype, weak = _result_type(args)
-    return [cast(x, dtypes.to_numeric_dtype(_number(dtype)), weak) for x in args]
+    return [cast(x, dtypes.to_numeric_dtype(_numeric(dtype)), weak) for x in args]
 
 
 def promote_dtypes_complex(*args: Any) -> list[Any]:
     """The arguments in the complex dtype they promote to."""
     dtype, weak = _result_type(args)
-    return [cast(x, dtypes.to_complex_dtype(_number(dtype)), weak) for x in args]
+    return [cast(x, dtypes.to_complex_dtype(_numeric(dtype)), weak) for x in args]
 
 
-def _number(dtype: Any) -> Any:
+def _numeric(dtype: Any) -> Any:
     if isinstance(dtype, dtypes.ExtendedDtype):
         raise ArgumentTypeError(f"A number is needed here, but the array holds elements of {dtype.name}.")
     return dtype
@@ -326,7 +326,7 @@ def requested(dtype: Any, name: str) -> Any:
 
 
 def is_dimension(x: Any) -> bool:
-    """Whether `x` can stand for one size of a shape."""
+    """Whether `x` can be one size of a shape."""
     return isinstance(x, Expression) or hasattr(x, "__index__")
 
 
@@ -443,14 +443,14 @@ def canonicalize_axis(axis: Any, rank: int, name: str = "This function") -> int:
             fix="make the argument static with static_argnums or static_argnames",
             at=user_line(),
         )
-    number = index(axis)
-    if not -rank <= number < rank:
+    i = index(axis)
+    if not -rank <= i < rank:
         raise AxisOutOfBoundsError(
-            f"{name} got axis {number}, which is out of bounds for an array of dimension {rank}.",
+            f"{name} got axis {i}, which is out of bounds for an array of dimension {rank}.",
             fix=f"an axis from {-rank} to {rank - 1}" if rank else "an array with at least one dimension",
             at=user_line(),
         )
-    return number + rank if number < 0 else number
+    return i + rank if i < 0 else i
 
 
 def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tuple[int, ...]:
@@ -466,5 +466,5 @@ def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tupl
 
 
 def count_elements(shape: Sequence[Any], axes: Sequence[int]) -> Any:
-    """How many elements stand along `axes`."""
+    """How many elements there are along `axes`."""
     return math.prod(shape[a] for a in axes)

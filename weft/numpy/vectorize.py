@@ -53,15 +53,15 @@ def vectorize(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = {i for i in range(len(args)) if i in excluded or args[i] is None}
         named = [k for k in kwargs if k not in excluded]
-        places = [i for i in range(len(args)) if i not in fixed]
-        values = [asarray(args[i]) for i in places] + [asarray(kwargs[k]) for k in named]
+        array_args = [i for i in range(len(args)) if i not in fixed]
+        values = [asarray(args[i]) for i in array_args] + [asarray(kwargs[k]) for k in named]
 
         def apply(*arrays: Any) -> Any:
             positional = list(args)
-            for place, array in zip(places, arrays, strict=False):
-                positional[place] = array
-            given = {**kwargs, **dict(zip(named, arrays[len(places) :], strict=True))}
-            return pyfunc(*positional, **given)
+            for position, array in zip(array_args, arrays, strict=False):
+                positional[position] = array
+            keywords = {**kwargs, **dict(zip(named, arrays[len(array_args) :], strict=True))}
+            return pyfunc(*positional, **keywords)
 
         inputs, outputs = core if core is not None else ([()] * len(values), None)
         if len(inputs) != len(values):
@@ -82,16 +82,16 @@ def _broadcast_map(
 ) -> Any:
     sizes: dict[str, Any] = {}
     batches = []
-    for number, (value, names) in enumerate(zip(values, inputs, strict=True)):
+    for index, (value, names) in enumerate(zip(values, inputs, strict=True)):
         if value.ndim < len(names):
             raise ArgumentError(
-                f"input with shape {value.shape} at position {number} has too few dimensions for the core dimensions "
+                f"input with shape {value.shape} at position {index} has too few dimensions for the core dimensions "
                 f"({','.join(names)})."
             )
         split = value.ndim - len(names)
         batches.append(value.shape[:split])
         for name, size in zip(names, value.shape[split:], strict=True):
-            _agree(sizes, name, size, f"argument {number}")
+            _agree(sizes, name, size, f"argument {index}")
     batch = broadcast_shape("vectorize", *batches) if batches else ()
     checked = _with_checked_results(function, outputs, sizes)
     flattened: list[list[int | None]] = []
@@ -107,8 +107,8 @@ def _broadcast_map(
             skipped.append(axis)
         else:
             checked = vmap(checked, in_axes=axes)
-    made = checked(*squeezed)
-    return tree.map(lambda x: expand_dims(x, tuple(sorted(skipped))) if skipped else x, made)
+    out = checked(*squeezed)
+    return tree.map(lambda x: expand_dims(x, tuple(sorted(skipped))) if skipped else x, out)
 
 
 def _agree(sizes: dict[str, Any], name: str, size: Any, where: str) -> None:
@@ -123,8 +123,8 @@ def _with_checked_results(
     """The function, whose results must be arrays with the core dimensions that the signature names."""
 
     def checked(*arrays: Any) -> Any:
-        made = function(*arrays)
-        results = made if isinstance(made, tuple) else (made,)
+        out = function(*arrays)
+        results = out if isinstance(out, tuple) else (out,)
         arrays_out = [asarray(r) for r in results]
         if outputs is None:
             for result in arrays_out:
@@ -137,49 +137,49 @@ def _with_checked_results(
             if len(outputs) != len(results):
                 raise ArgumentTypeError(f"expected {len(outputs)} results by the signature, got {len(results)}.")
             found = dict(sizes)
-            for number, (result, names) in enumerate(zip(arrays_out, outputs, strict=True)):
+            for i, (result, names) in enumerate(zip(arrays_out, outputs, strict=True)):
                 if result.ndim != len(names):
                     raise ArgumentError(
-                        f"result {number} has shape {result.shape}, but the signature names the core dimensions "
+                        f"result {i} has shape {result.shape}, but the signature names the core dimensions "
                         f"({','.join(names)})."
                     )
                 for name, size in zip(names, result.shape, strict=True):
-                    _agree(found, name, size, f"result {number}")
-        return tuple(arrays_out) if isinstance(made, tuple) else arrays_out[0]
+                    _agree(found, name, size, f"result {i}")
+        return tuple(arrays_out) if isinstance(out, tuple) else arrays_out[0]
 
     return checked
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """`func1d` of every vector along an axis; the axes of its result take that axis' place."""
+    """`func1d` of every vector along an axis; the axes of its result replace that axis."""
     check_arraylike("apply_along_axis", arr)
     a = ensure_array(arr)
-    place = canonicalize_axis(axis, a.ndim, "apply_along_axis")
+    dim = canonicalize_axis(axis, a.ndim, "apply_along_axis")
 
     def mapped(x: Any) -> Any:
         return func1d(x, *args, **kwargs)
 
     for _ in range(a.ndim - 1):
         mapped = vmap(mapped)
-    made = mapped(moveaxis(a, place, -1))
+    out = mapped(moveaxis(a, dim, -1))
 
     def back(x: Array) -> Array:
         lead, added = a.ndim - 1, x.ndim - (a.ndim - 1)
-        return moveaxis(x, tuple(range(lead, lead + added)), tuple(range(place, place + added)))
+        return moveaxis(x, tuple(range(lead, lead + added)), tuple(range(dim, dim + added)))
 
-    return tree.map(back, made)
+    return tree.map(back, out)
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     """`func(a, axis)` for several axes, one after the other; axes that it takes away are put back in size 1."""
     check_arraylike("apply_over_axes", a)
-    made = ensure_array(a)
+    out = ensure_array(a)
     for axis in (axes,) if isinstance(axes, int) else axes:
-        place = canonicalize_axis(axis, made.ndim, "apply_over_axes")
-        result = ensure_array(func(made, place))
-        if result.ndim == made.ndim - 1:
-            result = expand_dims(result, place)
-        if result.ndim != made.ndim:
+        dim = canonicalize_axis(axis, out.ndim, "apply_over_axes")
+        result = ensure_array(func(out, dim))
+        if result.ndim == out.ndim - 1:
+            result = expand_dims(result, dim)
+        if result.ndim != out.ndim:
             raise ArgumentError(f"function is not returning an array of the correct shape: {result.shape}.")
-        made = result
-    return made
+        out = result
+    return out

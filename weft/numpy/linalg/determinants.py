@@ -68,8 +68,8 @@ def _slogdet_jvp(primals: Any, tangents: Any) -> Any:
     if not is_complex(x):
         return (sign, logarithm), (zeros_like(sign), relative)
     growth = real_part(relative)
-    turning = lax.sub(relative, as_dtype(growth, relative.dtype))
-    return (sign, logarithm), (lax.mul(sign, turning), growth)
+    rotation = lax.sub(relative, as_dtype(growth, relative.dtype))
+    return (sign, logarithm), (lax.mul(sign, rotation), growth)
 
 
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
@@ -134,8 +134,8 @@ def _adjugate(x: Any) -> Any:
     def reflected(x: Any, plain: Any) -> Any:
         factors, pivots, permutation = lax_linalg.lu(_reflect(x))
         mixed = lax.neg(flip(_reflect(flip(_adjugate_of_factors(factors, pivots, permutation)))))
-        mixed = lax.select_n(_spread(_has_zero_before_last(factors), x.shape), mixed, zeros_like(x))
-        return lax.select_n(_spread(deficient, x.shape), plain, mixed)
+        mixed = lax.select_n(_broadcast_batch(_has_zero_before_last(factors), x.shape), mixed, zeros_like(x))
+        return lax.select_n(_broadcast_batch(deficient, x.shape), plain, mixed)
 
     any_deficient = lax.reduce_or(deficient, tuple(range(len(deficient.shape))))
     return lax.cond(any_deficient, reflected, lambda x, plain: plain, x, plain)
@@ -173,9 +173,11 @@ def _adjugate_of_factors(factors: Any, pivots: Any, permutation: Any) -> Any:
     column = part(factors, (size - 1, size), -1)
     unit = part(identity, (size - 1, size), -1)
     pivot = lax.reduce_sum(part(values, (size - 1, size), -1), (axis,))
-    right = lax.add(lax.mul(_spread(pivot, shape), y), matmul(lax.sub(unit, column), part(y, (size - 1, size), -2)))
-    solved = lax_linalg.triangular_solve(system, lax.mul(_spread(before_last, shape), right), left_side=True)
-    return lax.mul(_spread(_parity(pivots, factors), shape), solved)
+    right = lax.add(
+        lax.mul(_broadcast_batch(pivot, shape), y), matmul(lax.sub(unit, column), part(y, (size - 1, size), -2))
+    )
+    solved = lax_linalg.triangular_solve(system, lax.mul(_broadcast_batch(before_last, shape), right), left_side=True)
+    return lax.mul(_broadcast_batch(_parity(pivots, factors), shape), solved)
 
 
 @_adjugate.defjvp
@@ -189,8 +191,8 @@ def _adjugate_jvp(primals: Any, tangents: Any) -> Any:
     # adj(S + E) is to first order -Eᵢⱼ times all values but two, and on the diagonal the sum of that of the other Eₖₖ.
     total = lax.reduce_sum(lax.mul(rest, as_rows(diagonal(changed), x.shape)), (len(x.shape) - 1,))
     inner = lax.sub(lax.mul(identity, as_rows(total, x.shape)), lax.mul(changed, rest))
-    turned = _spread(_det(matmul(u, vh)), x.shape)
-    return _adjugate(x), lax.mul(turned, matmul(matmul(adjoint(vh), inner), adjoint(u)))
+    sign = _broadcast_batch(_det(matmul(u, vh)), x.shape)
+    return _adjugate(x), lax.mul(sign, matmul(matmul(adjoint(vh), inner), adjoint(u)))
 
 
 def _products_without_two(s: Any) -> Any:
@@ -217,7 +219,7 @@ def _exclusive(products: Any, axis: int, reverse: bool) -> Any:
     return lax.pad(products, scalar(1, products), padding)
 
 
-def _spread(x: Any, shape: Any) -> Any:
+def _broadcast_batch(x: Any, shape: Any) -> Any:
     """One number for each matrix, repeated over its elements."""
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - 2)))
 

@@ -97,8 +97,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         if ord is None:
             return _length(x, axes, keepdims)
     else:
-        given = axis if isinstance(axis, (tuple, list, range)) else (axis,)
-        axes = tuple(canonicalize_axis(a, x.ndim, "norm") for a in given)
+        axes_in = axis if isinstance(axis, (tuple, list, range)) else (axis,)
+        axes = tuple(canonicalize_axis(a, x.ndim, "norm") for a in axes_in)
     if len(axes) == 1:
         return _vector(x, ord, axes, keepdims)
     if len(axes) == 2:

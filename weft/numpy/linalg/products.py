@@ -77,9 +77,9 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     shape = broadcast_shape("cross", x1.shape, x2.shape)
     x1, x2 = expand_to(x1, shape), expand_to(x2, shape)
     left, right = ([part(x, (i, i + 1), -1) for i in range(3)] for x in (x1, x2))
-    made = [lax.sub(lax.mul(left[i], right[j]), lax.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
-    joined = lax.concatenate(made, x1.ndim - 1)
-    return move_axis(joined, x1.ndim - 1, canonicalize_axis(axis, x1.ndim, "cross"))
+    parts = [lax.sub(lax.mul(left[i], right[j]), lax.mul(left[j], right[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
+    stacked = lax.concatenate(parts, x1.ndim - 1)
+    return move_axis(stacked, x1.ndim - 1, canonicalize_axis(axis, x1.ndim, "cross"))
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
@@ -105,11 +105,11 @@ def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Arra
         raise ArgumentError("multi_dot needs at least one array.")
     if len(factors) <= 2:
         return factors[0] if len(factors) == 1 else contraction.matmul(*factors, precision=precision)
-    for number, x in enumerate(factors):
-        inside = 0 < number < len(factors) - 1
+    for i, x in enumerate(factors):
+        inside = 0 < i < len(factors) - 1
         if x.ndim != 2 and (inside or x.ndim != 1):
             raise ArgumentError(
-                f"multi_dot takes matrices (the first and last may be vectors), got shape {x.shape} at {number}."
+                f"multi_dot takes matrices (the first and last may be vectors), got shape {x.shape} at {i}."
             )
     shapes = [x.shape for x in factors]
     sizes = [1 if len(shapes[0]) == 1 else shapes[0][0], *(s[0] for s in shapes[1:])]

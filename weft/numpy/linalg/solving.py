@@ -1,4 +1,4 @@
-"""Systems of linear equations, inverses and what is made of them."""
+"""Systems of linear equations, inverses, least squares and rank."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from weft.trace.array import Array
 def solve(a: Any, b: Any) -> Array:
     """The x with a x = b, for square a of shape (..., n, n) and b of shape (n,) or (..., n, k).
 
-    A singular matrix gives infinities or NaN. Derivatives reuse the factors of a.
+    For a singular matrix the result is infinities or NaN. Derivatives reuse the factors of a.
     """
     a, b = inexact("solve", a, b)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
@@ -79,9 +79,9 @@ def _pseudo_inverse(x: Any, tolerance: Any) -> tuple[Any, Any]:
     """The pseudo-inverse and the singular values."""
     u, s, v = lax_linalg.svd(x, full_matrices=False)
     largest = max_(s, axis=-1, keepdims=True, initial=0)
-    kept = greater(s, multiply(lax.reshape(tolerance, (*tolerance.shape, 1)), largest))
-    safe = lax.select_n(kept, lax.full_like(s, 1), s)
-    inverse = lax.select_n(kept, lax.full_like(s, 0), lax.div(lax.full_like(s, 1), safe))
+    significant = greater(s, multiply(lax.reshape(tolerance, (*tolerance.shape, 1)), largest))
+    safe = lax.select_n(significant, lax.full_like(s, 1), s)
+    inverse = lax.select_n(significant, lax.full_like(s, 0), lax.div(lax.full_like(s, 1), safe))
     scaled = lax.mul(as_columns(as_dtype(inverse, x.dtype), (*inverse.shape, u.shape[-2])), adjoint(u))
     return matmul(adjoint(v), scaled), s
 
@@ -110,10 +110,10 @@ def _product(x: Any, y: Any, z: Any) -> Any:
     return matmul(x, matmul(y, z))
 
 
-def _tolerance(x: Array, given: Any, default: float) -> Array:
+def _tolerance(x: Array, tolerance: Any, default: float) -> Array:
     """Singular values up to this share of the largest count as zero: one number for each matrix."""
     dtype = real_dtype(x.dtype)
-    chosen = ensure_array(np.asarray(default, dtype) if given is None else given)
+    chosen = ensure_array(np.asarray(default, dtype) if tolerance is None else tolerance)
     return expand_to(lax.convert_element_type(chosen, dtype), x.shape[:-2])
 
 
@@ -175,7 +175,7 @@ def _known_rank(rank: Array) -> int:
     return int(
         concrete_or_error(
             rank,
-            "lstsq with numpy_resid=True gives residuals of a size that depends on the rank.",
+            "lstsq with numpy_resid=True returns residuals of a size that depends on the rank.",
             "leave numpy_resid out, or call it outside of jit",
         )
     )
