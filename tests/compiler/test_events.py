@@ -35,9 +35,9 @@ from weft.compiler.program.ir import (
     Kind,
     Launch,
     Loop,
-    Point,
     Program,
     Register,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -325,13 +325,13 @@ def sliced(m: Example, body: Callable[[Slot], list[Step]]) -> list[Step]:
     """A loop over slices of `t`."""
     counter = Register("counter")
     part = Slot(Kind.POINTED, 16, register=Register("pointer"))
-    steps: list[Step] = [Point(part, m.t, counter, 16), *body(part)]
+    steps: list[Step] = [SetAddress(part, m.t, counter, 16), *body(part)]
     return [Loop(counter, Register("bound"), 4, False, steps, object())]
 
 
 def moved_while_read(m: Example, part: Slot) -> list[Step]:
     counter = Register("counter")
-    again = Point(part, m.t, counter, 16)
+    again = SetAddress(part, m.t, counter, 16)
     inner = Loop(counter, Register("bound"), 1, False, [again], object())
     return [Start(Copy(m.x, part, 16), m.e), inner, Wait(m.e)]
 
@@ -469,7 +469,7 @@ WRONG_SPACES: dict[str, tuple[Callable[[Example, Slot], list[Step]], str]] = {
         lambda m, s: [
             copied(s, m.a),
             copied(m.t, m.a),
-            *sliced(m, lambda part: [Point(part, s, Register("counter", 3), 16), Copy(m.x, part, 16)]),
+            *sliced(m, lambda part: [SetAddress(part, s, Register("counter", 3), 16), Copy(m.x, part, 16)]),
             copied(m.y, m.a),
         ],
         r"is in another memory space than temporary\[64 host\]",

@@ -17,7 +17,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base.settings import enable_x64
 from weft.compiler import pipeline
 from weft.compiler.passes.accumulate import accumulate
-from weft.compiler.program.ir import Copy, Launch, Loop, Point, Step, While, walk
+from weft.compiler.program.ir import Copy, Launch, Loop, SetAddress, Step, While, walk
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.runtime.execute import executable_of
 
@@ -172,7 +172,7 @@ def test_the_gradient_of_a_recurrence_is_one_product_after_it() -> None:
     """The outer product of a turn was stored, transposed, and added by another kernel."""
     w, xs = normal(32, 32) * np.float32(0.1), normal(20, 32)
     forward, backward = loops_of(weft.grad(rnn), w, xs)
-    assert [type(step) for step in backward if not isinstance(step, Point)] == [Launch, Launch]
+    assert [type(step) for step in backward if not isinstance(step, SetAddress)] == [Launch, Launch]
     assert sum(isinstance(step, Copy) for step in forward) == 2
     np.testing.assert_allclose(weft.jit(weft.grad(rnn))(w, xs), weft.grad(rnn)(w, xs), 2e-4, 2e-4)
 

@@ -17,9 +17,9 @@ from weft.compiler.program.ir import (
     Branch,
     Kind,
     Loop,
-    Point,
     Program,
     Register,
+    SetAddress,
     Slot,
     Step,
     While,
@@ -64,7 +64,7 @@ def registers(program: Program) -> list[Register]:
                 found += [step.test] if step.counter is None else [step.test, step.counter]
             case Branch():
                 found.append(step.choice)
-            case Point():
+            case SetAddress():
                 assert step.target.register is not None
                 found.append(step.target.register)
             case _:
@@ -114,7 +114,7 @@ class Lifetimes:
     def _touch(self, step: Step) -> None:
         for slot in (*step.reads, *step.writes):
             self._slot(slot)
-        if isinstance(step, Point):
+        if isinstance(step, SetAddress):
             self._slot(step.base)
 
     def _slot(self, slot: Slot) -> None:

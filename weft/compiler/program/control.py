@@ -17,7 +17,7 @@ from weft.base import dtypes
 from weft.compiler.program import tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import turning
-from weft.compiler.program.ir import Branch, Count, Fill, Loop, Point, Register, Slot, Step, While
+from weft.compiler.program.ir import Branch, Count, Fill, Loop, Register, SetAddress, Slot, Step, While
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import TapeType
 from weft.primitives.control.check import CHECK
@@ -133,7 +133,7 @@ def _target(builder: Builder, v: Any, base: Slot, counter: Register) -> Slot:
     if isinstance(v.aval, TapeType):
         return builder.temporary(size)
     slot = builder.pointed(size)
-    builder.steps.append(Point(slot, base, counter, size))
+    builder.steps.append(SetAddress(slot, base, counter, size))
     return slot
 
 

@@ -29,8 +29,8 @@ from weft.compiler.program.ir import (
     Kind,
     Launch,
     Loop,
-    Point,
     Program,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -165,7 +165,7 @@ class _Runner:
             case Fill(target):
                 self.view(target)[:] = 0
                 self.set_written(target)
-            case Point(target, base, counter, stride):
+            case SetAddress(target, base, counter, stride):
                 assert target.register is not None
                 moved = int(self.registers[counter.number]) * stride
                 self.registers[target.register.number] = self.address(base) + moved

@@ -198,7 +198,7 @@ class Fill(Step):
 
 
 @dataclass(eq=False)
-class Point(Step):
+class SetAddress(Step):
     """`target` is from now on at `base` + counter * stride: the slice of an array that a loop is at."""
 
     target: Slot

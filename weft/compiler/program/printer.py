@@ -17,9 +17,9 @@ from weft.compiler.program.ir import (
     Kind,
     Launch,
     Loop,
-    Point,
     Program,
     Register,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -106,7 +106,7 @@ class _Printer:
                 self.line(f"{self.name(target)} = copy {self.name(source)} ({size} bytes)", depth)
             case Fill(target):
                 self.line(f"{self.name(target)} = zeros", depth)
-            case Point(target, base, counter, stride):
+            case SetAddress(target, base, counter, stride):
                 self.line(f"{self.name(target)} = at {self.name(base)} + {stride} {self.name(counter)}", depth)
             case Count(target, counter):
                 self.line(f"{self.name(target)} = {self.name(counter)}", depth)

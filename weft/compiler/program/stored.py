@@ -26,9 +26,9 @@ from weft.compiler.program.ir import (
     Kind,
     Launch,
     Loop,
-    Point,
     Program,
     Register,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -145,7 +145,7 @@ class _Writer:
                 return ["copy", step.label, self.slot(step.target), self.slot(step.source), step.size]
             case Fill():
                 return ["fill", step.label, self.slot(step.target)]
-            case Point():
+            case SetAddress():
                 return ["point", step.label, *self.slots((step.target, step.base)), step.counter.number, step.stride]
             case Count():
                 return ["count", step.label, self.slot(step.target), step.counter.number]
@@ -217,7 +217,7 @@ class _Reader:
         return Fill(self.table[target])
 
     def point(self, target: int, base: int, counter: int, stride: int) -> Step:
-        return Point(self.table[target], self.table[base], self.register(counter), stride)
+        return SetAddress(self.table[target], self.table[base], self.register(counter), stride)
 
     def count(self, target: int, counter: int) -> Step:
         return Count(self.table[target], self.register(counter))

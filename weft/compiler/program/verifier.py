@@ -17,8 +17,8 @@ from weft.compiler.program.ir import (
     Kind,
     Launch,
     Loop,
-    Point,
     Program,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -68,13 +68,13 @@ class _Checker:
 
     def steps(self, steps: Sequence[Step], written: set[Slot]) -> None:
         for step in steps:
-            if not isinstance(step, Point):
+            if not isinstance(step, SetAddress):
                 self.read(step, written)
             self.memory(step.step if isinstance(step, Start) else step)
             match step:
                 case Start():  # what it writes is there after its `Wait`
                     continue
-                case Point(target, base):
+                case SetAddress(target, base):
                     # A slice of something that is read, or of what the loop writes slice by slice.
                     written |= {target, base}
                 case Loop():
@@ -104,7 +104,7 @@ class _Checker:
                         self.fail(f"A kernel has a buffer of {buffer.size} elements for {slot}.")
             case Copy() if step.size > min(step.target.size, step.source.size):
                 self.fail_at(f"{{}} copies more than {step.source} or {step.target} has.", step)
-            case Point() if step.target.space != step.base.space:
+            case SetAddress() if step.target.space != step.base.space:
                 self.fail_at(f"{{}} is in another memory space than {step.base}.", step)
             case While():
                 slots.append(step.predicate)
@@ -112,7 +112,7 @@ class _Checker:
                 pass
         for slot in slots:
             self.space(slot)
-            if slot.space != DEFAULT_SPACE and not isinstance(step, Copy | Point | Wait):
+            if slot.space != DEFAULT_SPACE and not isinstance(step, Copy | SetAddress | Wait):
                 self.fail_at(
                     f"{{}} needs {slot} in the memory space {DEFAULT_SPACE!r}; only copies cross spaces.", step
                 )

@@ -135,7 +135,7 @@ class reduce_min(Extremum):
     neutral = staticmethod(greatest)
 
 
-class Where(Primitive):
+class ArgReduce(Primitive):
     """The index along one axis of the first element that is extreme; a NaN counts as the most extreme."""
 
     zero_derivative = True
@@ -190,7 +190,7 @@ class Where(Primitive):
 
 
 @primitive
-class argmax(Where):
+class argmax(ArgReduce):
     """The index of the first largest element along the one axis in `axes`."""
 
     search = staticmethod(np.argmax)
@@ -198,7 +198,7 @@ class argmax(Where):
 
 
 @primitive
-class argmin(Where):
+class argmin(ArgReduce):
     """The index of the first smallest element along the one axis in `axes`."""
 
     search = staticmethod(np.argmin)

@@ -1,4 +1,4 @@
-"""Where the greatest or least element along an axis is. Hero: a `Where`.
+"""Where the greatest or least element along an axis is. Hero: an `ArgReduce`.
 
 An accumulator is a pair: the best element so far and its place. A later element takes over only if it is better, so the
 first of equal ones stays; a nan is better than any number, and nothing than a nan. Lanes are folded in two steps: the
@@ -31,7 +31,7 @@ from weft.compiler.emit.reductions.folding import (
 )
 from weft.compiler.emit.values import expanded, space_of
 from weft.compiler.kernel.ir import Index, Kind, Value
-from weft.primitives.reduction.reduce_extrema import Where, greatest, least
+from weft.primitives.reduction.reduce_extrema import ArgReduce, greatest, least
 
 Pair = tuple[Value, Value]
 Element = Callable[[dict[Axis, Index]], Pair]
@@ -43,7 +43,7 @@ class Search:
     def __init__(self, fusion: Fusion) -> None:
         hero = fusion.hero
         assert hero is not None
-        if not isinstance(hero.primitive, Where):
+        if not isinstance(hero.primitive, ArgReduce):
             raise InternalError(f"`{hero.primitive.name}` looks for nothing.", stage="emit")
         self.fusion, self.hero = fusion, hero
         self.largest = hero.primitive.largest

@@ -19,8 +19,8 @@ from weft.compiler.program.ir import (
     Fill,
     Launch,
     Loop,
-    Point,
     Program,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -90,7 +90,7 @@ class Assembly:
                 m.copy(self.place(target), self.place(source), size)
             case Fill(target):
                 m.fill(self.place(target), target.size)
-            case Point(target, base, counter, stride):
+            case SetAddress(target, base, counter, stride):
                 assert target.register is not None
                 m.point(target.register.number, self.place(base), counter.number, stride)
             case Count(target, counter):

@@ -31,9 +31,9 @@ from weft.compiler.program.ir import (
     Kind,
     Launch,
     Loop,
-    Point,
     Program,
     Register,
+    SetAddress,
     Slot,
     Start,
     Step,
@@ -129,7 +129,7 @@ class Outline:
                 return "copy", self._slot(target), self._slot(source), size
             case Fill(target):
                 return "fill", self._slot(target), target.size
-            case Point(target, base, counter, stride):
+            case SetAddress(target, base, counter, stride):
                 assert target.register is not None
                 row = self._slot(base), self._counter(counter), stride
                 self._fixed.add(self._place(base))
