@@ -8,9 +8,9 @@ import numpy as np
 
 from weft.base.promotion import DTYPES
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kernel, Kind
+from weft.compiler.kernel.ir import Index, Kernel, LoopKind
 
-LANES, THREADS = Kind.LANES, Kind.THREADS
+LANES, THREADS = LoopKind.LANES, LoopKind.THREADS
 
 
 def fused_map(size: int, dtype: Any = np.float32, width: int = 16) -> Kernel:

@@ -9,7 +9,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.promotion import DTYPES as ALL
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Value, Variable
+from weft.compiler.kernel.ir import Buffer, Index, Kernel, LoopKind, Value, Variable
 
 SIZES = (0, 1, 2, 3, 7, 8, 16, 17, 31, 33, 64, 70)
 WIDTHS = (1, 2, 4, 8, 16, 32)
@@ -60,8 +60,8 @@ class RandomKernel:
 
     def loop(self, sizes: list[int], depth: int, carries: tuple[Value, ...] = ()) -> Any:
         if depth == self.lanes_at:
-            return self.k.loop(sizes[depth], kind=Kind.LANES, width=self.width, carries=carries)
-        kind = Kind.THREADS if self.threads and not depth else Kind.SERIAL
+            return self.k.loop(sizes[depth], kind=LoopKind.LANES, width=self.width, carries=carries)
+        kind = LoopKind.THREADS if self.threads and not depth else LoopKind.SERIAL
         return self.k.loop(sizes[depth], kind=kind, carries=carries)
 
     def nest(self, sizes: list[int], depth: int, at: Index) -> None:

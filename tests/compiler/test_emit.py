@@ -15,7 +15,7 @@ from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import fusions
-from weft.compiler.kernel.ir import Kind, Loop, Store
+from weft.compiler.kernel.ir import Loop, LoopKind, Store
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.threads import BLOCK
 
@@ -83,7 +83,7 @@ def emission_of(function: Callable[..., Any], *args: Any) -> Emission:
 
 def test_contiguous_loops_become_one() -> None:
     (loop,) = emission_of(lambda x, y: x * y, normal(4, 5, 6), normal(4, 5, 6)).launches[0].kernel.body
-    assert isinstance(loop, Loop) and loop.kind is Kind.LANES and loop.stop == 120
+    assert isinstance(loop, Loop) and loop.kind is LoopKind.LANES and loop.stop == 120
     assert not any(isinstance(s, Loop) for s in loop.body)
 
 
@@ -94,7 +94,7 @@ def test_a_transposed_read_keeps_its_loops() -> None:
 
 def test_long_loops_are_cut_for_threads() -> None:
     (loop,) = emission_of(lambda x, y: x * y, normal(100, 1000), normal(100, 1000)).launches[0].kernel.body
-    assert isinstance(loop, Loop) and loop.kind is Kind.THREADS and loop.count == 13
+    assert isinstance(loop, Loop) and loop.kind is LoopKind.THREADS and loop.count == 13
 
 
 def test_another_literal_gives_the_same_kernel() -> None:

@@ -18,7 +18,7 @@ from tests.compiler.running import MACHINES, call, compiled
 from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
-from weft.compiler.kernel.ir import Kernel, Kind, Loop
+from weft.compiler.kernel.ir import Kernel, Loop, LoopKind
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.target.target import Target
 from weft.primitives.contraction.contract import dot_general
@@ -240,7 +240,7 @@ def test_work_to_share_is_shared() -> None:
 
 def test_sums_of_a_tile_are_carried_in_the_innermost_loop() -> None:
     (kernel,) = kernels(lambda a, b: a @ b, whole(64, 64), whole(64, 64))
-    carried = [len(loop.carries) for loop in _loops(kernel.body) if loop.kind is Kind.SERIAL and loop.carries]
+    carried = [len(loop.carries) for loop in _loops(kernel.body) if loop.kind is LoopKind.SERIAL and loop.carries]
     assert carried and min(carried) >= 4
 
 

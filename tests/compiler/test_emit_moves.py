@@ -21,7 +21,7 @@ from weft.compiler.emit.indices import divided
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
-from weft.compiler.kernel.ir import Compute, Index, Kind, Load, Loop, Shuffle
+from weft.compiler.kernel.ir import Compute, Index, Load, Loop, LoopKind, Shuffle
 from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
@@ -145,7 +145,7 @@ def test_large_tiles() -> None:
 def test_tiles_are_read_and_written_in_whole_vectors() -> None:
     (launch,) = emission_of(lambda x: x.T, counting(512, 1024)).launches
     loops = statements(launch.kernel.body, Loop)
-    assert [loop.width for loop in loops if loop.kind is Kind.LANES] == [16, 16]
+    assert [loop.width for loop in loops if loop.kind is LoopKind.LANES] == [16, 16]
     assert len(statements(launch.kernel.body, Shuffle)) == 16 * 4
     assert len(statements(launch.kernel.body, Load)) == 16
 
@@ -311,7 +311,7 @@ def test_an_index_of_several_components_is_not_put_together() -> None:
 def test_a_row_is_copied_with_one_index() -> None:
     emission = emission_of(lambda x, i: x.at[i].get(mode="clip"), counting(50, 64), np.arange(20, dtype=np.int32))
     (threads,) = (s for s in emission.launches[0].kernel.body if isinstance(s, Loop))
-    assert threads.kind is Kind.THREADS and threads.stop == 20
+    assert threads.kind is LoopKind.THREADS and threads.stop == 20
     lanes = threads.body[-1]
     assert isinstance(lanes, Loop) and lanes.width == 64 and not statements(lanes.body, Compute)
 
@@ -433,7 +433,7 @@ def test_indices_are_divided_exactly() -> None:
             k = KernelBuilder("divide")
             out = k.buffer("out", np.int64, count, written=True)
             outer = int(rng.integers(1, 5)) * divisor
-            with k.loop(1) as j, k.loop(count, kind=Kind.LANES, width=8) as i:
+            with k.loop(1) as j, k.loop(count, kind=LoopKind.LANES, width=8) as i:
                 place = divided(k, i * step + first + j * outer, divisor)
                 k.store(out, i, k.position(place))
             made = np.zeros(count, np.int64)

@@ -28,7 +28,7 @@ from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.interpreter import run as interpret
-from weft.compiler.kernel.ir import Kind, Loop, Statement
+from weft.compiler.kernel.ir import Loop, LoopKind, Statement
 from weft.compiler.kernel.printer import to_text
 from weft.ir.interpreter import run
 
@@ -284,7 +284,7 @@ def check_kinds(function: Callable[..., Any], *args: Any) -> None:
 def lane_loops(body: Sequence[Statement]) -> list[Loop]:
     """All loops over lanes in a block."""
     loops = [s for s in body if isinstance(s, Loop)]
-    return [inner for s in loops for inner in ([s] if s.kind is Kind.LANES else lane_loops(s.body))]
+    return [inner for s in loops for inner in ([s] if s.kind is LoopKind.LANES else lane_loops(s.body))]
 
 
 def test_dimensions_that_run_together_are_one_loop() -> None:

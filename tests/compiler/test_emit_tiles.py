@@ -20,7 +20,7 @@ from weft.base.errors import InternalError
 from weft.compiler.emit.contractions import tiles
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, TileMatmul
+from weft.compiler.kernel.ir import Index, LoopKind, TileMatmul
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 from weft.compiler.kernel.verifier import verify
@@ -157,7 +157,7 @@ def tile_kernel(steps: int = 1, size: int = 512, out: int = 256, lanes: bool = F
     c = k.buffer("c", np.float32, out, written=True)
     statement = TileMatmul(c, Index(), 16, a, Index(), 0, b, Index(), 0, 1, 1, steps, (np.dtype(dtype),) * 2)
     if lanes:
-        with k.loop(16, kind=Kind.LANES, width=16):
+        with k.loop(16, kind=LoopKind.LANES, width=16):
             k.tile_matmul(statement)
     else:
         k.tile_matmul(statement)

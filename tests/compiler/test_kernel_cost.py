@@ -16,7 +16,7 @@ from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.cost import grain_of, work
-from weft.compiler.kernel.ir import Kernel, Kind
+from weft.compiler.kernel.ir import Kernel, LoopKind
 
 
 def kernels_of(function: Callable[..., Any], *arguments: np.ndarray) -> list[Kernel]:
@@ -55,7 +55,7 @@ def test_what_is_read_again_comes_from_the_cache() -> None:
     def kernel(rows: int, stride: int) -> Kernel:
         k = KernelBuilder("sum")
         x, y = k.buffer("x", np.float32, 160_000), k.buffer("y", np.float32, 1600, written=True)
-        with k.loop(1600, kind=Kind.LANES, width=16) as j:
+        with k.loop(1600, kind=LoopKind.LANES, width=16) as j:
             with k.loop(rows, carries=[k.constant(0, np.float32)]) as (i, (total,)):
                 (total,) = k.carry(k.compute("add", total, k.load(x, i * stride + j)))
             k.store(y, j, total)

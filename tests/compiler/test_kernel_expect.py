@@ -8,17 +8,17 @@ import pytest
 from tests.compiler.running import MACHINES, assert_compiles
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Kernel, Kind
+from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu.lower import module_text
 from weft.compiler.target.cpu.targets import host
 
 
-def expecting(kind: Kind = Kind.SERIAL, written: bool = True) -> Kernel:
+def expecting(kind: LoopKind = LoopKind.SERIAL, written: bool = True) -> Kernel:
     k = KernelBuilder("expecting")
     x, y = k.buffer("x", np.float32, 20), k.buffer("y", np.float32, 20, written=True)
-    with k.loop(20, kind=kind, width=4 if kind is Kind.LANES else 1) as i:
+    with k.loop(20, kind=kind, width=4 if kind is LoopKind.LANES else 1) as i:
         k.expect(y if written else x, i + 1_000_000)
         k.store(y, i, k.load(x, i))
     return k.finish()
@@ -41,4 +41,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(InternalError, match="not written"):
         verify(expecting(written=False))
     with pytest.raises(InternalError, match="loop over lanes"):
-        verify(expecting(Kind.LANES))
+        verify(expecting(LoopKind.LANES))

@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.running import MACHINES, assert_compiles, assert_same, numbers
 from weft.base import dtypes
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Kernel, Kind
+from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import aarch64, of_flags
@@ -26,7 +26,7 @@ def rotated(dtype: Any, size: int, columns: int, width: int = 8, used: int | Non
     k = KernelBuilder("rotated")
     x, y = k.buffer("x", dtype, size * columns), k.buffer("y", dtype, size * columns, written=True)
     used = columns if used is None else used
-    with k.loop(size, kind=Kind.LANES, width=width) as i:
+    with k.loop(size, kind=LoopKind.LANES, width=width) as i:
         for column in range(columns):
             taken = k.load(x, i * columns + (column + 1) % used) if column < used else k.constant(1, np.dtype(dtype))
             k.store(y, i * columns + column, taken)
@@ -67,7 +67,7 @@ def test_order_in_one_buffer(machine: str) -> None:
     k = KernelBuilder("order")
     x = k.buffer("x", np.float32, 2 * 21, written=True)
     y = k.buffer("y", np.float32, 2 * 21, written=True)
-    with k.loop(21, kind=Kind.LANES, width=8) as i:
+    with k.loop(21, kind=LoopKind.LANES, width=8) as i:
         before = k.load(x, i * 2)
         k.store(x, i * 2, k.scalars.add(before, before))
         k.store(x, i * 2 + 1, k.load(x, i * 2))
@@ -86,7 +86,7 @@ def test_short_copies(count: int, machine: str) -> None:
     """Rows of fewer elements than lanes, copied by vectors of 8, 4, 2 and 1."""
     k = KernelBuilder("short")
     x, y = k.buffer("x", np.float32, 10 * count), k.buffer("y", np.float32, 10 * count, written=True)
-    with k.loop(10) as row, k.loop(count, kind=Kind.LANES, width=16) as i:
+    with k.loop(10) as row, k.loop(count, kind=LoopKind.LANES, width=16) as i:
         k.store(y, row * count + i, k.load(x, row * -count + i + 9 * count))
     data = numbers(np.random.default_rng(count), np.float32, 10 * count)
     after = assert_compiles(k.finish(), [data, np.zeros_like(data)], MACHINES[machine]())

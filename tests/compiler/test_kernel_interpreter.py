@@ -13,7 +13,7 @@ from tests.compiler.running import MACHINES, assert_compiles, compiled, interpre
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
-from weft.compiler.kernel.ir import Compute, Index, Kernel, Kind, Load, Loop, Statement
+from weft.compiler.kernel.ir import Compute, Index, Kernel, Load, Loop, LoopKind, Statement
 from weft.compiler.target.cpu import lower
 from weft.compiler.target.cpu.link import Tier
 
@@ -208,7 +208,7 @@ def test_interpreter_names_the_loops() -> None:
     y = k.buffer("y", np.float32, 60, written=True)
     with k.loop(3) as i:
         first = k.load(where, i)
-        with k.loop(20, kind=Kind.LANES, width=16) as j:
+        with k.loop(20, kind=LoopKind.LANES, width=16) as j:
             k.store(y, i * 20 + j, k.load(x, Index.of(j) + first))
     arrays = [np.zeros(40, np.float32), np.array([0, 20, 21], np.int32), np.zeros(60, np.float32)]
     with pytest.raises(InternalError, match=r"reads x\[40\]; it has 40 elements \(at i1 = 2, i2 = 16 to 19\)"):
@@ -221,7 +221,7 @@ def test_interpreter_checks_lanes_beyond_the_bound_of_padded_buffers() -> None:
     for size, message in ((32, None), (31, r"reads x\[31\]; it has 31 elements")):
         k = KernelBuilder("padded")
         x, y = k.buffer("x", np.float32, size, padded=True), k.buffer("y", np.float32, 20, written=True)
-        with k.loop(20, kind=Kind.LANES, width=16) as i:
+        with k.loop(20, kind=LoopKind.LANES, width=16) as i:
             k.store(y, i, k.load(x, i))
         with pytest.raises(InternalError, match=message) if message else nullcontext():
             run(k.finish(), [np.zeros(size, np.float32), np.zeros(20, np.float32)])
@@ -244,7 +244,7 @@ def test_interpreter_finds_what_another_thread_wrote() -> None:
     for read, wrote, message in ((0, 0, None), (1, 0, "reads"), (0, 1, "writes"), (-1, 0, "writes")):
         k = KernelBuilder("shared")
         x, y = k.buffer("x", np.float32, 10), k.buffer("y", np.float32, 10, written=True)
-        with k.loop(8, kind=Kind.THREADS) as i:
+        with k.loop(8, kind=LoopKind.THREADS) as i:
             k.store(y, i + (1 + wrote), k.load(x, i + (1 + read)))
         memory = np.zeros(10, np.float32)
         # Both buffers may be one memory only if no iteration reads what another one wrote.
@@ -252,7 +252,7 @@ def test_interpreter_finds_what_another_thread_wrote() -> None:
             run(k.finish(), [memory, memory])
     k = KernelBuilder("twice")
     y = k.buffer("y", np.float32, 1, written=True)
-    with k.loop(2, kind=Kind.THREADS):
+    with k.loop(2, kind=LoopKind.THREADS):
         k.store(y, 0, k.constant(1, np.float32))
     with pytest.raises(InternalError, match=r"writes y\[0\]; another iteration of the loop over threads writes that"):
         run(k.finish(), [np.zeros(1, np.float32)])
@@ -283,7 +283,7 @@ def test_a_load_that_all_lanes_share(machine: Any) -> None:
     k = KernelBuilder("shared")
     x, y = k.buffer("x", np.float32, 3), k.buffer("y", np.float32, 60, written=True)
     with k.loop(6) as r:
-        with k.loop(10, kind=Kind.LANES, width=8) as c:
+        with k.loop(10, kind=LoopKind.LANES, width=8) as c:
             s = k.scalars
             inside = s.lt(k.position(r), k.constant(3, np.int64))
             some = getattr(s, "and")(inside, s.ge(k.position(c), k.constant(4, np.int64)))
@@ -299,7 +299,7 @@ def test_a_load_that_all_lanes_share(machine: Any) -> None:
 def test_a_store_under_a_condition(machine: Any) -> None:
     k = KernelBuilder("some")
     x, y = k.buffer("x", np.int8, 50), k.buffer("y", np.int8, 53, written=True)
-    with k.loop(50, kind=Kind.LANES, width=16) as i:
+    with k.loop(50, kind=LoopKind.LANES, width=16) as i:
         value = k.load(x, i)
         k.store(y, i + 3, value, k.scalars.gt(value, k.constant(0, np.int8)))
     x_given = numeric("int8", 50)
@@ -313,7 +313,7 @@ def test_lanes_that_are_apart(machine: Any) -> None:
     x, y = k.buffer("x", np.float32, 100), k.buffer("y", np.float32, 5, written=True)
     with k.loop(5) as r:
         with k.loop(
-            100, start=3, step=3, kind=Kind.LANES, width=4, limit=r * 11 + 2, carries=[k.constant(0, np.float32)]
+            100, start=3, step=3, kind=LoopKind.LANES, width=4, limit=r * 11 + 2, carries=[k.constant(0, np.float32)]
         ) as (
             i,
             (total,),

@@ -18,7 +18,7 @@ from tests.compiler.running import MACHINES, assert_compiles
 from weft.base.errors import InternalError
 from weft.base.settings import threefry_partitionable
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Compute, Kernel, Kind, Value
+from weft.compiler.kernel.ir import Compute, Kernel, LoopKind, Value
 from weft.compiler.kernel.operations import fma
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu import link
@@ -129,7 +129,7 @@ def ciphers(size: int, width: int, both: bool = True) -> Kernel:
     keys = k.buffer("keys", np.uint32, 2)
     counts = k.buffer("counts", np.uint32, size)
     written = [k.buffer(f"y{n}", np.uint32, size, written=True) for n in range(1 + both)]
-    with k.loop(size, kind=Kind.LANES, width=width) as i:
+    with k.loop(size, kind=LoopKind.LANES, width=width) as i:
         words = [k.load(keys, 0), k.load(keys, 1), k.constant(7, np.uint32), k.load(counts, i)]
         for part, y in enumerate(written):
             k.store(y, i, k.scalars.threefry2x32(*words, part=part))

@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.running import MACHINES, assert_compiles, numbers
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Kernel, Kind
+from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.verifier import verify
 
@@ -20,7 +20,7 @@ def running_sum(size: int, width: int, dtype: Any) -> Kernel:
     k = KernelBuilder("running_sum")
     x, y = k.buffer("x", dtype, size), k.buffer("y", dtype, size, written=True)
     zero = k.constant(0, np.dtype(dtype))
-    with k.loop(size, kind=Kind.LANES, width=width, carries=[zero]) as (i, (before,)):
+    with k.loop(size, kind=LoopKind.LANES, width=width, carries=[zero]) as (i, (before,)):
         lanes = k.load(x, i)
         step = 1
         while step < width:
@@ -43,7 +43,7 @@ def test_a_running_sum(dtype: str, size: int, machine: str) -> None:
 def test_a_shift_is_filled_by_lanes_of_a_vector() -> None:
     k = KernelBuilder("shifted")
     x, y = k.buffer("x", np.int32, 11), k.buffer("y", np.int32, 11, written=True)
-    with k.loop(11, kind=Kind.LANES, width=4, carries=[k.constant(0, np.dtype(np.int32))]) as (i, (before,)):
+    with k.loop(11, kind=LoopKind.LANES, width=4, carries=[k.constant(0, np.dtype(np.int32))]) as (i, (before,)):
         value = k.load(x, i)
         k.store(y, i, k.shift(value, 2, before))
         k.carry(value)
@@ -59,11 +59,11 @@ def test_lanes_are_moved_only_where_there_are_some(where: str) -> None:
     x, y = k.buffer("x", np.int32, 8), k.buffer("y", np.int32, 8, written=True)
     zero = k.constant(0, np.dtype(np.int32))
     if where == "too far":
-        with k.loop(8, kind=Kind.LANES, width=4, carries=[zero]) as (i, (before,)):
+        with k.loop(8, kind=LoopKind.LANES, width=4, carries=[zero]) as (i, (before,)):
             k.store(y, i, k.shift(k.load(x, i), 4, zero))
             k.carry(before)
     else:
-        lanes = (Kind.SERIAL, 1) if where == "no lanes" else (Kind.LANES, 4)
+        lanes = (LoopKind.SERIAL, 1) if where == "no lanes" else (LoopKind.LANES, 4)
         with k.loop(8, kind=lanes[0], width=lanes[1]) as i:
             k.store(y, i, k.last(k.load(x, i)))
     with pytest.raises(InternalError, match=r"shift by 4|Lanes are moved"):

@@ -13,7 +13,7 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.maps.transpose import transposed
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Kernel, Kind, Value
+from weft.compiler.kernel.ir import Kernel, LoopKind, Value
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.verifier import verify
 
@@ -21,7 +21,7 @@ from weft.compiler.kernel.verifier import verify
 def read(k: KernelBuilder, dtype: Any, width: int, rows: int) -> Sequence[Value]:
     """The rows of a buffer as vectors."""
     x = k.buffer("x", dtype, width * rows)
-    with k.loop(width, kind=Kind.LANES, width=width, carries=[k.constant(0, dtype)] * rows) as (i, _):
+    with k.loop(width, kind=LoopKind.LANES, width=width, carries=[k.constant(0, dtype)] * rows) as (i, _):
         carried = k.carry(*(k.load(x, i + row * width) for row in range(rows)))
     return carried
 
@@ -29,7 +29,7 @@ def read(k: KernelBuilder, dtype: Any, width: int, rows: int) -> Sequence[Value]
 def write(k: KernelBuilder, vectors: Sequence[Value], width: int) -> None:
     """Vectors as the rows of a buffer."""
     y = k.buffer("y", vectors[0].dtype, width * len(vectors), written=True)
-    with k.loop(width, kind=Kind.LANES, width=width, carries=vectors) as (i, inside):
+    with k.loop(width, kind=LoopKind.LANES, width=width, carries=vectors) as (i, inside):
         for row, vector in enumerate(inside):
             k.store(y, i + row * width, vector)
         k.carry(*inside)
@@ -78,7 +78,7 @@ def test_lanes_that_are_not_there() -> None:
 def test_shuffles_stand_outside_of_loops_over_lanes() -> None:
     k = KernelBuilder("inside")
     x, y = k.buffer("x", np.float32, 8), k.buffer("y", np.float32, 8, written=True)
-    with k.loop(8, kind=Kind.LANES, width=8) as i:
+    with k.loop(8, kind=LoopKind.LANES, width=8) as i:
         k.store(y, i, k.shuffle([k.load(x, i)], range(8)))
     with pytest.raises(InternalError, match="inside of a loop over lanes"):
         verify(k.finish())

@@ -14,13 +14,13 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
-    Fold,
     If,
     Index,
     Kernel,
-    Kind,
     Load,
     Loop,
+    LoopKind,
+    ReduceLanes,
     Statement,
     Store,
     Value,
@@ -44,7 +44,7 @@ def loop(*body: Statement, variable: Variable = N, stop: int = 10, **rest: objec
 
 
 def lanes(*body: Statement, variable: Variable = N, stop: int = 10, width: int = 4) -> Loop:
-    return Loop(variable, 0, stop, body, Kind.LANES, 1, width)
+    return Loop(variable, 0, stop, body, LoopKind.LANES, 1, width)
 
 
 BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
@@ -71,23 +71,23 @@ BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
     "lanes in lanes": ("inside of another", lambda: kernel(lanes(lanes(variable=M)))),
     "threads inside": (
         "inside of another",
-        lambda: kernel(loop(loop(variable=M, kind=Kind.THREADS))),
+        lambda: kernel(loop(loop(variable=M, kind=LoopKind.THREADS))),
     ),
     "two loops over threads": (
         "two loops",
-        lambda: kernel(loop(kind=Kind.THREADS), loop(variable=M, kind=Kind.THREADS)),
+        lambda: kernel(loop(kind=LoopKind.THREADS), loop(variable=M, kind=LoopKind.THREADS)),
     ),
     "store beside threads": (
         "beside",
-        lambda: kernel(loop(kind=Kind.THREADS), Constant(V, 1.0), Store(Y, Index(0), V)),
+        lambda: kernel(loop(kind=LoopKind.THREADS), Constant(V, 1.0), Store(Y, Index(0), V)),
     ),
     "lanes to one place": (
         "one place",
         lambda: kernel(Constant(V, 1.0), lanes(Store(Y, Index(3), V))),
     ),
-    "width without lanes": ("has a width", lambda: kernel(Loop(N, 0, 3, (), Kind.SERIAL, 1, 4))),
-    "step of zero": ("positive step", lambda: kernel(Loop(N, 0, 3, (), Kind.SERIAL, 0))),
-    "fold of a scalar": ("got 1", lambda: kernel(Constant(V, 1.0), Fold(W, "add", V, 4))),
+    "width without lanes": ("has a width", lambda: kernel(Loop(N, 0, 3, (), LoopKind.SERIAL, 1, 4))),
+    "step of zero": ("positive step", lambda: kernel(Loop(N, 0, 3, (), LoopKind.SERIAL, 0))),
+    "fold of a scalar": ("got 1", lambda: kernel(Constant(V, 1.0), ReduceLanes(W, "add", V, 4))),
     "condition without an alternative": (
         "come together",
         lambda: kernel(Constant(b := Value(BOOL), True), Load(V, X, Index(0), b)),
@@ -114,9 +114,9 @@ def test_broken_rule(name: str) -> None:
 def test_a_vector_stays_out_of_other_loops() -> None:
     k = KernelBuilder("vector")
     x, y = k.buffer("x", FLOAT, 16), k.buffer("y", FLOAT, 16, written=True)
-    with k.loop(16, kind=Kind.LANES, width=4, carries=[k.constant(0, FLOAT)]) as (i, (total,)):
+    with k.loop(16, kind=LoopKind.LANES, width=4, carries=[k.constant(0, FLOAT)]) as (i, (total,)):
         (sums,) = k.carry(k.scalars.add(total, k.load(x, i)))
-    with k.loop(16, kind=Kind.LANES, width=4) as i:
+    with k.loop(16, kind=LoopKind.LANES, width=4) as i:
         k.store(y, i, k.scalars.add(sums, k.load(x, i)))
     with pytest.raises(InternalError, match="vector of another"):
         verify(k.finish())

@@ -9,7 +9,7 @@ import pytest
 
 from tests.compiler import kernels
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kernel, Kind
+from weft.compiler.kernel.ir import Index, Kernel, LoopKind
 from weft.compiler.kernel.printer import number_text, to_text
 from weft.compiler.kernel.verifier import verify
 
@@ -37,7 +37,7 @@ def build(name: str, names: tuple[str, str, str], swapped: bool, factor: float) 
     x, _, y = (k.buffer(n, np.float32, 64, written=n == names[2]) for n in names)
     two = k.constant(factor, np.float32)
     with k.loop(4) as i:
-        with k.loop(16, kind=Kind.LANES, width=16) as j:
+        with k.loop(16, kind=LoopKind.LANES, width=16) as j:
             at = Index.of(j) + i * 16 if swapped else i * 16 + j
             if swapped:
                 two = k.constant(factor, np.float32)

@@ -39,7 +39,7 @@ name bare                              | weft               | unfused           
 name watched                           | weft               | checked                                     | 3
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
-name Point                             | weft/compiler      | the address computation that it is          | 9
+name Point                             | weft/compiler      | the address computation that it is          | 0
 name settled                           | weft               | final, fixed                                | 0
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
@@ -47,7 +47,7 @@ name closed                            | weft/compiler/fuse | materialized      
 name cipher, enciphered                | weft               | hash, bit generator                         | 7
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 4
-name Where                             | weft               | ArgReduce                                   | 2
+name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
 text stands                            | text               | is                                          | 85

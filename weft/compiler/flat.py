@@ -18,12 +18,12 @@ from weft.base.errors import InternalError
 from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, Flat, with_length
 from weft.compiler.compile import compile_program
-from weft.compiler.kernel.ir import Buffer, Index, Kernel, Kind, Load, Loop, Statement, Store, Value, Variable
+from weft.compiler.kernel.ir import Buffer, Index, Kernel, Load, Loop, LoopKind, Statement, Store, Value, Variable
 from weft.compiler.kernel.substitute import substituted
 from weft.compiler.kernel.threads import BLOCK
 from weft.compiler.program.assign import assign
-from weft.compiler.program.ir import Kind as SlotKind
 from weft.compiler.program.ir import Launch, Program, Slot
+from weft.compiler.program.ir import LoopKind as SlotKind
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
 from weft.ir.jaxpr import Jaxpr
@@ -60,7 +60,12 @@ def _of_any_length(program: Program, grain: int) -> Program:
 def _with_length(kernel: Kernel) -> Kernel:
     """The kernel with a first buffer, the number of iterations that its one loop makes, in blocks for threads."""
     loops = [s for s in kernel.body if isinstance(s, Loop)]
-    if len(loops) != 1 or loops[0].kind is not Kind.LANES or loops[0].stop != FLAT_LENGTH or loops[0].limit is not None:
+    if (
+        len(loops) != 1
+        or loops[0].kind is not LoopKind.LANES
+        or loops[0].stop != FLAT_LENGTH
+        or loops[0].limit is not None
+    ):
         raise InternalError(f"The kernel {kernel.name} is not one loop over {FLAT_LENGTH} elements.", stage="flat")
     buffers = {b: replace(b, size=FLAT_MOST) if b.size == FLAT_LENGTH else b for b in kernel.buffers}
     count = Buffer("count", np.dtype(np.int64), 1)
@@ -73,7 +78,7 @@ def _with_length(kernel: Kernel) -> Kernel:
                 shift = Index.of(statement.variable) + block * BLOCK
                 body = substituted(tuple(longer(s) for s in statement.body), statement.variable, shift)
                 inner = replace(statement, stop=BLOCK, body=body, limit=Index.of(length) - block * BLOCK)
-                return Loop(block, 0, FLAT_MOST // BLOCK, (inner,), Kind.THREADS)
+                return Loop(block, 0, FLAT_MOST // BLOCK, (inner,), LoopKind.THREADS)
             case Load() | Store():
                 return replace(statement, buffer=buffers[statement.buffer])
             case _:

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.moved import bits_of, moved_dtypes
-from weft.compiler.emit.values import Place, Values, expanded, row_major
+from weft.compiler.emit.values import MultiIndex, Values, expanded, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
 from weft.compiler.kernel.merge import merge_loops
@@ -64,7 +64,7 @@ def literal_arrays(program: Jaxpr) -> list[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelLaunch:
     """A kernel, and for each of its buffers the operand of the emission that it is."""
 
     kernel: Kernel
@@ -84,7 +84,7 @@ class Emission:
     """A fusion as launches, in order. `in_place` has pairs (argument, result) that may be one buffer; for pairs in
     `updated` they must be: the result is the argument's buffer, changed."""
 
-    launches: tuple[Launch, ...]
+    launches: tuple[KernelLaunch, ...]
     scratch: tuple[Scratch, ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
     updated: frozenset[tuple[int, int]] = frozenset()
@@ -140,7 +140,7 @@ class Fusion:
         launches = []
         for writer in self._launches:
             operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
-            launches.append(Launch(writer.kernel(), tuple(operands)))
+            launches.append(KernelLaunch(writer.kernel(), tuple(operands)))
         return Emission(tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated), self.schedules)
 
 
@@ -196,14 +196,14 @@ class Writer:
         buffer = self._buffer(dtype, f"literals_{dtype.name}", dtype, size, False)
         return self.k.load(buffer, self.fusion.literal_places[id(literal)])
 
-    def store_results(self, index: Place) -> None:
+    def store_results(self, index: MultiIndex) -> None:
         """Write every result at an index of the space that all of them have. All are computed before the first is
         stored, because a result may have the memory of an argument."""
         results = self.fusion.program.outvars
         for v, value in [(v, self.values.at(v, expanded(v, index))) for v in results]:
             self.store(v, index, value)
 
-    def store(self, v: Any, index: Place, value: Value, condition: Value | None = None) -> None:
+    def store(self, v: Any, index: MultiIndex, value: Value, condition: Value | None = None) -> None:
         """Write an element of a result; the index leaves out dimensions of size 1."""
         self.k.store(self.result(v), row_major(v.aval.shape, expanded(v, index)), value, condition)
 

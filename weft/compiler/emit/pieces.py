@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft.compiler.emit.emission import Fusion, Writer, storage
-from weft.compiler.emit.values import Place
-from weft.compiler.kernel.ir import Index, Kind
+from weft.compiler.emit.values import MultiIndex
+from weft.compiler.kernel.ir import Index, LoopKind
 from weft.compiler.kernel.threads import BLOCK
 
 # Fewer turns of a loop over threads than this are not worth sharing out.
@@ -25,7 +25,7 @@ class Piece:
 
     space: tuple[int, ...]
     apart: int
-    store: Callable[[Writer, Place], None]
+    store: Callable[[Writer, MultiIndex], None]
 
     @property
     def size(self) -> int:
@@ -50,7 +50,12 @@ def lane_axis(space: Sequence[int], apart: int, width: int) -> int:
 
 
 def visit(
-    writer: Writer, space: Sequence[int], axis: int | None, width: int, body: Callable[[Place], None], threads: bool
+    writer: Writer,
+    space: Sequence[int],
+    axis: int | None,
+    width: int,
+    body: Callable[[MultiIndex], None],
+    threads: bool,
 ) -> None:
     """Loops over a space, that of the lanes (`axis`) innermost and the first of the others over threads."""
     order = [a for a in range(len(space)) if a != axis]
@@ -62,7 +67,7 @@ def visit(
             body(tuple(places[a] for a in range(len(space))))
             return
         lanes = order[position] == axis
-        kind = Kind.LANES if lanes else Kind.THREADS if threads and position == 0 else Kind.SERIAL
+        kind = LoopKind.LANES if lanes else LoopKind.THREADS if threads and position == 0 else LoopKind.SERIAL
         with writer.k.loop(space[order[position]], kind=kind, width=width if lanes else 1) as i:
             inner(position + 1, {**places, order[position]: Index.of(i)})
 
@@ -92,8 +97,8 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
     short = [math.prod(p.space[shared:]) * 2 < width for p in pieces]
     if all(short) and common[-1] >= width:
         # Lanes run along the rows that all pieces have, since each is short.
-        def whole(index: Place) -> None:
-            with writer.k.loop(common[-1], kind=Kind.LANES, width=width) as lane:
+        def whole(index: MultiIndex) -> None:
+            with writer.k.loop(common[-1], kind=LoopKind.LANES, width=width) as lane:
                 for piece in pieces:
                     rest = piece.space[shared:]
                     for number in range(math.prod(rest)):
@@ -102,12 +107,12 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
         visit(writer, common[:-1], None, 1, whole, threads=True)
         return
 
-    def row(index: Place) -> None:
+    def row(index: MultiIndex) -> None:
         for piece in pieces:
             rest = piece.space[shared:]
             axis = len(rest) - 1 if rest else None
 
-            def store(inner: Place, piece: Piece = piece) -> None:
+            def store(inner: MultiIndex, piece: Piece = piece) -> None:
                 piece.store(writer, (*index, *inner))
 
             visit(writer, rest, axis, width, store, threads=False)
@@ -115,7 +120,7 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
     visit(writer, common, None, 1, row, threads=True)
 
 
-def _unraveled(number: int, shape: Sequence[int]) -> Place:
+def _unraveled(number: int, shape: Sequence[int]) -> MultiIndex:
     places = []
     for size in reversed(shape):
         number, place = divmod(number, size)
@@ -130,7 +135,7 @@ def _emit_alone(fusion: Fusion, name: str, pieces: Sequence[Piece]) -> None:
     for piece in pieces:
         axis = lane_axis(piece.space, piece.apart, width) if piece.space else None
 
-        def store(index: Place, piece: Piece = piece) -> None:
+        def store(index: MultiIndex, piece: Piece = piece) -> None:
             piece.store(writer, index)
 
         visit(writer, piece.space, axis, width, store, threads=len(pieces) == 1)

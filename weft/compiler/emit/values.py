@@ -22,7 +22,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Value
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 
-Place = tuple[Index, ...]
+MultiIndex = tuple[Index, ...]
 
 
 def row_major(shape: Sequence[int], index: Sequence[Index]) -> Index:
@@ -40,7 +40,7 @@ def space_of(v: Any) -> tuple[int, ...]:
     return tuple(d for d in v.aval.shape if d != 1)
 
 
-def expanded(v: Any, index: Place) -> Place:
+def expanded(v: Any, index: MultiIndex) -> MultiIndex:
     """An index of a value's space as one of its shape."""
     given = iter(index)
     return tuple(Index() if d == 1 else next(given) for d in v.aval.shape)
@@ -62,7 +62,7 @@ class Values:
         self.defined: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
         self.overrides: dict[Any, Value] = {}  # results of heroes, known at the index being visited
 
-    def at(self, atom: Atom, index: Place, guard: Value | None = None) -> Value:
+    def at(self, atom: Atom, index: MultiIndex, guard: Value | None = None) -> Value:
         """The element of a value at an index. Where the guard does not hold, memory is not touched and anything may
         come."""
         k = self.k
@@ -80,7 +80,7 @@ class Values:
             k.remember(key, found)
         return found
 
-    def _make(self, atom: Var, index: Place, guard: Value | None) -> Value:
+    def _make(self, atom: Var, index: MultiIndex, guard: Value | None) -> Value:
         if atom in self.overrides:
             return self.overrides[atom]
         equation = self.defined.get(atom)
@@ -109,7 +109,7 @@ class Values:
 class _Element:
     """An element of an equation's result, as cards see it; see `Element`."""
 
-    def __init__(self, values: Values, equation: Equation, atom: Var, index: Place, guard: Value | None) -> None:
+    def __init__(self, values: Values, equation: Equation, atom: Var, index: MultiIndex, guard: Value | None) -> None:
         self.index, self.scalars = index, values.k.scalars
         self._values, self._equation, self._atom, self._guard = values, equation, atom, guard
 

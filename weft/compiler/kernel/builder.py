@@ -3,7 +3,7 @@
     k = KernelBuilder("double")
     x = k.buffer("x", float32, 1000)
     y = k.buffer("y", float32, 1000, written=True)
-    with k.loop(1000, kind=Kind.LANES, width=16) as i:
+    with k.loop(1000, kind=LoopKind.LANES, width=16) as i:
         value = k.load(x, i)
         k.store(y, i, k.scalars.add(value, value))
     kernel = k.finish()
@@ -33,15 +33,15 @@ from weft.compiler.kernel.ir import (
     Compute,
     Constant,
     Expect,
-    Fold,
     If,
     Index,
     Kernel,
-    Kind,
     Last,
     Load,
     Loop,
+    LoopKind,
     Position,
+    ReduceLanes,
     Shift,
     Shuffle,
     Statement,
@@ -149,7 +149,7 @@ class KernelBuilder:
         stop: int,
         start: int = 0,
         step: int = 1,
-        kind: Kind = Kind.SERIAL,
+        kind: LoopKind = LoopKind.SERIAL,
         width: int = 1,
         carries: Sequence[Value] = (),
         limit: AnyIndex | None = None,
@@ -293,9 +293,9 @@ class KernelBuilder:
 
     def fold(self, op: str, vector: Value, width: int) -> Value:
         """All lanes of what a loop over lanes carried, combined to one number."""
-        key = (Fold, op, vector, width)
+        key = (ReduceLanes, op, vector, width)
         return self._known(key) or self._make(
-            key, vector.dtype, lambda result: Fold(result, op, vector, width), len(self._blocks) - 1
+            key, vector.dtype, lambda result: ReduceLanes(result, op, vector, width), len(self._blocks) - 1
         )
 
     def shuffle(self, vectors: Sequence[Value], lanes: Sequence[int]) -> Value:

@@ -13,9 +13,9 @@ from weft.compiler.kernel.ir import (
     If,
     Index,
     Kernel,
-    Kind,
     Load,
     Loop,
+    LoopKind,
     Position,
     Statement,
     Store,
@@ -95,7 +95,7 @@ class _Count:
     def loop(self, loop: Loop, times: float) -> float:
         turns = float(loop.count)
         before = self.variable, self.width
-        if loop.kind is Kind.LANES:
+        if loop.kind is LoopKind.LANES:
             turns = -(-loop.count // loop.width)
             self.variable, self.width = loop.variable, loop.width
         elif loop.count == 1 and loop.limit is not None:

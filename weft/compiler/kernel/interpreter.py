@@ -24,15 +24,15 @@ from weft.compiler.kernel.ir import (
     Compute,
     Constant,
     Expect,
-    Fold,
     If,
     Index,
     Kernel,
-    Kind,
     Last,
     Load,
     Loop,
+    LoopKind,
     Position,
+    ReduceLanes,
     Shift,
     Shuffle,
     Statement,
@@ -114,7 +114,7 @@ class _Run:
                 pass
             case Compute(result, op, operands, params):
                 self.values[result] = self.apply(op, [self.values[v] for v in operands], params, result.dtype)
-            case Fold(result, op, vector, width):
+            case ReduceLanes(result, op, vector, width):
                 lanes = np.broadcast_to(self.values[vector], width)
                 while len(lanes) > 1:
                     half = len(lanes) // 2
@@ -250,7 +250,7 @@ class _Run:
         if loop.limit is not None:
             count = min(count, max(0, -((loop.start - int(self.index(loop.limit))) // loop.step)))
         carried = [self.values[carry.initial] for carry in loop.carries]
-        if loop.kind is Kind.LANES:
+        if loop.kind is LoopKind.LANES:
             carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
             self.lanes = loop.variable
             for first in range(0, count, loop.width):
@@ -267,17 +267,17 @@ class _Run:
             self.lanes = None
         else:
             begin, end = 0, count
-            if loop.kind is Kind.THREADS:
+            if loop.kind is LoopKind.THREADS:
                 begin, end = self.begin, count if self.end is None else self.end
             for number in range(begin, end):
-                if loop.kind is Kind.THREADS:
+                if loop.kind is LoopKind.THREADS:
                     self.iteration = number
                 self.variables[loop.variable] = np.int64(loop.start + loop.step * number)
                 for carry, now in zip(loop.carries, carried, strict=True):
                     self.values[carry.inside] = now
                 self.block(loop.body)
                 carried = [self.values[carry.final] for carry in loop.carries]
-            if loop.kind is Kind.THREADS:
+            if loop.kind is LoopKind.THREADS:
                 self.iteration = -1
         self.variables.pop(loop.variable, None)
         for carry, now in zip(loop.carries, carried, strict=True):

@@ -89,7 +89,7 @@ class Index:
         return self + Index.of(other) * -1
 
 
-class Kind(Enum):
+class LoopKind(Enum):
     """How the iterations of a loop are bound."""
 
     SERIAL = "serial"
@@ -181,14 +181,14 @@ class Loop(Statement):
     """For `variable` from `start` in steps of `step` below `stop`. A loop over lanes takes `width` iterations at a
     time.
 
-    A carry of a loop over lanes has one accumulator a lane; its result is a vector still, to be folded by `Fold`.
+    A carry of a loop over lanes has one accumulator a lane; its result is a vector still, to be reduced by `ReduceLanes`.
     """
 
     variable: Variable
     start: int
     stop: int
     body: tuple[Statement, ...]
-    kind: Kind = Kind.SERIAL
+    kind: LoopKind = LoopKind.SERIAL
     step: int = 1
     width: int = 1
     carries: tuple[Carry, ...] = ()
@@ -201,7 +201,7 @@ class Loop(Statement):
 
 
 @dataclass(frozen=True, eq=False)
-class Fold(Statement):
+class ReduceLanes(Statement):
     """`result` = all lanes of `vector` combined by the binary op, in a fixed tree (halves onto each other)."""
 
     result: Value
@@ -297,7 +297,7 @@ class Kernel:
     @property
     def parallel(self) -> Loop | None:
         """The loop over threads, which stands outermost; what stands beside it only computes."""
-        return next((s for s in self.body if isinstance(s, Loop) and s.kind is Kind.THREADS), None)
+        return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
 
     @property
     def count(self) -> int:

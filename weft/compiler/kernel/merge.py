@@ -13,9 +13,9 @@ from weft.compiler.kernel.ir import (
     If,
     Index,
     Kernel,
-    Kind,
     Load,
     Loop,
+    LoopKind,
     Position,
     Statement,
     Store,
@@ -47,14 +47,14 @@ def _pair(outer: Loop) -> Loop | None:
         return None
     inner = outer.body[0]
     plain = all(x.start == 0 and x.step == 1 and not x.carries and x.limit is None for x in (outer, inner))
-    if not plain or outer.kind is Kind.LANES:
+    if not plain or outer.kind is LoopKind.LANES:
         return None
-    if inner.stop == 1 and inner.kind is not Kind.LANES:
+    if inner.stop == 1 and inner.kind is not LoopKind.LANES:
         return replace(outer, body=substituted(inner.body, inner.variable, Index()))
     if not advance_together(indices_of(inner.body), outer.variable, inner.variable, inner.stop):
         return None
     # What was outside of the inner loop is gone from every index: the inner variable now runs over both.
-    kind = Kind.LANES if inner.kind is Kind.LANES else outer.kind
+    kind = LoopKind.LANES if inner.kind is LoopKind.LANES else outer.kind
     return replace(
         inner, stop=outer.stop * inner.stop, kind=kind, body=substituted(inner.body, outer.variable, Index())
     )

@@ -24,16 +24,16 @@ from weft.compiler.kernel.ir import (
     Compute,
     Constant,
     Expect,
-    Fold,
     If,
     Index,
     Kernel,
-    Kind,
     Last,
     Load,
     Loop,
+    LoopKind,
     NamedKernel,
     Position,
+    ReduceLanes,
     Shift,
     Shuffle,
     Statement,
@@ -132,7 +132,7 @@ class _Printer:
                 given = " ".join(f"{name}={_parameter_text(value)}" for name, value in sorted(params.items()))
                 words = [f"{op}[{given}]" if given else op, *map(self.use, operands)]
                 line = f"{self.define(result)} = {' '.join(words)}"
-            case Fold(result, op, vector, width):
+            case ReduceLanes(result, op, vector, width):
                 line = f"{self.define(result)} = fold {op} {self.use(vector)} lanes {width}"
             case Shuffle(result, vectors, lanes):
                 chosen = " ".join(map(str, lanes))
@@ -159,7 +159,7 @@ class _Printer:
         line = f"for {self.variables[loop.variable]} in {loop.start}..{loop.stop}"
         line += f" step {loop.step}" if loop.step != 1 else ""
         line += limit
-        line += {Kind.SERIAL: "", Kind.LANES: f" lanes {loop.width}", Kind.THREADS: " threads"}[loop.kind]
+        line += {LoopKind.SERIAL: "", LoopKind.LANES: f" lanes {loop.width}", LoopKind.THREADS: " threads"}[loop.kind]
         if loop.carries:
             inside = [self.define(carry.inside) for carry in loop.carries]
             line += " with " + ", ".join(f"{a} = {b}" for a, b in zip(inside, initial, strict=True))

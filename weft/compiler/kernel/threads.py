@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import If, Index, Kernel, Kind, Loop, Store, Variable
+from weft.compiler.kernel.ir import If, Index, Kernel, Loop, LoopKind, Store, Variable
 from weft.compiler.kernel.substitute import substituted
 
 # Elements in a block: a few microseconds of simple work, and short enough to share out.
@@ -20,12 +20,14 @@ def split_for_threads(kernel: Kernel) -> Kernel:
     if len(loops) != 1 or any(isinstance(s, Store | If) for s in kernel.body):
         return kernel
     (loop,) = loops
-    plain = loop.kind is Kind.LANES and loop.start == 0 and loop.step == 1 and not loop.carries and loop.limit is None
+    plain = (
+        loop.kind is LoopKind.LANES and loop.start == 0 and loop.step == 1 and not loop.carries and loop.limit is None
+    )
     if not plain or loop.stop < 2 * BLOCK:
         return kernel
     block = Variable("block")
     shift = Index.of(loop.variable) + block * BLOCK
     limit = None if loop.stop % BLOCK == 0 else Index(loop.stop) - block * BLOCK
     inner = replace(loop, stop=BLOCK, body=substituted(loop.body, loop.variable, shift), limit=limit)
-    outer = Loop(block, 0, -(-loop.stop // BLOCK), (inner,), Kind.THREADS)
+    outer = Loop(block, 0, -(-loop.stop // BLOCK), (inner,), LoopKind.THREADS)
     return replace(kernel, body=tuple(outer if s is loop else s for s in kernel.body))

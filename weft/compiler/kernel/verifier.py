@@ -15,15 +15,15 @@ from weft.compiler.kernel.ir import (
     Compute,
     Constant,
     Expect,
-    Fold,
     If,
     Index,
     Kernel,
-    Kind,
     Last,
     Load,
     Loop,
+    LoopKind,
     Position,
+    ReduceLanes,
     Shift,
     Shuffle,
     Statement,
@@ -71,7 +71,7 @@ class _Verifier:
     def check(self) -> None:
         if len(self.buffers) != len(self.kernel.buffers):
             self.fail("A buffer is given twice")
-        threads = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind is Kind.THREADS]
+        threads = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS]
         if len(threads) > 1:
             self.fail("There are two loops over threads")
         if threads and any(_stores(s) for s in self.kernel.body if s is not threads[0]):
@@ -83,7 +83,7 @@ class _Verifier:
         before, owner = set(self.visible), self.statement
         for statement in body:
             self.statement = statement
-            if isinstance(statement, Loop) and statement.kind is Kind.THREADS and not top:
+            if isinstance(statement, Loop) and statement.kind is LoopKind.THREADS and not top:
                 self.fail("A loop over threads stands inside of another block")
             self.check_statement(statement)
         self.statement = owner
@@ -107,7 +107,7 @@ class _Verifier:
                 self.check_expect(statement)
             case Compute():
                 self.check_compute(statement)
-            case Fold():
+            case ReduceLanes():
                 self.check_lane_reduction(statement)
             case Shuffle():
                 self.check_shuffle(statement)
@@ -161,7 +161,7 @@ class _Verifier:
         self.check_equal_widths(s.operands)
         self.define(s.result)
 
-    def check_lane_reduction(self, s: Fold) -> None:
+    def check_lane_reduction(self, s: ReduceLanes) -> None:
         self.use(s.vector, s.result.dtype)
         if self.lanes is not None:
             self.fail("A fold stands inside of a loop over lanes")
@@ -218,11 +218,11 @@ class _Verifier:
     def check_loop(self, loop: Loop) -> None:
         if loop.step < 1 or loop.width < 1 or loop.variable in self.loops:
             self.fail("A loop needs a positive step and width, and a variable of its own")
-        if loop.kind is Kind.LANES and self.lanes is not None:
+        if loop.kind is LoopKind.LANES and self.lanes is not None:
             self.fail("A loop over lanes stands inside of another one")
-        if loop.kind is not Kind.LANES and loop.width != 1:
+        if loop.kind is not LoopKind.LANES and loop.width != 1:
             self.fail("Only a loop over lanes has a width")
-        if loop.kind is Kind.THREADS and (loop.carries or loop.limit is not None):
+        if loop.kind is LoopKind.THREADS and (loop.carries or loop.limit is not None):
             self.fail("The iterations of a loop over threads depend on nothing")
         if loop.limit is not None:
             self.check_index(loop.limit)
@@ -237,7 +237,7 @@ class _Verifier:
                 self.fail("A carry changes its dtype")
             self.define(carry.inside)
         lanes, outside = self.lanes, self.outside
-        if loop.kind is Kind.LANES:
+        if loop.kind is LoopKind.LANES:
             self.lanes, self.outside = loop, frozenset(before)
         self.loops[loop.variable] = loop
         self.block(loop.body, finals=[carry.final for carry in loop.carries])
@@ -266,7 +266,7 @@ class _Verifier:
     def differs(self, term: Variable | Value) -> bool:
         """Whether a term may be another number in each lane (of one lane, that it could be)."""
         if isinstance(term, Variable):
-            return self.loops[term].kind is Kind.LANES
+            return self.loops[term].kind is LoopKind.LANES
         return self.lanes is not None and term not in self.outside
 
     def runs(self) -> bool:

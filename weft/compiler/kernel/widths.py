@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from weft.compiler.kernel.ir import (
     Compute,
     Constant,
-    Fold,
     If,
     Kernel,
-    Kind,
     Last,
     Load,
     Loop,
+    LoopKind,
     Position,
+    ReduceLanes,
     Shift,
     Shuffle,
     Statement,
@@ -32,7 +32,7 @@ def widths(kernel: Kernel) -> dict[Value, int]:
 def _measure(body: Iterable[Statement], lanes: int, found: dict[Value, int]) -> None:
     for statement in body:
         match statement:
-            case Constant(result) | Fold(result):
+            case Constant(result) | ReduceLanes(result):
                 found[result] = 1
             case Shuffle(result, _, chosen):
                 found[result] = len(chosen)
@@ -48,7 +48,7 @@ def _measure(body: Iterable[Statement], lanes: int, found: dict[Value, int]) -> 
 
 def _measure_loop(loop: Loop, lanes: int, found: dict[Value, int]) -> None:
     """A carry is as wide as what it becomes, which may depend on how wide it is: grow until that holds."""
-    inner = loop.width if loop.kind is Kind.LANES else lanes
+    inner = loop.width if loop.kind is LoopKind.LANES else lanes
     for carry in loop.carries:
         found[carry.inside] = max(inner, found.get(carry.initial, 1))
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.emit.contractions.microkernel import emit_products, result_pairs
-from weft.compiler.emit.contractions.products import Axis, Factor, Products, Spot, as_factor
+from weft.compiler.emit.contractions.products import ContractionAxis, Factor, Products, Spot, as_factor
 from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles, matrices
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.kernel.ir import Index, Value
@@ -22,12 +22,12 @@ def emit_contraction(fusion: Fusion) -> Emission:
     form: Any = dot_general.canonical(left, right, **hero.params)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = hero.params["dimension_numbers"]
     lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), hero.params["dimension_numbers"])
-    batch = [Axis(f"b{n}", left.shape[i]) for n, i in enumerate(lhs_batch)]
-    rows = [Axis(f"m{n}", left.shape[i]) for n, i in enumerate(lhs_free)]
-    columns = [Axis(f"n{n}", right.shape[i]) for n, i in enumerate(rhs_free)]
-    depth = [Axis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
+    batch = [ContractionAxis(f"b{n}", left.shape[i]) for n, i in enumerate(lhs_batch)]
+    rows = [ContractionAxis(f"m{n}", left.shape[i]) for n, i in enumerate(lhs_free)]
+    columns = [ContractionAxis(f"n{n}", right.shape[i]) for n, i in enumerate(rhs_free)]
+    depth = [ContractionAxis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
 
-    def element(operand: Any, axes: dict[int, Axis]) -> Factor:
+    def element(operand: Any, axes: dict[int, ContractionAxis]) -> Factor:
         """The element of an operand as it is."""
         ordered = [axes[i] for i in range(len(axes))]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from weft.compiler.emit.contractions.microkernel import copies_along, emit_products, result_pairs
 from weft.compiler.emit.contractions.packing import rearranged
-from weft.compiler.emit.contractions.products import Axis, Products, Spot, as_factor, product_of, sum_dtype
+from weft.compiler.emit.contractions.products import ContractionAxis, Products, Spot, as_factor, product_of, sum_dtype
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.values import row_major
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution import conv_general_dilated
 from weft.primitives.contraction.convolution_shapes import Window, dilated_size
 
@@ -129,8 +129,8 @@ def _window(form: Any, rhs: Any) -> Reader:
 
 def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
     """The window from a copy whose last dimension are the features of the result."""
-    inside, outside = Axis("in", form.in_features), Axis(OUT, form.groups * form.out_features)
-    taps = [Axis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
+    inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.groups * form.out_features)
+    taps = [ContractionAxis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
 
     def factor(writer: Writer, spot: Spot) -> Value:
         return window(writer, tuple(at(spot.places, axis) for axis in (outside, inside, *taps)))
@@ -141,10 +141,10 @@ def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
 
 def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, window: Reader) -> Products:
     """The sum of products of one phase in each dimension."""
-    group, batch = Axis("group", form.groups), Axis("batch", form.batch)
-    inside, outside = Axis("in", form.in_features), Axis(OUT, form.out_features)
-    places = [Axis(f"place{n}", p.count) for n, p in enumerate(phases)]
-    taps = [Axis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
+    group, batch = ContractionAxis("group", form.groups), ContractionAxis("batch", form.batch)
+    inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.out_features)
+    places = [ContractionAxis(f"place{n}", p.count) for n, p in enumerate(phases)]
+    taps = [ContractionAxis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
 
     def features(spot: Spot) -> Index:
         return at(spot.places, group) * form.out_features + at(spot.places, outside)
@@ -165,7 +165,7 @@ def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], rea
         spatial = [at(spot.places, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
         return window(writer, (features(spot), at(spot.places, inside), *spatial))
 
-    def place(where: dict[Axis, Index]) -> tuple[Index, ...]:
+    def place(where: dict[ContractionAxis, Index]) -> tuple[Index, ...]:
         spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(places, phases, strict=True)]
         return _placed((at(where, batch), features(Spot(where)), *spatial), form.out_axes)
 
@@ -182,7 +182,7 @@ def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], rea
     )
 
 
-def at(places: dict[Axis, Index], axis: Axis) -> Index:
+def at(places: dict[ContractionAxis, Index], axis: ContractionAxis) -> Index:
     """The place along an axis; along one of size 1 there is only the first."""
     return places.get(axis, Index())
 
@@ -246,7 +246,7 @@ def _loops(writer: Writer, shape: Sequence[int], body: Callable[[tuple[Index, ..
             body(index)
             return
         axis, *rest = left
-        kind = Kind.LANES if not rest else Kind.THREADS if axis == long[0] else Kind.SERIAL
+        kind = LoopKind.LANES if not rest else LoopKind.THREADS if axis == long[0] else LoopKind.SERIAL
         with k.loop(shape[axis], kind=kind, width=writer.lanes if not rest else 1) as i:
             inner(rest, (*index[:axis], Index.of(i), *index[axis + 1 :]))
 

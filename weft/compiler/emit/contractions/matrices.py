@@ -17,7 +17,7 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.kernel.builder import AnyIndex
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.linalg.cholesky import cholesky
 from weft.primitives.linalg.lu import linear_solve, lu
 from weft.primitives.linalg.triangular import triangular_solve
@@ -55,13 +55,13 @@ class Systems:
     def each(self) -> Iterator[None]:
         """Loops over tiles, vectors of matrices, and lanes."""
         k = self.k
-        with k.loop(self.tiles, kind=Kind.THREADS) as tile:
+        with k.loop(self.tiles, kind=LoopKind.THREADS) as tile:
             even = self.tiles * self.in_tile == self.pieces
             limit = None if even else Index(self.pieces) - tile * self.in_tile
             with k.loop(self.in_tile, limit=limit) as turn:
                 first = (tile * self.in_tile + turn) * self.width
                 left = None if self.count % self.width == 0 else Index(self.count) - first
-                with k.loop(self.width, kind=Kind.LANES, width=self.width, limit=left) as lane:
+                with k.loop(self.width, kind=LoopKind.LANES, width=self.width, limit=left) as lane:
                     self.tile, self.lane, self.system = Index.of(tile), Index.of(lane), first + lane
                     yield
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.compiler.emit.contractions.packing import packed
 from weft.compiler.emit.contractions.products import (
-    Axis,
+    ContractionAxis,
     Factor,
     Products,
     Spot,
@@ -41,7 +41,7 @@ from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.primitive import weight_of
 
 # Rows of tiles that one turn of a loop over threads takes: enough that a panel is read from the first cache.
@@ -49,7 +49,7 @@ BLOCK_ROWS = 48
 # Sums of so few terms, and tiles of so many fused sums, are written without a loop.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
 
-Offsets = tuple[tuple[Axis, int], ...]
+Offsets = tuple[tuple[ContractionAxis, int], ...]
 
 
 def emit_products(fusion: Fusion, products: Products) -> None:
@@ -145,7 +145,7 @@ class _Kernel:
         self.target = fusion.target
         self.free_lanes = None if chosen.folded else chosen.lanes
         # The first tile may have an edge; a second one divides its axis.
-        self.tile: Axis | None = None
+        self.tile: ContractionAxis | None = None
         self.height, self.whole, self.edge = 1, 1, 0
         if chosen.tiles:
             self.tile, self.height = chosen.tiles[0]
@@ -158,7 +158,7 @@ class _Kernel:
         # Where the loops are: the place of a block, of a part and of a chunk of the depth.
         self.at_block = Index()
         self.at_part = Index()
-        self.at_chunk: dict[Axis, Index] = {}
+        self.at_chunk: dict[ContractionAxis, Index] = {}
         # 1 in the last chunk, else 0.
         self.last = Index()
 
@@ -189,7 +189,7 @@ class _Kernel:
         with ExitStack() as stack:
             turn = Index()
             if product_of(counts) > 1:
-                turn = Index.of(stack.enter_context(self.k.loop(product_of(counts), kind=Kind.THREADS)))
+                turn = Index.of(stack.enter_context(self.k.loop(product_of(counts), kind=LoopKind.THREADS)))
             spot = Spot({})
             for level, index in zip(shared, unravelled(self.k, turn, counts), strict=True):
                 spot = level.enter(spot, index)
@@ -280,7 +280,7 @@ class _Kernel:
         with self.k.when(at_edge):
             self.pieces(Spot(spot.places, Index(whole)), axis, rest)
 
-    def pieces(self, spot: Spot, axis: Axis, rest: int) -> None:
+    def pieces(self, spot: Spot, axis: ContractionAxis, rest: int) -> None:
         """The lanes at the edge, without masks: full registers, then what is less than one."""
         start, register = 0, lanes_of(self.target, self.dtype)
         while start < rest:
@@ -289,8 +289,8 @@ class _Kernel:
             self.lanes(spot, axis, width, None, start)
             start += width
 
-    def lanes(self, spot: Spot, axis: Axis, width: int, limit: Index | None, start: int = 0) -> None:
-        with self.k.loop(width, kind=Kind.LANES, width=width, limit=limit) as j:
+    def lanes(self, spot: Spot, axis: ContractionAxis, width: int, limit: Index | None, start: int = 0) -> None:
+        with self.k.loop(width, kind=LoopKind.LANES, width=width, limit=limit) as j:
             there = Spot(spot.places, spot.panel, j + start)
             self.tiles(there.at(axis, spot.panel * self.plan.width + start + j))
 
@@ -391,7 +391,7 @@ class _Kernel:
                 totals = self.depth(position + 1, [s.at(axis, start + place) for s in spots], totals)
             return totals
         lanes = self.plan.folded and axis is self.plan.lanes
-        kind, width = (Kind.LANES, self.plan.width) if lanes else (Kind.SERIAL, 1)
+        kind, width = (LoopKind.LANES, self.plan.width) if lanes else (LoopKind.SERIAL, 1)
         with self.k.loop(count, kind=kind, width=width, carries=totals, limit=limit) as (i, inside):
             there = [spot.at(axis, start + i) for spot in spots]
             return self.k.carry(*self.depth(position + 1, there, inside))
@@ -401,7 +401,7 @@ class _Kernel:
         terms = product_of(axis.size for axis in self.plan.depth[position:])
         return not self.plan.folded and terms <= UNROLLED_TERMS and terms * sums <= UNROLLED_SUMS
 
-    def span(self, position: int, axis: Axis) -> tuple[int, Index, Index | None]:
+    def span(self, position: int, axis: ContractionAxis) -> tuple[int, Index, Index | None]:
         """How many places of a depth axis are summed here, from where on, and what limits them at the end."""
         if self.cut is None or position > self.cut.axis:
             return axis.size, Index(), None

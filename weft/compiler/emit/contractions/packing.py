@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.contractions.products import Access, Axis, Factor, Products, Spot, product_of, sum_dtype
+from weft.compiler.emit.contractions.products import (
+    Access,
+    ContractionAxis,
+    Factor,
+    Products,
+    Spot,
+    product_of,
+    sum_dtype,
+)
 from weft.compiler.emit.contractions.products import access as access_of
 from weft.compiler.emit.contractions.tiling import Plan
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.maps.transpose import SHORT_SIDE, SIDE, transposed
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 # Rows of a transposed copy that are made together.
 ROWS = 64
@@ -53,7 +61,7 @@ def packed(fusion: Fusion, products: Products, plan: Plan, factor: Factor, acces
     return read
 
 
-def rearranged(fusion: Fusion, factor: Factor, axes: Sequence[Axis], dtype: np.dtype[Any]) -> Factor:
+def rearranged(fusion: Fusion, factor: Factor, axes: Sequence[ContractionAxis], dtype: np.dtype[Any]) -> Factor:
     """A factor that reads a copy in the order of these axes, made by a kernel that is written here."""
     long = [a for a in axes if a.size > 1]
     number = fusion.new_scratch(dtype, product_of(a.size for a in axes))
@@ -76,7 +84,7 @@ class _Copy:
         width: int,
         factor: Factor,
         access: Access,
-        axes: tuple[Sequence[Axis], Axis | None, Sequence[Axis]],
+        axes: tuple[Sequence[ContractionAxis], ContractionAxis | None, Sequence[ContractionAxis]],
         number: int,
         position: Callable[[Spot], Index],
     ) -> None:
@@ -88,9 +96,9 @@ class _Copy:
         free, self.lanes, depth = axes
         # None stands for panels.
         several = self.lanes is not None and self.lanes.size > width
-        dims: list[Axis | None] = [*free, *([None] if several else []), *depth]
+        dims: list[ContractionAxis | None] = [*free, *([None] if several else []), *depth]
         self.across = self.lanes if self.lanes is not None else dims.pop()
-        self.inner: Axis | None = None
+        self.inner: ContractionAxis | None = None
         if self.across is not None and access.stride(self.across) > 1:
             self.inner = next((a for a in dims if a is not None and access.stride(a) == 1), None)
         self.outer = [a for a in dims if a is None or a is not self.inner]
@@ -115,22 +123,22 @@ class _Copy:
         return side if shortest >= side and (self.lanes is None or self.width % side == 0) else 0
 
     def write(self) -> None:
-        self.loops(self.outer, Spot({}), Kind.THREADS)
+        self.loops(self.outer, Spot({}), LoopKind.THREADS)
 
-    def loops(self, left: Sequence[Axis | None], spot: Spot, kind: Kind) -> None:
+    def loops(self, left: Sequence[ContractionAxis | None], spot: Spot, kind: LoopKind) -> None:
         """One loop after the other. Squares, or blocks of rows, come last."""
         if left:
             axis, *rest = left
             with self.k.loop(self.panels if axis is None else axis.size, kind=kind) as i:
                 there = Spot(spot.places, Index.of(i)) if axis is None else spot.at(axis, i + 0)
-                self.loops(rest, there, Kind.SERIAL)
+                self.loops(rest, there, LoopKind.SERIAL)
         elif self.side:
             with self.k.loop(-(-self.width // self.side), kind=kind) as i:
                 self.squares(spot, i * self.side)
         else:
             self.rows(spot, 0, kind)
 
-    def rows(self, spot: Spot, start: int, kind: Kind) -> None:
+    def rows(self, spot: Spot, start: int, kind: LoopKind) -> None:
         """All rows along `inner`, in blocks, from a place of the panel on."""
         if self.inner is None or self.inner.size <= self.block:
             self.apart(spot, Index(), start)
@@ -153,7 +161,7 @@ class _Copy:
             self.column(spot, start)
         with k.when(k.compute("eq", place, k.constant(edge, "int64"))):
             last = self.panels - 1
-            self.rows(Spot(spot.places, Index(last)), edge - last * self.width, Kind.SERIAL)
+            self.rows(Spot(spot.places, Index(last)), edge - last * self.width, LoopKind.SERIAL)
 
     def column(self, spot: Spot, start: Index) -> None:
         """The squares from a place of the panel on, and the rows that are left."""
@@ -163,7 +171,7 @@ class _Copy:
         with k.loop(whole) as number:
             self.square(spot, start, number * side)
         if whole * side < inner.size:
-            with k.loop(side, kind=Kind.LANES, width=side) as lane, k.loop(inner.size, start=whole * side) as row:
+            with k.loop(side, kind=LoopKind.LANES, width=side) as lane, k.loop(inner.size, start=whole * side) as row:
                 self.store(self.at(spot, start + lane).at(inner, row + 0), self.value)
 
     def square(self, spot: Spot, start: Index, first: Index) -> None:
@@ -171,11 +179,11 @@ class _Copy:
         k, side, inner = self.k, self.side, self.inner
         assert inner is not None
         empty = [k.constant(0, self.dtype)] * side
-        with k.loop(side, kind=Kind.LANES, width=side, carries=empty) as (lane, _):
+        with k.loop(side, kind=LoopKind.LANES, width=side, carries=empty) as (lane, _):
             there = [self.at(spot, start + n).at(inner, first + lane) for n in range(side)]
             vectors = k.carry(*(self.value(s) for s in there))
         turned = transposed(k, vectors)
-        with k.loop(side, kind=Kind.LANES, width=side, carries=turned) as (lane, inside):
+        with k.loop(side, kind=LoopKind.LANES, width=side, carries=turned) as (lane, inside):
             for n, value in enumerate(inside):
                 k.store(self.target, self.position(self.at(spot, start + lane).at(inner, first + n)), value)
             k.carry(*inside)
@@ -192,7 +200,7 @@ class _Copy:
         if last and self.panels > 1:
             limit = Index((self.panels - 1) * self.width + self.rest) - spot.panel * self.width
         if not start or start < self.rest:
-            with self.k.loop(stop, start=start, kind=Kind.LANES, width=width, limit=limit) as j:
+            with self.k.loop(stop, start=start, kind=LoopKind.LANES, width=width, limit=limit) as j:
                 self.visit(self.at(spot, Index.of(j)), first, self.value)
         if last and self.panels == 1:
             self.pad(spot, first)
@@ -204,7 +212,7 @@ class _Copy:
         """Zeros in what the last panel has beyond the axis."""
         zero = self.k.constant(0, self.dtype)
         width = min(self.register, self.width)
-        with self.k.loop(self.width, start=self.rest, kind=Kind.LANES, width=width) as j:
+        with self.k.loop(self.width, start=self.rest, kind=LoopKind.LANES, width=width) as j:
             self.visit(self.at(spot, Index.of(j)), first, lambda _: zero)
 
     def visit(self, spot: Spot, first: Index, value: Callable[[Spot], Value]) -> None:

@@ -26,7 +26,7 @@ IRREGULAR = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class ContractionAxis:
     """A dimension of the loops, at least 2 long (or 0)."""
 
     name: str
@@ -37,11 +37,11 @@ class Axis:
 class Spot:
     """Where an element is asked for. The place along the axis of lanes is also known as panel and lane in it."""
 
-    places: dict[Axis, Index]
+    places: dict[ContractionAxis, Index]
     panel: Index = field(default_factory=Index)
     lane: Index = field(default_factory=Index)
 
-    def at(self, axis: Axis, index: Index) -> Spot:
+    def at(self, axis: ContractionAxis, index: Index) -> Spot:
         """The same with another place along one axis."""
         return Spot({**self.places, axis: index}, self.panel, self.lane)
 
@@ -53,14 +53,14 @@ Factor = Callable[[Writer, Spot], Value]
 class Access:
     """How a factor meets memory: the axes it depends on, the greatest stride of its loads along each, operations."""
 
-    strides: dict[Axis, int]
+    strides: dict[ContractionAxis, int]
     work: int
 
-    def stride(self, axis: Axis) -> int:
+    def stride(self, axis: ContractionAxis) -> int:
         """How far elements are apart along an axis; 0 when it does not matter."""
         return self.strides.get(axis, 0)
 
-    def elements(self, axes: Sequence[Axis]) -> int:
+    def elements(self, axes: Sequence[ContractionAxis]) -> int:
         """How many different elements there are."""
         return product_of(a.size for a in axes if a in self.strides)
 
@@ -76,29 +76,29 @@ class Products:
     dtype that the sum has in the end, `compute` that of the factors and of the sum before it is rounded. `whole` says
     that the free axes reach every element of the result."""
 
-    free: tuple[Axis, ...]
-    depth: tuple[Axis, ...]
+    free: tuple[ContractionAxis, ...]
+    depth: tuple[ContractionAxis, ...]
     left: Factor
     right: Factor
-    place: Callable[[dict[Axis, Index]], tuple[Index, ...]]
+    place: Callable[[dict[ContractionAxis, Index]], tuple[Index, ...]]
     compute: np.dtype[Any]
     exact: np.dtype[Any]
     shape: tuple[int, ...]
     whole: bool = True
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[ContractionAxis, ...]:
         return (*self.free, *self.depth)
 
     @property
     def multiplications(self) -> int:
         return product_of(a.size for a in self.axes)
 
-    def position(self, places: dict[Axis, Index]) -> Index:
+    def position(self, places: dict[ContractionAxis, Index]) -> Index:
         """Where an element of the result stands in a flat array of its shape."""
         return row_major(self.shape, self.place(places))
 
-    def result_strides(self) -> dict[Axis, int]:
+    def result_strides(self) -> dict[ContractionAxis, int]:
         """How far elements of the result are apart along each free axis."""
         variables = {axis: Variable(axis.name) for axis in self.free}
         index = self.position({axis: Index.of(v) for axis, v in variables.items()})
@@ -145,7 +145,7 @@ def fold_of(compute: np.dtype[Any]) -> str:
     return "or" if compute == dtypes.bool_ else "add"
 
 
-def finish(writer: Writer, products: Products, places: dict[Axis, Index], total: Value) -> None:
+def finish(writer: Writer, products: Products, places: dict[ContractionAxis, Index], total: Value) -> None:
     """Write every result of the fusion where a sum is known."""
     store_at(writer, products, products.place(places), total)
 
@@ -163,11 +163,11 @@ def store_at(writer: Writer, products: Products, index: tuple[Index, ...], total
 # ---------------------------------------------------------------------------------------------------------- probing
 
 
-def access(fusion: Fusion, factor: Factor, axes: Sequence[Axis]) -> Access:
+def access(fusion: Fusion, factor: Factor, axes: Sequence[ContractionAxis]) -> Access:
     """Find out how a factor meets memory."""
     writer = Writer(fusion, "probe")
-    places: dict[Axis, Index] = {}
-    variables: dict[Any, Axis] = {}
+    places: dict[ContractionAxis, Index] = {}
+    variables: dict[Any, ContractionAxis] = {}
     with ExitStack() as stack:
         for axis in axes:
             variable = stack.enter_context(writer.k.loop(axis.size))
@@ -179,10 +179,10 @@ def access(fusion: Fusion, factor: Factor, axes: Sequence[Axis]) -> Access:
 class _Probe:
     """Reads the statements that make one element."""
 
-    def __init__(self, variables: dict[Any, Axis]) -> None:
+    def __init__(self, variables: dict[Any, ContractionAxis]) -> None:
         self.variables = variables
-        self.depends: dict[Value, frozenset[Axis]] = {}
-        self.strides: dict[Axis, int] = {}
+        self.depends: dict[Value, frozenset[ContractionAxis]] = {}
+        self.strides: dict[ContractionAxis, int] = {}
         self.work = 0
 
     def result(self, body: Sequence[Statement]) -> Access:
@@ -208,7 +208,7 @@ class _Probe:
                     self.work += bool(self.depends[result])
 
     def index(self, result: Value, index: Index, moves: bool) -> None:
-        found: set[Axis] = set()
+        found: set[ContractionAxis] = set()
         for term, coefficient in index.terms:
             if isinstance(term, Variable):
                 axis = self.variables[term]

@@ -19,11 +19,20 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.contractions.microkernel import unravelled
-from weft.compiler.emit.contractions.products import Access, Axis, Factor, Products, Spot, access, product_of, store_at
+from weft.compiler.emit.contractions.products import (
+    Access,
+    ContractionAxis,
+    Factor,
+    Products,
+    Spot,
+    access,
+    product_of,
+    store_at,
+)
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.moved import bits_dtype, bits_of, moved_dtypes
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Index, Kind, TileMatmul, Value
+from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Index, LoopKind, TileMatmul, Value
 from weft.compiler.kernel.tiles import SUPPORTED
 from weft.ir.jaxpr import Jaxpr, Literal
 
@@ -44,8 +53,8 @@ class Operand:
     atom: Any
     factor: Factor
     access: Access
-    across: Axis
-    leading: tuple[Axis, ...]
+    across: ContractionAxis
+    leading: tuple[ContractionAxis, ...]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -59,14 +68,14 @@ class Matrices:
     products: Products
     left: Operand
     right: Operand
-    depth: tuple[Axis, ...]
+    depth: tuple[ContractionAxis, ...]
 
-    def places(self, index: Sequence[Index]) -> dict[Axis, Index]:
+    def places(self, index: Sequence[Index]) -> dict[ContractionAxis, Index]:
         """The places along the free axes at an index of the result, of which dimensions of size 1 are left out."""
         return dict(zip(self.products.free, index, strict=True))
 
     @property
-    def inner(self) -> Axis:
+    def inner(self) -> ContractionAxis:
         return self.depth[-1]
 
     @property
@@ -177,7 +186,7 @@ def emit_matrices_by_tiles(fusion: Fusion, m: Matrices) -> None:
     _Multiply(fusion, m, plan, packed, leading).write()
 
 
-def _ravel(axes: Sequence[Axis], places: dict[Axis, Index]) -> Index:
+def _ravel(axes: Sequence[ContractionAxis], places: dict[ContractionAxis, Index]) -> Index:
     """The place along several axes as one number."""
     total = Index()
     for axis in axes:
@@ -193,7 +202,7 @@ class _Multiply:
     all of the task."""
 
     def __init__(
-        self, fusion: Fusion, m: Matrices, plan: Schedule, packed: Sequence[int], leading: Sequence[Axis]
+        self, fusion: Fusion, m: Matrices, plan: Schedule, packed: Sequence[int], leading: Sequence[ContractionAxis]
     ) -> None:
         self.m, self.plan, self.leading = m, plan, leading
         self.operands = (m.left, m.right)
@@ -212,12 +221,12 @@ class _Multiply:
         sums = fusion.new_scratch(dtype, product_of(self.counts) * self.area)
         self.sums = self.writer.scratch(sums)
         self.packed = [self.writer.scratch_input(number) for number in packed]
-        self.at: dict[Axis, Index] = {}
+        self.at: dict[ContractionAxis, Index] = {}
         self.turn = self.first_row = self.first_column = Index()
 
     def write(self) -> None:
         k, plan = self.k, self.plan
-        with k.loop(product_of(self.counts), kind=Kind.THREADS) as turn:
+        with k.loop(product_of(self.counts), kind=LoopKind.THREADS) as turn:
             self.turn = Index.of(turn)
             *places, row, column = unravelled(k, self.turn, self.counts)
             self.at = dict(zip(self.leading, places, strict=True))
@@ -280,7 +289,7 @@ class _Multiply:
         ]
         width = min(self.writer.lanes, self.sizes[1])
         with k.loop(self.sizes[0], limit=ends[0]) as i:
-            with k.loop(self.sizes[1], kind=Kind.LANES, width=width, limit=ends[1]) as j:
+            with k.loop(self.sizes[1], kind=LoopKind.LANES, width=width, limit=ends[1]) as j:
                 places = {**self.at, m.left.across: firsts[0] + i, m.right.across: firsts[1] + j}
                 total = k.load(self.sums, self.corner(row, column) + i * self.stride + j)
                 store_at(self.writer, m.products, m.products.place(places), total)
@@ -295,7 +304,7 @@ def _pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
     writer = fusion.writer("pack", final=True, moved=_only_moved(fusion.program, (m.left.atom, m.right.atom)))
     k = writer.k
     parts = [_Pack(fusion, writer, m, operand, steps) for operand in (m.left, m.right)]
-    with k.loop(sum(part.turns for part in parts), kind=Kind.THREADS) as turn:
+    with k.loop(sum(part.turns for part in parts), kind=LoopKind.THREADS) as turn:
         is_left = k.compute("lt", k.position(turn), k.constant(parts[0].turns, "int64"))
         with k.when(is_left):
             parts[0].write(Index.of(turn))
@@ -346,11 +355,17 @@ class _Pack:
             self.tile(spot, panel, step, start, whole, (self.counts[-1], inner_steps))
         if self.steps > m.steps:
             zero = k.constant(0, self.dtype)
-            with k.loop((self.steps - m.steps) * self.tile_size, kind=Kind.LANES, width=self.row) as lane:
+            with k.loop((self.steps - m.steps) * self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
                 k.store(self.target, (turn * self.steps + m.steps) * self.tile_size + lane, zero)
 
     def tile(
-        self, spot: dict[Axis, Index], panel: Index, step: Index, start: Index, whole: tuple[int, int], counts: Any
+        self,
+        spot: dict[ContractionAxis, Index],
+        panel: Index,
+        step: Index,
+        start: Index,
+        whole: tuple[int, int],
+        counts: Any,
     ) -> None:
         """One tile: a whole one, or one at an edge."""
         k = self.k
@@ -369,16 +384,16 @@ class _Pack:
         with k.when(k.compute("not", inside)):
             self.edge_tile(spot, panel, step, start)
 
-    def value(self, spot: dict[Axis, Index], across: Index, inner: Index) -> Value:
+    def value(self, spot: dict[ContractionAxis, Index], across: Index, inner: Index) -> Value:
         """An element, as it is stored."""
         value = self.operand.factor(self.writer, Spot({**spot, self.across: across, self.inner: inner}))
         return value if value.dtype == self.dtype else bits_of(self.k, value)
 
-    def edge_tile(self, spot: dict[Axis, Index], panel: Index, step: Index, start: Index) -> None:
+    def edge_tile(self, spot: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
         """Zeros, and then what there is, element by element."""
         k, group = self.k, self.group
         zero = k.constant(0, self.dtype)
-        with k.loop(self.tile_size, kind=Kind.LANES, width=self.row) as lane:
+        with k.loop(self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
             k.store(self.target, start + lane, zero)
         first, begin = panel * TILE_ROWS, step * self.row
         with k.loop(TILE_ROWS, limit=Index(self.across.size) - first) as i:
@@ -394,11 +409,11 @@ class _Pack:
         left = k.position(Index(self.inner.size + self.group - 1) - begin)
         return Index.of(k.compute("div", left, k.constant(self.group, "int64")))
 
-    def whole_tile(self, spot: dict[Axis, Index], panel: Index, step: Index, start: Index) -> None:
+    def whole_tile(self, spot: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
         k, row = self.k, self.row
         first, begin = panel * TILE_ROWS, step * row
         if self.along_depth and self.is_left:
-            with k.loop(row, kind=Kind.LANES, width=row) as lane:
+            with k.loop(row, kind=LoopKind.LANES, width=row) as lane:
                 for n in range(TILE_ROWS):
                     k.store(self.target, start + n * row + lane, self.value(spot, first + n, begin + lane))
             return
@@ -409,7 +424,7 @@ class _Pack:
             rows = [self.interleaved(short[n : n + self.group]) for n in range(0, row, self.group)]
         if self.along_depth != self.is_left:
             rows = transposed_groups(k, rows, self.group)
-        with k.loop(row, kind=Kind.LANES, width=row, carries=rows) as (lane, inside):
+        with k.loop(row, kind=LoopKind.LANES, width=row, carries=rows) as (lane, inside):
             for n, value in enumerate(inside):
                 k.store(self.target, start + n * row + lane, value)
             k.carry(*inside)
@@ -418,7 +433,7 @@ class _Pack:
         """Several vectors from memory."""
         k = self.k
         empty = [k.constant(0, self.dtype)] * count
-        with k.loop(width, kind=Kind.LANES, width=width, carries=empty) as (lane, _):
+        with k.loop(width, kind=LoopKind.LANES, width=width, carries=empty) as (lane, _):
             return list(k.carry(*(value(n, lane) for n in range(count))))
 
     def interleaved(self, vectors: Sequence[Value]) -> Value:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.contractions.products import Access, Axis, Products, product_of, sum_dtype
+from weft.compiler.emit.contractions.products import Access, ContractionAxis, Products, product_of, sum_dtype
 from weft.compiler.target.target import Target
 
 
@@ -46,11 +46,11 @@ class Blocks:
 class Plan:
     """The loops of a sum of products. `lanes` is None for sums of scalars."""
 
-    lanes: Axis | None
+    lanes: ContractionAxis | None
     width: int
-    tiles: tuple[tuple[Axis, int], ...]
+    tiles: tuple[tuple[ContractionAxis, int], ...]
     packed: tuple[bool, bool]
-    depth: tuple[Axis, ...]
+    depth: tuple[ContractionAxis, ...]
     folded: bool = False
     cut: Cut | None = None
     blocks: Blocks | None = None
@@ -114,7 +114,7 @@ class _Chooser:
     """Counts the cycles of plans."""
 
     def __init__(
-        self, products: Products, factors: tuple[Access, Access], target: Target, depth: tuple[Axis, ...]
+        self, products: Products, factors: tuple[Access, Access], target: Target, depth: tuple[ContractionAxis, ...]
     ) -> None:
         self.products, self.factors, self.target, self.depth = products, factors, target, depth
         self.costs = target.matmul
@@ -148,7 +148,7 @@ class _Chooser:
 
     # -- factors ---------------------------------------------------------------------------------------------------
 
-    def copying(self, number: int, axis: Axis, repeats: float, beside: int) -> tuple[bool, float]:
+    def copying(self, number: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
         """Whether to copy a factor first, and the cycles of that and of reading it otherwise than from a vector.
 
         `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`; `beside` is how
@@ -180,7 +180,7 @@ class _Chooser:
         direct, copied = again * elements * repeats, once * elements + costs.another_kernel
         return (True, copied) if copied < direct else (False, direct)
 
-    def turns(self, factor: Access, last: Axis) -> bool:
+    def turns(self, factor: Access, last: ContractionAxis) -> bool:
         """Whether a copy with another last axis can be made of squares that are turned in registers."""
         inner = next((a for a, stride in factor.strides.items() if stride == 1), None)
         simple = self.dtype.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
@@ -193,7 +193,7 @@ class _Chooser:
         apart = factor.stride(self.depth[-1]) * self.dtype.itemsize if self.depth else 0
         return apart >= costs.page_stride and self.depth[-1].size > costs.page_rows
 
-    def awkward(self, factor: Access, axis: Axis) -> bool:
+    def awkward(self, factor: Access, axis: ContractionAxis) -> bool:
         """Whether vectors lie across two lines of the cache, or do not stay in it."""
         return self.crowded(factor) or any(s % self.lanes for a, s in factor.strides.items() if a is not axis)
 
@@ -207,12 +207,12 @@ class _Chooser:
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
-    def along_free(self, axis: Axis) -> Iterator[Plan]:
-        others: list[Axis | None] = [a for a in self.products.free if a is not axis and a.size > 1]
+    def along_free(self, axis: ContractionAxis) -> Iterator[Plan]:
+        others: list[ContractionAxis | None] = [a for a in self.products.free if a is not axis and a.size > 1]
         for tile in others or [None]:
             yield from self.tiled(axis, tile)
 
-    def tile_sizes(self, axis: Axis, tile: Axis | None) -> Iterator[tuple[int, int]]:
+    def tile_sizes(self, axis: ContractionAxis, tile: ContractionAxis | None) -> Iterator[tuple[int, int]]:
         """How many rows along `tile` and vectors along `axis` a tile may have."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
@@ -235,7 +235,7 @@ class _Chooser:
                     continue
                 yield height, vectors
 
-    def tiled(self, axis: Axis, tile: Axis | None) -> Iterator[Plan]:
+    def tiled(self, axis: ContractionAxis, tile: ContractionAxis | None) -> Iterator[Plan]:
         """Tiles for two axes."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
@@ -288,11 +288,11 @@ class _Chooser:
 
     # -- lanes along the depth ---------------------------------------------------------------------------------------
 
-    def along_depth(self, axis: Axis) -> Iterator[Plan]:
+    def along_depth(self, axis: ContractionAxis) -> Iterator[Plan]:
         """Sums of lanes, for a tile of places along an axis of the left factor and one of the right. A product with a
         vector has rows of one factor only, and may take more of them: then even short rows keep the machine busy."""
         costs = self.costs
-        tiles: list[tuple[Axis, int]] = []
+        tiles: list[tuple[ContractionAxis, int]] = []
         heights: list[int] = []
         budget = min(16, accumulators(self.target, self.dtype))
         for mine, other in (self.factors, self.factors[::-1]):
@@ -316,7 +316,9 @@ class _Chooser:
                 1,
             )
 
-    def summed(self, axis: Axis, tiles: list[tuple[Axis, int]], heights: list[int], registers: int) -> Plan:
+    def summed(
+        self, axis: ContractionAxis, tiles: list[tuple[ContractionAxis, int]], heights: list[int], registers: int
+    ) -> Plan:
         """The plan for a tile of sums along the depth, with so many registers for each."""
         costs = self.costs
         sums = product_of(heights)

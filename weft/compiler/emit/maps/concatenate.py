@@ -10,7 +10,7 @@ from typing import Any
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import Piece, emit_pieces
-from weft.compiler.emit.values import Place, expanded, space_of
+from weft.compiler.emit.values import MultiIndex, expanded, space_of
 from weft.ir.fusing import squeezed
 
 
@@ -34,7 +34,7 @@ def _storing(fusion: Fusion, operand: Any, dimension: int, before: int) -> Any:
     made = hero.outvars[0]
     joined = made.aval.shape
 
-    def store(writer: Writer, index: Place) -> None:
+    def store(writer: Writer, index: MultiIndex) -> None:
         full = expanded(operand, index)
         values = writer.values
         values.overrides[made] = values.at(operand, full)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import copy_lanes
-from weft.compiler.emit.values import Place, space_of
+from weft.compiler.emit.values import MultiIndex, space_of
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind
+from weft.compiler.kernel.ir import Index, LoopKind
 
 
-def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callable[[Place], None]) -> None:
+def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callable[[MultiIndex], None]) -> None:
     """Loops over a shape: the outermost over threads, the innermost over `width` lanes (None: the body has them)."""
 
     def inner(axis: int, index: tuple[Index, ...]) -> None:
@@ -20,7 +20,7 @@ def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callab
             body(index)
             return
         lanes = width if axis == len(shape) - 1 else None
-        kind = Kind.LANES if lanes is not None else Kind.THREADS if axis == 0 else Kind.SERIAL
+        kind = LoopKind.LANES if lanes is not None else LoopKind.THREADS if axis == 0 else LoopKind.SERIAL
         with k.loop(shape[axis], kind=kind, width=lanes or 1) as i:
             inner(axis + 1, (*index, Index.of(i)))
 

@@ -20,8 +20,8 @@ from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.maps.scatter_split import emit_split, fits_split
 from weft.compiler.emit.maps.update import begin_update
 from weft.compiler.emit.pieces import FEW, copy_lanes
-from weft.compiler.emit.values import Place, expanded, row_major, space_of
-from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
+from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
+from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.primitives.families import kept_axes
 from weft.primitives.movement.gather import GatherScatterMode, window_index
 from weft.primitives.movement.scatter import window_dims, window_sizes
@@ -55,7 +55,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
     kept = fusion.new_scratch(wide, math.prod(operand.aval.shape))
     writer = fusion.writer("widen")
 
-    def widen(index: Place) -> None:
+    def widen(index: MultiIndex) -> None:
         value = writer.values.at(operand, expanded(operand, index))
         place = row_major(operand.aval.shape, expanded(operand, index))
         writer.k.store(writer.scratch(kept), place, writer.k.scalars.convert(value, wide))
@@ -66,7 +66,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
         return fusion.finish()
     last = fusion.writer("round")
 
-    def rounded(index: Place) -> None:
+    def rounded(index: MultiIndex) -> None:
         place = row_major(operand.aval.shape, expanded(operand, index))
         last.store(made, index, last.k.scalars.convert(last.k.load(last.scratch_input(kept), place), exact))
 
@@ -139,13 +139,13 @@ class Scattering:
             self._over_indices(order, {}, bool(batched), None)
             return
         axis, block = blocks
-        with self.k.loop(-(-self.sizes[axis] // block), kind=Kind.THREADS) as part:
+        with self.k.loop(-(-self.sizes[axis] // block), kind=LoopKind.THREADS) as part:
             self._over_indices(order, {}, False, (axis, block, part * block))
 
     def _scalars_apart(self) -> None:
         """Single elements of which no two meet: lanes run along the indices."""
 
-        def body(index: Place) -> None:
+        def body(index: MultiIndex) -> None:
             given = iter(index)
             many = tuple(Index() if size == 1 else next(given) for size in self.many)
             begin, inside = self.start(many)
@@ -176,10 +176,10 @@ class Scattering:
         if self.many[dimension] == 1:
             self._over_indices(rest, {**places, dimension: Index()}, threads, part)
             return
-        with self.k.loop(self.many[dimension], kind=Kind.THREADS if threads else Kind.SERIAL) as i:
+        with self.k.loop(self.many[dimension], kind=LoopKind.THREADS if threads else LoopKind.SERIAL) as i:
             self._over_indices(rest, {**places, dimension: Index.of(i)}, False, part)
 
-    def _window(self, many: Place, part: Any) -> None:
+    def _window(self, many: MultiIndex, part: Any) -> None:
         """One window: where it starts, and loops over its elements."""
         k = self.k
         begin, inside = self.start(many)
@@ -196,7 +196,7 @@ class Scattering:
         with k.when(inside):
             self._over_window(dims, {}, part, store)
 
-    def start(self, many: Place) -> tuple[dict[int, Index], Value | None]:
+    def start(self, many: MultiIndex) -> tuple[dict[int, Index], Value | None]:
         """Where a window starts, in the dimensions that indices are of, and whether it lies inside (None: it does)."""
         starts = self.numbers.scatter_dims_to_operand_dims
         vector = [self.writer.values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
@@ -224,28 +224,28 @@ class Scattering:
         width = self._row_width(size) if lanes else 1
         if lanes and self.notes_nan:
             clean = self.k.constant(False, dtypes.bool_)
-            with self.k.loop(size, kind=Kind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
+            with self.k.loop(size, kind=LoopKind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
                 value = store({**inner, d: offset + i})
                 (found,) = self.k.carry(self.k.compute("or", before, self.k.compute("ne", value, value)))
             self.note(self.k.fold("or", found, width))
             return
-        with self.k.loop(size, kind=Kind.LANES if lanes else Kind.SERIAL, width=width, limit=limit) as i:
+        with self.k.loop(size, kind=LoopKind.LANES if lanes else LoopKind.SERIAL, width=width, limit=limit) as i:
             self._over_window(rest, {**inner, d: offset + i}, part, store)
 
     def _row_width(self, size: int) -> int:
         """As many registers as a row fills, up to a few, and no more lanes than it has elements."""
         return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
 
-    def _element(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
+    def _element(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
         """One element of a window: what is there and the update meet. Gives what is there then."""
         return self._met(self.place(many, inner, begin), self.update(many, inner))
 
-    def place(self, many: Place, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
+    def place(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
         """Where an element of a window lies in the buffer."""
         place = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
         return row_major(self.shape, [Index.of(i) for i in place])
 
-    def update(self, many: Place, inner: dict[int, Index]) -> Value:
+    def update(self, many: MultiIndex, inner: dict[int, Index]) -> Value:
         """An element of an update; of dimensions that are not given, the first."""
         rank = len(self.updates.aval.shape)
         window = self.numbers.update_window_dims

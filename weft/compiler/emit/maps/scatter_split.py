@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer
-from weft.compiler.emit.values import Place, row_major
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.emit.values import MultiIndex, row_major
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 if TYPE_CHECKING:
     from weft.compiler.emit.maps.scatter import Scattering
@@ -43,7 +43,7 @@ def fits_split(scattering: Scattering) -> bool:
 
 
 @dataclass(frozen=True)
-class Split:
+class ScatterSplit:
     """How updates are brought together: `shift` gives the part of a place. Scratch: `counts` has the numbers of blocks,
     `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `places` and
     `updates` what is brought together."""
@@ -70,7 +70,7 @@ def emit_split(fusion: Fusion, made: Callable[[Writer], Scattering]) -> None:
     size, many = math.prod(some.shape), math.prod(some.many)
     shift = max((PART // some.wide.itemsize).bit_length() - 1, (size - 1).bit_length() - (MOST.bit_length() - 1))
     parts = (size - 1 >> shift) + 1
-    split = Split(
+    split = ScatterSplit(
         fusion,
         made,
         shift,
@@ -87,7 +87,7 @@ def emit_split(fusion: Fusion, made: Callable[[Writer], Scattering]) -> None:
     _update(split)
 
 
-def _over_block(scattering: Scattering, block: Index, visit: Callable[[Place], None]) -> None:
+def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiIndex], None]) -> None:
     """Loops over the updates of a block, in their order."""
     k, many = scattering.k, scattering.many
     shared = next(e for e, size in enumerate(many) if size != 1)
@@ -104,7 +104,7 @@ def _over_block(scattering: Scattering, block: Index, visit: Callable[[Place], N
         visit(tuple(index))
 
 
-def _target(split: Split, scattering: Scattering, index: Place) -> tuple[Value, Index]:
+def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> tuple[Value, Index]:
     """The place that an update goes to, and its part. What goes nowhere has a part of its own, the last."""
     k = scattering.k
     begin, inside = scattering.start(index)
@@ -115,19 +115,19 @@ def _target(split: Split, scattering: Scattering, index: Place) -> tuple[Value, 
     return place, Index.of(part)
 
 
-def _count(split: Split) -> None:
+def _count(split: ScatterSplit) -> None:
     """How many updates of each block go to each part, and of each update, how many before it go to the same: so nothing
     that a later kernel stores decides where it stores next."""
     scattering = split.written_by("scatter_count")
     k, writer = scattering.k, scattering.writer
     counts, ranks = writer.scratch(split.counts), writer.scratch(split.ranks)
     one, none = k.constant(1, COUNT), k.constant(0, COUNT)
-    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+    with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         own = block * (split.parts + 1)
-        with k.loop(split.parts + 1, kind=Kind.LANES, width=scattering.width) as part:
+        with k.loop(split.parts + 1, kind=LoopKind.LANES, width=scattering.width) as part:
             k.store(counts, own + part, none)
 
-        def visit(index: Place) -> None:
+        def visit(index: MultiIndex) -> None:
             _, part = _target(split, scattering, index)
             before = k.load(counts, own + part)
             k.store(counts, own + part, k.compute("add", before, one))
@@ -138,7 +138,7 @@ def _count(split: Split) -> None:
             scattering.note(k.compute("ne", k.load(counts, own + split.parts), none))
 
 
-def _add_up(split: Split) -> None:
+def _add_up(split: ScatterSplit) -> None:
     """Where each block puts the first update of each part, and where parts begin."""
     scattering = split.written_by("scatter_places")
     k, writer = scattering.k, scattering.writer
@@ -153,15 +153,15 @@ def _add_up(split: Split) -> None:
         k.carry(place)
 
 
-def _bring_together(split: Split) -> None:
+def _bring_together(split: ScatterSplit) -> None:
     """Write the updates of each part, and their places, one after the other."""
     scattering = split.written_by("scatter_move")
     k, writer = scattering.k, scattering.writer
     counts, ranks = (writer.scratch_input(n) for n in (split.counts, split.ranks))
     places, updates = (writer.scratch(n) for n in (split.places, split.updates))
-    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+    with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
 
-        def visit(index: Place) -> None:
+        def visit(index: MultiIndex) -> None:
             place, part = _target(split, scattering, index)
             update = scattering.update(index, {})
             first = k.load(counts, block * (split.parts + 1) + part)
@@ -173,12 +173,12 @@ def _bring_together(split: Split) -> None:
         _over_block(scattering, Index.of(block), visit)
 
 
-def _update(split: Split) -> None:
+def _update(split: ScatterSplit) -> None:
     """Bring the updates of each part into it, in their order."""
     scattering = split.written_by("scatter")
     k, writer = scattering.k, scattering.writer
     starts, places, updates = (writer.scratch_input(n) for n in (split.starts, split.places, split.updates))
-    with k.loop(split.parts, kind=Kind.THREADS) as part:
+    with k.loop(split.parts, kind=LoopKind.THREADS) as part:
         begin = k.load(starts, part)
         size = k.compute("sub", k.load(starts, part + 1), begin)
         with k.loop(updates.size, limit=Index.of(size)) as i:

@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.pieces import Piece, emit_pieces
-from weft.compiler.emit.values import Place, expanded, space_of
+from weft.compiler.emit.values import MultiIndex, expanded, space_of
 from weft.ir.jaxpr import Equation
 
 
@@ -33,7 +33,7 @@ def _apart(equation: Equation, v: Any) -> int:
 
 
 def _storing(v: Any) -> Any:
-    def store(writer: Writer, index: Place) -> None:
+    def store(writer: Writer, index: MultiIndex) -> None:
         writer.store(v, index, writer.values.at(v, expanded(v, index)))
 
     return store

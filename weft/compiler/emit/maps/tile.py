@@ -8,7 +8,7 @@ from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.maps.concatenate import emit_concatenate
 from weft.compiler.emit.maps.loop import emit_loop
 from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
-from weft.compiler.emit.values import Place, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, row_major, space_of
 from weft.compiler.kernel.ir import Index
 from weft.ir.jaxpr import Jaxpr
 from weft.primitives.elementwise.elementwise import Elementwise
@@ -54,7 +54,7 @@ def emit_tile(fusion: Fusion) -> Emission:
     space = [pairs[axis] for axis in kept]
     writer = fusion.writer("tile")
 
-    def store(index: Place) -> None:
+    def store(index: MultiIndex) -> None:
         places = dict(zip(kept, index, strict=True))
         inner = tuple(places.get(2 * axis + 1, Index()) for axis in range(len(shape)))
         value = writer.values.at(operand, inner)

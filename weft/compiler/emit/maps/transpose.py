@@ -18,9 +18,9 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, size_of, storage
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.moved import bits_dtype
-from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.primitive import weight_of
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import inverse_permutation
@@ -62,7 +62,7 @@ class Axes:
         self.read = next(n for n, group in enumerate(groups) if last in group)
         self.others = [n for n in range(len(groups)) if n not in (self.read, self.written)]
 
-    def index(self, k: KernelBuilder, places: dict[int, Index]) -> Place:
+    def index(self, k: KernelBuilder, places: dict[int, Index]) -> MultiIndex:
         """An index of the result's space, from places along the groups."""
         parts = [k.unravel(places[n], [self.full[axis] for axis in group]) for n, group in enumerate(self.groups)]
         return tuple(i for part in parts for i in part)
@@ -174,7 +174,7 @@ class _Tiles:
                 self.tile(places)
                 return
             number = order[position]
-            with self.writer.k.loop(counts[number], kind=Kind.SERIAL if position else Kind.THREADS) as i:
+            with self.writer.k.loop(counts[number], kind=LoopKind.SERIAL if position else LoopKind.THREADS) as i:
                 step = side if number in (axes.read, axes.written) else 1
                 inner(position + 1, {**places, number: i * step})
 
@@ -184,11 +184,11 @@ class _Tiles:
         """Read a tile, turn it, and store it."""
         k, side, heroes, kept = self.writer.k, self.side, self.heroes, self.writer.fusion.kept
         if self.before is not None:
-            with k.loop(side) as row, k.loop(side, kind=Kind.LANES, width=side) as lane:
+            with k.loop(side) as row, k.loop(side, kind=LoopKind.LANES, width=side) as lane:
                 self.park(self.before, self.index(places, row, lane), self.operand(heroes[0], places, lane, row))
         codes = [code_dtype(kept(e.outvars[0])) for e in heroes]
         empty = [k.constant(0, dtype) for dtype in codes for _ in range(side)]
-        with k.loop(side, kind=Kind.LANES, width=side, carries=empty) as (lane, _):
+        with k.loop(side, kind=LoopKind.LANES, width=side, carries=empty) as (lane, _):
             vectors = k.carry(
                 *(
                     _code(k, self.read(e, places, number, lane), dtype)
@@ -197,7 +197,7 @@ class _Tiles:
                 )
             )
         turned = [v for n in range(len(heroes)) for v in transposed(k, vectors[n * side : (n + 1) * side])]
-        with k.loop(side, kind=Kind.LANES, width=side, carries=turned) as (lane, inside):
+        with k.loop(side, kind=LoopKind.LANES, width=side, carries=turned) as (lane, inside):
             for number in range(side):
                 made = [_decoded(k, inside[n * side + number], kept(e.outvars[0])) for n, e in enumerate(heroes)]
                 if self.after is not None:
@@ -206,11 +206,11 @@ class _Tiles:
                     self.store(self.index(places, number, lane), made)
             k.carry(*inside)
         if self.after is not None:
-            with k.loop(side) as row, k.loop(side, kind=Kind.LANES, width=side) as lane:
+            with k.loop(side) as row, k.loop(side, kind=LoopKind.LANES, width=side) as lane:
                 index = self.index(places, row, lane)
                 self.store(index, [self.parked(self.after, index)])
 
-    def index(self, places: dict[int, Index], row: Any, column: Any) -> Place:
+    def index(self, places: dict[int, Index], row: Any, column: Any) -> MultiIndex:
         """The result's index of an element of a tile; its rows are along what is written."""
         axes = self.axes
         moved = {axes.read: places[axes.read] + row, axes.written: places[axes.written] + column}
@@ -227,7 +227,7 @@ class _Tiles:
             return self.parked(self.before, self.index(places, number, lane))
         return self.operand(hero, places, lane, number)
 
-    def store(self, index: Place, made: Sequence[Value]) -> None:
+    def store(self, index: MultiIndex, made: Sequence[Value]) -> None:
         """Work on an element of each hero, and store the results."""
         overrides = self.writer.values.overrides
         overrides.update((e.outvars[0], value) for e, value in zip(self.heroes, made, strict=True))
@@ -235,10 +235,10 @@ class _Tiles:
         for e in self.heroes:
             del overrides[e.outvars[0]]
 
-    def park(self, v: Any, index: Place, value: Value) -> None:
+    def park(self, v: Any, index: MultiIndex, value: Value) -> None:
         self.writer.store(v, index, value)
 
-    def parked(self, v: Any, index: Place) -> Value:
+    def parked(self, v: Any, index: MultiIndex) -> Value:
         return self.writer.k.load(self.writer.result(v), row_major(v.aval.shape, expanded(v, index)))
 
 
@@ -318,7 +318,7 @@ def _visit_apart(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tup
         if position == len(order):
             block(places)
             return
-        kind = Kind.THREADS if threads and position == 0 else Kind.SERIAL
+        kind = LoopKind.THREADS if threads and position == 0 else LoopKind.SERIAL
         with k.loop(counts[order[position]], kind=kind) as i:
             outer(position + 1, {**places, order[position]: Index.of(i)})
 
@@ -327,7 +327,7 @@ def _visit_apart(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tup
         first = {n: places[n] * BLOCK + ranges[n][0] for n in (lanes, other)}
         with (
             k.loop(BLOCK, limit=limits[other]) as j,
-            k.loop(BLOCK, kind=Kind.LANES, width=width, limit=limits[lanes]) as i,
+            k.loop(BLOCK, kind=LoopKind.LANES, width=width, limit=limits[lanes]) as i,
         ):
             here = {**places, lanes: first[lanes] + i, other: first[other] + j}
             writer.store_results(axes.index(k, here))

@@ -8,7 +8,7 @@ from typing import Any
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
-from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.ir.jaxpr import Literal
 
 
@@ -27,7 +27,7 @@ def emit_update(fusion: Fusion) -> Emission:
     cut = [axis for axis, (a, b) in enumerate(zip(shape, sizes, strict=True)) if a != b]
     apart = sum(1 for d in sizes[: cut[-1] if cut else 0] if d != 1)
 
-    def store(index: Place) -> None:
+    def store(index: MultiIndex) -> None:
         inside = expanded(update, index)
         first = writer.values.clamped_starts(starts, shape, sizes)
         place = tuple(i + start for i, start in zip(inside, first, strict=True))
@@ -55,7 +55,7 @@ def copy_operand(fusion: Fusion, writer: Writer) -> None:
     hero: Any = fusion.hero
     operand, made = hero.invars[0], hero.outvars[0]
 
-    def store(index: Place) -> None:
+    def store(index: MultiIndex) -> None:
         writer.store(made, index, writer.values.at(operand, expanded(operand, index)))
 
     nest(writer.k, space_of(made), copy_lanes(fusion), store)

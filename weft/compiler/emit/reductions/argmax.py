@@ -17,8 +17,8 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.reductions.folding import (
-    Axis,
-    Places,
+    AxisIndices,
+    CollapsedAxis,
     Schedule,
     Space,
     collapsed,
@@ -30,11 +30,11 @@ from weft.compiler.emit.reductions.folding import (
     split_block,
 )
 from weft.compiler.emit.values import expanded, space_of
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.reduction.reduce_extrema import ArgReduce, greatest, least
 
 Pair = tuple[Value, Value]
-Element = Callable[[dict[Axis, Index]], Pair]
+Element = Callable[[dict[CollapsedAxis, Index]], Pair]
 
 
 class Search:
@@ -90,7 +90,7 @@ class Search:
         """The pair of an element and its place."""
         (axis,) = self.space.folded or (None,)
 
-        def made(places: dict[Axis, Index]) -> Pair:
+        def made(places: dict[CollapsedAxis, Index]) -> Pair:
             index = self.space.full_index(writer.k, places)
             value = writer.values.at(self.operand, expanded(self.operand, index))
             place = Index() if axis is None else places[axis]
@@ -101,9 +101,9 @@ class Search:
     def through(
         self,
         writer: Writer,
-        axes: Sequence[Axis],
+        axes: Sequence[CollapsedAxis],
         plan: Schedule,
-        places: Places,
+        places: AxisIndices,
         element: Element,
         cut: tuple[Index, int] | None = None,
     ) -> Pair:
@@ -115,13 +115,13 @@ class Search:
         first, size = cut or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         lanes = axis is plan.lanes
-        kind, width = (Kind.LANES, plan.width) if lanes else (Kind.SERIAL, 1)
+        kind, width = (LoopKind.LANES, plan.width) if lanes else (LoopKind.SERIAL, 1)
         with k.loop(size, kind=kind, width=width, carries=self.starts(writer), limit=limit) as (i, inside):
             better = self.better(writer, element({**places, axis: first + i}), inside)
             best, place = k.carry(*better)
         return self.folded(writer, (best, place), plan.width) if lanes else (best, place)
 
-    def store(self, writer: Writer, places: Places, pair: Pair) -> None:
+    def store(self, writer: Writer, places: AxisIndices, pair: Pair) -> None:
         result = self.hero.outvars[0]
         writer.store(
             result, self.space.kept_index(writer.k, places), writer.k.scalars.convert(pair[1], storage(result))
@@ -151,17 +151,17 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.place_dtype)]
     writer = fusion.writer("partial_search", final=True)
     k = writer.k
-    with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+    with k.loop(blocks, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         cut = (Index.of(b) * block, block)
         pair = search.through(writer, space.folded, plan, places, search.element(writer), cut)
         for number, value in zip(found, pair, strict=True):
             k.store(writer.scratch(number), Index.of(b) * rows + space.kept_position(places), value)
-    pieces = Axis(-1, (blocks,), folded=True)
+    pieces = CollapsedAxis(-1, (blocks,), folded=True)
     joined = Space((pieces, *space.kept), 1.0)
     plan = schedule(joined, search.lanes)
     last = fusion.writer("joined_search", final=True)
 
-    def element(at: dict[Axis, Index]) -> Pair:
+    def element(at: dict[CollapsedAxis, Index]) -> Pair:
         position = at[pieces] * rows + space.kept_position(at)
         value, place = (last.k.load(last.scratch_input(number), position) for number in found)
         return value, place

@@ -18,7 +18,7 @@ from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.reductions.folding import (
     ENOUGH_TURNS,
     STREAMED_WORK,
-    Places,
+    AxisIndices,
     Schedule,
     collapsed,
     kept_nest,
@@ -29,8 +29,8 @@ from weft.compiler.emit.reductions.folding import (
     split_block,
 )
 from weft.compiler.emit.reductions.row import Passes
-from weft.compiler.emit.values import Place, expanded, space_of
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.emit.values import MultiIndex, expanded, space_of
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.reduction.cumulative import Cumulative
 
 # The columns that are worked on together where accumulators are an array.
@@ -77,18 +77,18 @@ class Running:
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
         return self.card.emit(writer.k.scalars, left, right)
 
-    def index(self, writer: Writer, places: Places) -> Place:
+    def index(self, writer: Writer, places: AxisIndices) -> MultiIndex:
         """The index of an element, of which the place along the axis is counted in the order of the fold."""
         assert self.axis is not None
         if self.reverse:
             places = {**places, self.axis: Index(self.axis.size - 1) - places[self.axis]}
         return self.space.full_index(writer.k, places)
 
-    def element(self, writer: Writer, index: Place) -> Value:
+    def element(self, writer: Writer, index: MultiIndex) -> Value:
         value = writer.values.at(self.operand, expanded(self.operand, index))
         return writer.k.scalars.convert(value, self.wide)
 
-    def store(self, writer: Writer, index: Place, total: Value) -> None:
+    def store(self, writer: Writer, index: MultiIndex, total: Value) -> None:
         result = self.hero.outvars[0]
         writer.values.overrides[result] = writer.k.scalars.convert(total, self.exact)
         writer.store_results(index)
@@ -96,7 +96,7 @@ class Running:
 
     # -- one row ---------------------------------------------------------------------------------------------------
 
-    def serial(self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None) -> None:
+    def serial(self, writer: Writer, places: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
         """The fold as a loop along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
@@ -113,14 +113,14 @@ class Running:
             self.store(writer, index, total)
             k.carry(total)
 
-    def scanned(self, writer: Writer, places: Places, start: Value, cut: tuple[Index, int] | None = None) -> None:
+    def scanned(self, writer: Writer, places: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
         """The fold with vectors along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = cut or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         neutral = self.neutral(writer)
-        with k.loop(size, kind=Kind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
+        with k.loop(size, kind=LoopKind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
             index = self.index(writer, {**places, axis: first + i})
             lanes = self.element(writer, index)
             step = 1
@@ -137,12 +137,12 @@ class Running:
             self.store(writer, index, self.combine(writer, before, lanes))
             k.carry(self.combine(writer, before, k.last(lanes)))
 
-    def total(self, writer: Writer, places: Places, plan: Schedule, first: Index, size: int) -> Value:
+    def total(self, writer: Writer, places: AxisIndices, plan: Schedule, first: Index, size: int) -> Value:
         """All elements of a block along the axis combined. Order does not matter, so each lane has an accumulator."""
         k, axis = writer.k, self.axis
         assert axis is not None
         width = plan.width if plan.lanes is axis else 1
-        kind = Kind.LANES if plan.lanes is axis else Kind.SERIAL
+        kind = LoopKind.LANES if plan.lanes is axis else LoopKind.SERIAL
         with k.loop(size, kind=kind, width=width, carries=[self.neutral(writer)]) as (i, (before,)):
             value = self.element(writer, self.index(writer, {**places, axis: first + i}))
             (total,) = k.carry(self.combine(writer, before, value))
@@ -188,7 +188,7 @@ def _emit_copy(running: Running) -> None:
     """Along an axis of one element every fold is the element; of none there is nothing to do."""
     writer = running.fusion.writer("running")
 
-    def body(index: Place) -> None:
+    def body(index: MultiIndex) -> None:
         running.store(writer, index, running.element(writer, index))
 
     nest(writer.k, running.full, writer.lanes, body)
@@ -205,13 +205,13 @@ def _emit_split(running: Running, plan: Schedule) -> None:
     fold = running.scanned if along else running.serial
     writer = fusion.writer("totals_of_blocks", final=True)
     k = writer.k
-    with k.loop(blocks - 1, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+    with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         total = running.total(writer, places, plan, Index.of(b) * block, block)
         k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.kept_position(places), total)
     _emit_before(running, Schedule(None, 1) if along else plan, before, blocks)
     writer = fusion.writer("blocks", final=True)
     k = writer.k
-    with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+    with k.loop(blocks, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
         start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.kept_position(places))
         fold(writer, places, start, (Index.of(b) * block, block))
 
@@ -271,23 +271,23 @@ def _write_rows(
     with ExitStack() as stack:
         at: dict[Any, Index] = {}
         for number, (what, size) in enumerate(sizes):
-            kind = Kind.SERIAL if number else Kind.THREADS
+            kind = LoopKind.SERIAL if number else LoopKind.THREADS
             at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
         number_of_block, first = at.pop("block"), at.pop("tile") * tile
         columns = None if lanes.size % tile == 0 else Index(lanes.size) - first
         row = number_of_block * block
         limit = None if axis.size % block == 0 or not store else Index(axis.size) - row
 
-        def position(places: Places) -> Index:
+        def position(places: AxisIndices) -> Index:
             return (number_of_block + numbers.start) * running.rows + space.kept_position(places)
 
         if not store or len(numbers) == 1:
-            with k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i:
+            with k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i:
                 place = position({**at, lanes: first + i})
                 k.store(writer.scratch(scratch), place, running.neutral(writer))
         with (
             k.loop(block, limit=limit) as r,
-            k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i,
+            k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i,
         ):
             places = {**at, lanes: first + i, axis: row + r}
             place, index = position(places), running.index(writer, places)

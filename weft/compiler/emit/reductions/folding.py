@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.emit.emission import Fusion, Writer, storage
-from weft.compiler.emit.values import Place
+from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Compute, Index, Kind, Loop, Statement
+from weft.compiler.kernel.ir import Compute, Index, Loop, LoopKind, Statement
 from weft.compiler.kernel.merge import advance_together, indices_of
 from weft.compiler.kernel.operations import weight_of
 
@@ -36,7 +36,7 @@ LIGHT_WORK, MEDIUM_WORK = 6, 14
 
 
 @dataclass(frozen=True)
-class Axis:
+class CollapsedAxis:
     """A run of dimensions of the full space that loops see as one: the first of them, and the sizes of all."""
 
     first: int
@@ -49,35 +49,35 @@ class Axis:
         return math.prod(self.sizes)
 
 
-Places = Mapping[Axis, Index]
+AxisIndices = Mapping[CollapsedAxis, Index]
 
 
 @dataclass(frozen=True)
 class Space:
     """The axes of a full space, in the order of memory; `weight` is the work for one element."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[CollapsedAxis, ...]
     weight: float
 
     @property
-    def kept(self) -> tuple[Axis, ...]:
+    def kept(self) -> tuple[CollapsedAxis, ...]:
         """The axes that results of folds have."""
         return tuple(a for a in self.axes if not a.folded)
 
     @property
-    def folded(self) -> tuple[Axis, ...]:
+    def folded(self) -> tuple[CollapsedAxis, ...]:
         """The axes that are folded."""
         return tuple(a for a in self.axes if a.folded)
 
-    def full_index(self, k: KernelBuilder, places: Places) -> Place:
+    def full_index(self, k: KernelBuilder, places: AxisIndices) -> MultiIndex:
         """An index of the full space, with an entry for each dimension."""
         return _index(k, self.axes, places)
 
-    def kept_index(self, k: KernelBuilder, places: Places) -> Place:
+    def kept_index(self, k: KernelBuilder, places: AxisIndices) -> MultiIndex:
         """An index of the space that is kept."""
         return _index(k, self.kept, places)
 
-    def kept_position(self, places: Places) -> Index:
+    def kept_position(self, places: AxisIndices) -> Index:
         """The position in a flat array of the kept space."""
         total = Index()
         for axis in self.kept:
@@ -85,17 +85,17 @@ class Space:
         return total
 
 
-def _index(k: KernelBuilder, axes: Sequence[Axis], places: Places) -> Place:
+def _index(k: KernelBuilder, axes: Sequence[CollapsedAxis], places: AxisIndices) -> MultiIndex:
     return tuple(i for axis in axes for i in k.unravel(places[axis], axis.sizes))
 
 
-def size_of_axes(axes: Sequence[Axis]) -> int:
+def size_of_axes(axes: Sequence[CollapsedAxis]) -> int:
     """The number of indices of some axes."""
     return int(np.prod([a.size for a in axes], dtype=np.int64))
 
 
 def collapsed(
-    fusion: Fusion, full: Sequence[int], folded: Sequence[int], ask: Callable[[Writer, Place, Place], None]
+    fusion: Fusion, full: Sequence[int], folded: Sequence[int], ask: Callable[[Writer, MultiIndex, MultiIndex], None]
 ) -> Space:
     """The axes of a full space of which the dimensions `folded` go. `ask` asks a writer for all values that the kernels
     compute, given an index of the full space and one of the kept space."""
@@ -106,13 +106,13 @@ def collapsed(
         ask(writer, tuple(places), tuple(p for d, p in enumerate(places) if d not in folded))
     kernel = writer.k.finish()
     indices = list(indices_of(kernel.body))
-    axes: list[Axis] = []
+    axes: list[CollapsedAxis] = []
     for dimension, size in enumerate(full):
-        here = Axis(dimension, (size,), dimension in folded)
+        here = CollapsedAxis(dimension, (size,), dimension in folded)
         before = axes[-1] if axes else None
         joined = before is not None and before.folded == here.folded
         if joined and advance_together(indices, variables[dimension - 1], variables[dimension], size):
-            axes[-1] = Axis(axes[-1].first, (*axes[-1].sizes, size), here.folded)
+            axes[-1] = CollapsedAxis(axes[-1].first, (*axes[-1].sizes, size), here.folded)
         else:
             axes.append(here)
     return Space(tuple(axes), _weight(kernel.body))
@@ -156,7 +156,7 @@ def width_for(size: int, lanes: int, weight: float) -> int:
 class Schedule:
     """How loops over a space are bound: `lanes` is the axis along which vectors of `width` elements go."""
 
-    lanes: Axis | None
+    lanes: CollapsedAxis | None
     width: int
 
 
@@ -175,32 +175,32 @@ def schedule(space: Space, lanes: int) -> Schedule:
 @contextmanager
 def kept_nest(
     k: KernelBuilder, space: Space, plan: Schedule, work: int, threads: bool = True
-) -> Iterator[dict[Axis, Index]]:
+) -> Iterator[dict[CollapsedAxis, Index]]:
     """Loops over the kept axes; gives the places. One of them is over threads (unless a loop over them is open),
     outermost: the first that has enough turns, or the longest. If vectors go along a kept axis it is innermost, and if
     no other can be shared out, cut into blocks over threads. `work` is what there is to do for one kept index."""
     lanes = plan.lanes if plan.lanes is not None and not plan.lanes.folded else None
     others = [a for a in space.kept if a is not lanes]
-    shared: Axis | None = None
+    shared: CollapsedAxis | None = None
     if threads:
         longest = max(others, key=lambda a: a.size, default=None)
         shared = next((a for a in others if a.size >= ENOUGH_TURNS), longest)
     first, limit, length = Index(), None, 0 if lanes is None else lanes.size
-    places: dict[Axis, Index] = {}
+    places: dict[CollapsedAxis, Index] = {}
     with ExitStack() as stack:
         if lanes is not None and threads:
             block = thread_block(plan.width, work)
             blocks = -(-length // block)
             if blocks > 1 and (shared is None or (shared.size < ENOUGH_TURNS and blocks > shared.size)):
                 shared = None
-                first = Index.of(stack.enter_context(k.loop(blocks, kind=Kind.THREADS))) * block
+                first = Index.of(stack.enter_context(k.loop(blocks, kind=LoopKind.THREADS))) * block
                 limit = None if length % block == 0 else Index(length) - first
                 length = block
         for axis in ([] if shared is None else [shared]) + [a for a in others if a is not shared]:
-            kind = Kind.THREADS if axis is shared else Kind.SERIAL
+            kind = LoopKind.THREADS if axis is shared else LoopKind.SERIAL
             places[axis] = Index.of(stack.enter_context(k.loop(axis.size, kind=kind)))
         if lanes is not None:
-            place = stack.enter_context(k.loop(length, kind=Kind.LANES, width=plan.width, limit=limit))
+            place = stack.enter_context(k.loop(length, kind=LoopKind.LANES, width=plan.width, limit=limit))
             places[lanes] = first + place
         yield places
 
@@ -221,7 +221,7 @@ def should_split(space: Space, plan: Schedule) -> bool:
     return rows * length >= max(SPLIT_WORK, 2 * THREAD_WORK * turns) and turns < ENOUGH_TURNS
 
 
-def split_block(axis: Axis, plan: Schedule, work: int) -> int:
+def split_block(axis: CollapsedAxis, plan: Schedule, work: int) -> int:
     """The size of the blocks into which a folded axis is cut for partial results; `work` is what there is to do for one
     place on it. In whole vectors if they go along it."""
     step = plan.width if axis is plan.lanes else 1

@@ -24,8 +24,8 @@ from weft.compiler.emit.reductions.folding import (
     ENOUGH_TURNS,
     MOST_BLOCKS,
     STREAMED_WORK,
-    Axis,
-    Places,
+    AxisIndices,
+    CollapsedAxis,
     Schedule,
     Space,
     collapsed,
@@ -40,7 +40,7 @@ from weft.compiler.emit.reductions.folding import (
 from weft.compiler.emit.reductions.row import Passes
 from weft.compiler.emit.values import expanded
 from weft.compiler.fuse.classify import classify
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Equation
 from weft.primitives.families import Reduction
 
@@ -115,7 +115,7 @@ class Folds:
         return [writer.k.constant(hero.neutral(self.empty), hero.wide) for hero in heroes]
 
     def step(
-        self, writer: Writer, number: int, heroes: Sequence[Hero], accumulators: Sequence[Value], places: Places
+        self, writer: Writer, number: int, heroes: Sequence[Hero], accumulators: Sequence[Value], places: AxisIndices
     ) -> list[Value]:
         """One element of the full space: accumulators after it; results that are known by now are stored."""
         k, values = writer.k, writer.values
@@ -129,7 +129,7 @@ class Folds:
             self.passes.store(writer, number, index)
         return made
 
-    def store_kept(self, writer: Writer, places: Places) -> None:
+    def store_kept(self, writer: Writer, places: AxisIndices) -> None:
         """Write the results of the kept space, when all folds are known."""
         index = self.space.kept_index(writer.k, places)
         results = [v for v in self.fusion.program.outvars if not self.passes.is_full(v)]
@@ -148,24 +148,24 @@ class Folds:
             writer.values.overrides.pop(hero.result, None)
 
 
-Step = Callable[[Sequence[Value], dict[Axis, Index]], list[Value]]
+Step = Callable[[Sequence[Value], dict[CollapsedAxis, Index]], list[Value]]
 
 
 def fold_loops(
     writer: Writer,
     heroes: Sequence[Hero],
     starts: Sequence[Value],
-    axes: Sequence[Axis],
+    axes: Sequence[CollapsedAxis],
     plan: Schedule,
-    places: Places,
+    places: AxisIndices,
     step: Step,
-    cut: tuple[Axis, Index, int] | None = None,
+    cut: tuple[CollapsedAxis, Index, int] | None = None,
 ) -> list[Value]:
     """The accumulators after loops over folded axes, with lanes folded where vectors went along one of them. Of the
     axis of a `cut` only a block is visited: so many elements from an index on."""
     k = writer.k
 
-    def inner(number: int, accumulators: Sequence[Value], places: dict[Axis, Index]) -> list[Value]:
+    def inner(number: int, accumulators: Sequence[Value], places: dict[CollapsedAxis, Index]) -> list[Value]:
         if number == len(axes):
             return step(accumulators, places)
         axis = axes[number]
@@ -174,7 +174,7 @@ def fold_loops(
             _, first, size = cut
             limit = None if axis.size % size == 0 else Index(axis.size) - first
         lanes = axis is plan.lanes
-        kind, width = (Kind.LANES, plan.width) if lanes else (Kind.SERIAL, 1)
+        kind, width = (LoopKind.LANES, plan.width) if lanes else (LoopKind.SERIAL, 1)
         with k.loop(size, kind=kind, width=width, carries=accumulators, limit=limit) as opened:
             i, inside = opened if accumulators else (opened, ())
             finals = inner(number + 1, inside, {**places, axis: first + i})
@@ -216,7 +216,10 @@ def _emit_whole(folds: Folds, plan: Schedule) -> None:
             heroes = [h for h in folds.heroes if passes.level(h.equation.invars[0]) == number]
 
             def step(
-                accumulators: Sequence[Value], at: dict[Axis, Index], number: int = number, heroes: Any = heroes
+                accumulators: Sequence[Value],
+                at: dict[CollapsedAxis, Index],
+                number: int = number,
+                heroes: Any = heroes,
             ) -> Any:
                 return folds.step(writer, number, heroes, accumulators, at)
 
@@ -243,9 +246,9 @@ def _emit_split(folds: Folds, plan: Schedule) -> None:
     partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
     writer = folds.fusion.writer("partial_reduction", final=True)
     k = writer.k
-    with k.loop(blocks, kind=Kind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+    with k.loop(blocks, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
 
-        def visit(accumulators: Sequence[Value], at: dict[Axis, Index]) -> list[Value]:
+        def visit(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
             return folds.step(writer, 0, heroes, accumulators, at)
 
         cut = (axis, Index.of(b) * block, block)
@@ -285,7 +288,7 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
     with ExitStack() as stack:
         at: dict[Any, Index] = {}
         for number, (what, size) in enumerate(sizes):
-            kind = Kind.SERIAL if number else Kind.THREADS
+            kind = LoopKind.SERIAL if number else LoopKind.THREADS
             at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
         piece = at.pop("block")
         row, first = piece * block, at.pop("tile") * tile
@@ -299,11 +302,11 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
             for number, value in zip(partial, values, strict=True):
                 k.store(writer.scratch(number), position(i), value)
 
-        with k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i:
+        with k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i:
             store(i, folds.starts(writer, heroes))
         with (
             k.loop(block, step=GROUP, limit=rows) as group,
-            k.loop(tile, kind=Kind.LANES, width=plan.width, limit=columns) as i,
+            k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i,
         ):
             before = [k.load(writer.scratch(number), position(i)) for number in partial]
             rest = None if rows is None else rows - group
@@ -318,12 +321,12 @@ def _emit_joined(folds: Folds, partial: Sequence[int], blocks: int) -> None:
     """The second kernel: partial results of blocks, in order, and what is made of the totals."""
     writer = folds.fusion.writer("joined_reduction", final=True)
     k, heroes = writer.k, folds.heroes
-    axis = Axis(-1, (blocks,), folded=True)
+    axis = CollapsedAxis(-1, (blocks,), folded=True)
     space = Space((axis, *folds.space.kept), 1.0)
     plan = schedule(space, folds.lanes)
     with kept_nest(k, space, plan, blocks) as places:
 
-        def step(accumulators: Sequence[Value], at: dict[Axis, Index]) -> list[Value]:
+        def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
             position = at[axis] * folds.rows + folds.space.kept_position(at)
             elements = [k.load(writer.scratch_input(number), position) for number in partial]
             return [

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.compiler.emit.emission import Writer, storage
 from weft.compiler.emit.in_place import read_elsewhere
-from weft.compiler.emit.values import Place, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import weight_of
 
@@ -79,7 +79,7 @@ class Passes:
     # -- kept values -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def kept_values(self, writer: Writer, number: int, index: Place) -> Iterator[None]:
+    def kept_values(self, writer: Writer, number: int, index: MultiIndex) -> Iterator[None]:
         """Let values that an earlier pass kept be read, at an index of the full space."""
         kept = [v for v in self.places if self._is_kept(v, number) and v in self.needed(number)]
         for v in kept:
@@ -90,7 +90,7 @@ class Passes:
         for v in kept:
             del writer.values.overrides[v]
 
-    def store(self, writer: Writer, number: int, index: Place) -> None:
+    def store(self, writer: Writer, number: int, index: MultiIndex) -> None:
         """Write the full results that are known in a pass, and what is kept for later ones. All values are computed
         before the first is written, so that an argument may share its memory with a result."""
         pairs = [(v, v) for v in self.results if self.level(v) == number]

@@ -27,7 +27,7 @@ from weft.compiler.emit.sorts.sort_words import (
     stage_dtype,
 )
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Buffer, Index, Kind, Value
+from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 
 INT64 = dtypes.int64
 # Rows up to this long have places of 32 bits.
@@ -169,7 +169,7 @@ def fill(radix: Radix, stage: list[Part], row: Row, place: Index, part: Range | 
     counts: tuple[Value, ...] = ()
     carries = [zero] * 3 if counting else ()
     first, size, limit = part or (NONE, radix.length, None)
-    with k.loop(size, kind=Kind.LANES, width=width, carries=carries, limit=limit) as opened:
+    with k.loop(size, kind=LoopKind.LANES, width=width, carries=carries, limit=limit) as opened:
         i, inside = opened if counting else (opened, ())
         i = first + i
         word = task.word(radix.writer, stage, row, i)
@@ -223,7 +223,7 @@ def _fill_again(radix: Radix, stage: list[Part], row: Row, place: Index, half: V
     """Write the words of the next stage, in the order that the stages before have brought about."""
     k = radix.k
     words, places = radix.buffers()
-    with k.loop(radix.length, kind=Kind.LANES, width=radix.writer.lanes) as i:
+    with k.loop(radix.length, kind=LoopKind.LANES, width=radix.writer.lanes) as i:
         origin = k.load(places, place + half + i)
         word = radix.task.word(radix.writer, stage, row, origin)
         k.store(words, place + half + i, k.scalars.convert(word, words.dtype))
@@ -254,7 +254,7 @@ def count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: In
     """How often each digit has each number, for all passes at once."""
     k, passes = radix.k, radix.passes(stage)
     table, (words, *_) = radix.writer.scratch(radix.counts), radix.buffers()
-    with k.loop(passes << radix.digit, kind=Kind.LANES, width=radix.writer.lanes) as i:
+    with k.loop(passes << radix.digit, kind=LoopKind.LANES, width=radix.writer.lanes) as i:
         k.store(table, counts + i, k.constant(0, radix.count))
     one = k.constant(1, radix.count)
     with k.loop(radix.length, limit=radix.size) as i:
@@ -327,7 +327,7 @@ def deliver(radix: Radix, row: Row, place: Index, half: Value, specials: list[Va
     """Write the results from what has been moved: all, or from the first on as many as there are."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     limit = None if first is NONE else radix.size
-    with k.loop(task.taken, kind=Kind.LANES, width=radix.writer.lanes, limit=limit) as n:
+    with k.loop(task.taken, kind=LoopKind.LANES, width=radix.writer.lanes, limit=limit) as n:
         numbers = [k.load(buffer, place + half + n) for buffer in radix.buffers()]
         i = first + n
         word, other = numbers[0], numbers[-1]

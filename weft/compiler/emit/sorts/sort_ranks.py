@@ -17,7 +17,7 @@ from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.sorts.sort_rows import Row, Task
 from weft.compiler.emit.sorts.sort_words import stage_bits, stage_dtype
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 
 def emit_ranks(task: Task) -> None:
@@ -57,9 +57,9 @@ class Ranks:
         while width < min(length, 4 * self.writer.lanes):
             width *= 2
         with rows.each(k) as (block, row):
-            with k.loop(length, kind=Kind.LANES, width=width) as i:
+            with k.loop(length, kind=LoopKind.LANES, width=width) as i:
                 self.write(columns, block * length + i, row, i)
-            with k.loop(length, kind=Kind.LANES, width=width) as i:
+            with k.loop(length, kind=LoopKind.LANES, width=width) as i:
                 own = self.read(columns, block * length + i, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.counted(count, self.read(columns, block * length + j, j), own))

@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.sorts.sort_words import Order, Part, packed, stages_of
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Var
 from weft.primitives.movement.sort import top_k
 
@@ -47,7 +47,7 @@ class Rows:
     def each(self, k: KernelBuilder) -> Iterator[tuple[Index, Row]]:
         """Loops over blocks and the rows in them; gives the block and the row."""
         size = self._in_block
-        with k.loop(self.blocks, kind=Kind.THREADS) as block:
+        with k.loop(self.blocks, kind=LoopKind.THREADS) as block:
             limit = None if self.blocks * size == self.count else Index(self.count) - block * size
             with k.loop(size, limit=limit) as i:
                 number = block * size + i
@@ -58,11 +58,11 @@ class Rows:
     def beside(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
         """A loop over lanes, one row a lane, of rows that lie side by side. Gives the place of a row's first element in
         scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
-        with k.loop(self.pieces(width), kind=Kind.THREADS) as piece:
+        with k.loop(self.pieces(width), kind=LoopKind.THREADS) as piece:
             outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
             whole = self.inner % width == 0
             limit = None if whole else Index(self.inner) - part * width
-            with k.loop(width, kind=Kind.LANES, width=width, limit=limit) as lane:
+            with k.loop(width, kind=LoopKind.LANES, width=width, limit=limit) as lane:
                 start = part * width + lane
                 place = piece * (self.length * width) + lane
                 yield place, lambda length: outer * (length * self.inner) + start

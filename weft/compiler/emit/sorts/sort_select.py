@@ -17,7 +17,7 @@ from weft.compiler.emit.sorts.sort_radix import radix_of, sort_words
 from weft.compiler.emit.sorts.sort_rows import Row, Task
 from weft.compiler.emit.sorts.sort_words import stage_bits
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 WORD = dtypes.int64  # with the highest bit flipped, since not every machine has the lesser of two unsigned numbers
 _LAST = 2**63 - 1  # behind every element
@@ -58,7 +58,7 @@ def _kept(task: Task, writer: Writer, row: Row, count: int, width: int) -> tuple
     """The first `count` words that each lane sees, in order."""
     k = writer.k
     last = k.constant(_LAST, WORD)
-    with k.loop(task.rows.length, kind=Kind.LANES, width=width, carries=[last] * count) as (i, kept):
+    with k.loop(task.rows.length, kind=LoopKind.LANES, width=width, carries=[last] * count) as (i, kept):
         found = k.carry(*_inserted(k, kept, _with_place(task, writer, row, i)))
     return found
 
@@ -112,7 +112,7 @@ def _collect(
     with k.loop(-(-length // SCANNED)) as piece:
         limit = None if length % SCANNED == 0 else Index(length) - piece * SCANNED
         start = piece * SCANNED
-        with k.loop(SCANNED, kind=Kind.LANES, width=width, limit=limit, carries=[k.constant(_LAST, WORD)]) as (
+        with k.loop(SCANNED, kind=LoopKind.LANES, width=width, limit=limit, carries=[k.constant(_LAST, WORD)]) as (
             i,
             (least,),
         ):

@@ -29,7 +29,7 @@ from weft.compiler.emit.sorts.sort_radix import (
 from weft.compiler.emit.sorts.sort_rows import Task
 from weft.compiler.emit.sorts.sort_words import Part, stage_bits
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 # Rows from this length on are worth several kernels.
 LEAST = 1 << 16
@@ -49,7 +49,7 @@ def fits_split(task: Task) -> bool:
 
 
 @dataclass(frozen=True)
-class Split:
+class SortSplit:
     """The parts of the work: how the row is sorted, and the scratch that kernels share besides that of `radix`.
     `counts` has the digits of blocks, `starts` where buckets begin, `specials` what each block found that is no word,
     `differing` the bits in which the words of each block differ from the first of all."""
@@ -70,7 +70,7 @@ class Split:
         """The elements of a block."""
         return -(-self.length // BLOCKS)
 
-    def written_by(self, name: str) -> Split:
+    def written_by(self, name: str) -> SortSplit:
         """The same for the next kernel."""
         writer = self.radix.task.fusion.writer(name, final=True)
         return replace(self, radix=replace(self.radix, writer=writer))
@@ -130,7 +130,7 @@ def emit_split(task: Task) -> None:
     counted = radix.count
     table = max(replace(radix, digit=digit).passes(stage) << digit for digit in (LOWER, WIDE))
     tables = fusion.new_scratch(counted, TILES * table)
-    split = Split(
+    split = SortSplit(
         replace(radix, counts=tables),
         stage,
         fusion.new_scratch(counted, BLOCKS << UPPER),
@@ -152,11 +152,11 @@ def _row(length: int) -> Index:
     return Index()
 
 
-def _fill_blocks(split: Split) -> None:
+def _fill_blocks(split: SortSplit) -> None:
     """Write the words of each block, and see in which bits they differ from the first word of all."""
     k, radix, task = split.k, split.radix, split.radix.task
     (words, *_) = radix.buffers()
-    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+    with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         part = first, size, limit = split.part(block)
         for number, found in enumerate(fill(radix, split.stage, _row, Index(), part)):
             k.store(split.writer.scratch(split.specials), block * 3 + number, found)
@@ -164,26 +164,26 @@ def _fill_blocks(split: Split) -> None:
         if radix.joined:
             other = k.compute("shift_left", other, k.constant(32, words.dtype))
         width, none = split.writer.lanes, k.constant(0, words.dtype)
-        with k.loop(size, kind=Kind.LANES, width=width, carries=[none], limit=limit) as (i, (bits,)):
+        with k.loop(size, kind=LoopKind.LANES, width=width, carries=[none], limit=limit) as (i, (bits,)):
             (bits,) = k.carry(k.compute("or", bits, k.compute("xor", k.load(words, first + i), other)))
         k.store(split.writer.scratch(split.differing), block, k.fold("or", bits, width))
 
 
-def _count_blocks(split: Split) -> None:
+def _count_blocks(split: SortSplit) -> None:
     """How often each upper digit comes in each block."""
     k, radix, counts = split.k, split.upper, split.writer.scratch(split.counts)
     one, zero, shift = k.constant(1, radix.count), k.constant(0, radix.count), split.shift()
     words = split.writer.scratch_input(radix.words[0])
-    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+    with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         own, (first, size, limit) = block * radix.buckets, split.part(block)
-        with k.loop(radix.buckets, kind=Kind.LANES, width=split.writer.lanes) as n:
+        with k.loop(radix.buckets, kind=LoopKind.LANES, width=split.writer.lanes) as n:
             k.store(counts, own + n, zero)
         with k.loop(size, limit=limit) as i:
             bucket = own + digit_of(radix, k.load(words, first + i), shift)
             k.store(counts, bucket, k.compute("add", k.load(counts, bucket), one))
 
 
-def _add_up(split: Split) -> None:
+def _add_up(split: SortSplit) -> None:
     """Where each block puts the first word with each digit, and where buckets begin."""
     k, radix = split.k, split.upper
     counts, starts = split.writer.scratch(split.counts), split.writer.scratch(split.starts)
@@ -197,24 +197,24 @@ def _add_up(split: Split) -> None:
     k.store(starts, radix.buckets, total)
 
 
-def _move_blocks(split: Split) -> None:
+def _move_blocks(split: SortSplit) -> None:
     """Bring words with one upper digit together, into the second half of the scratch."""
     k, shift = split.k, split.shift()
-    with k.loop(BLOCKS, kind=Kind.THREADS) as block:
+    with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         few = replace(split.upper, size=split.size_of(block))
         # As numbers, so that they are made before the loops and not in them.
         own, begin = (Index.of(k.position(i)) for i in (block * few.buckets, block * split.block))
         move_all(few, own, shift, begin, Index(split.length))
 
 
-def _sort_buckets(split: Split) -> None:
+def _sort_buckets(split: SortSplit) -> None:
     """Sort each bucket by its other digits and write its results. The buckets of a tile are far apart, since large ones
     often are neighbours."""
     k, radix, starts = split.k, split.radix, split.writer.scratch_input(split.starts)
     zero, many, below = k.constant(0, radix.count), k.constant(MANY, radix.count), split.below()
     digits = {digit: _rounded_up(k, below, digit) for digit in (LOWER, WIDE)}
     table = split.writer.scratch(radix.counts).size // TILES
-    with k.loop(TILES, kind=Kind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as turn:
+    with k.loop(TILES, kind=LoopKind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as turn:
         bucket = turn * TILES + tile
         start = k.load(starts, bucket)
         size = k.compute("sub", k.load(starts, bucket + 1), start)
@@ -243,7 +243,7 @@ def _sort_bucket(radix: Radix, stage: list[Part], first: Index, table: Index) ->
     deliver(radix, _row, first, pass_all(radix, stage, first, half, table), [], first)
 
 
-def _restore(split: Split) -> None:
+def _restore(split: SortSplit) -> None:
     """Write what cannot be made of words."""
     k, radix = split.k, split.radix
     specials = split.writer.scratch_input(split.specials)

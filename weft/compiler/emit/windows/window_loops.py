@@ -7,7 +7,7 @@ from math import prod
 
 from weft.compiler.emit.windows.window_taps import Taps, all_of, period_of, phases, running_phase
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution_shapes import Window
 
 # Phases are written out if there are at most so many of all dimensions together, taps if a window has at most so many;
@@ -96,13 +96,13 @@ class _Visit:
     def loops_of_phases(self, axis: int, outermost: bool, inner: Callable[[Taps, Index], None]) -> None:
         """Phases as a loop: around the one over lanes, since all lanes have one phase; else inside."""
         k, window, count, period = self.k, self.windows[axis], self.counts[axis], period_of(self.windows[axis])
-        first = Kind.THREADS if outermost else Kind.SERIAL
+        first = LoopKind.THREADS if outermost else LoopKind.SERIAL
         if axis == self.lanes:
             with k.loop(min(period, count), kind=first) as variable:
                 phase = running_phase(k, window, Index.of(k.position(variable)))
                 room = k.position(Index(count + period - 1) - variable)
                 limit = Index.of(k.compute("div", room, k.constant(period, room.dtype)))
-                with k.loop(phase.windows, kind=Kind.LANES, width=self.width, limit=limit) as q:
+                with k.loop(phase.windows, kind=LoopKind.LANES, width=self.width, limit=limit) as q:
                     inner(phase, Index.of(q))
             return
         with k.loop(-(-count // period), kind=first) as q:
@@ -114,14 +114,14 @@ class _Visit:
         k, all_phases = self.k, phases(self.windows[axis])
         if axis == self.lanes:
             for phase in all_phases:
-                with k.loop(phase.windows, kind=Kind.LANES, width=self.width) as q:
+                with k.loop(phase.windows, kind=LoopKind.LANES, width=self.width) as q:
                     inner(phase, Index.of(q))
             return
         if all_phases[0].windows == 1:
             for phase in all_phases:
                 inner(phase, Index(), outermost and len(all_phases) == 1)
             return
-        with k.loop(all_phases[0].windows, kind=Kind.THREADS if outermost else Kind.SERIAL) as q:
+        with k.loop(all_phases[0].windows, kind=LoopKind.THREADS if outermost else LoopKind.SERIAL) as q:
             for phase in all_phases:
                 if phase.windows == all_phases[0].windows:
                     inner(phase, Index.of(q))

@@ -20,15 +20,15 @@ from weft.compiler.kernel.ir import (
     Compute,
     Constant,
     Expect,
-    Fold,
     If,
     Index,
     Kernel,
-    Kind,
     Last,
     Load,
     Loop,
+    LoopKind,
     Position,
+    ReduceLanes,
     Shift,
     Shuffle,
     Statement,
@@ -170,7 +170,7 @@ class _Lowering:
                 self.values[result] = self.enciphered(operands)[params["part"]]
             case Compute(result, op, operands, params):
                 self.values[result] = self.compute(op, [self.values[v] for v in operands], params)
-            case Fold(result, op, vector, width):
+            case ReduceLanes(result, op, vector, width):
                 self.values[result] = self.fold(op, self.spread(self.values[vector], width), width)
             case Shuffle(result, vectors, chosen):
                 self.values[result] = self.shuffle([self.values[v] for v in vectors], chosen)
@@ -181,7 +181,7 @@ class _Lowering:
             case If(condition, body):
                 with self.f.when(self.values[condition].parts[0]), self.scope():
                     self.block(body)
-            case Loop(kind=Kind.LANES):
+            case Loop(kind=LoopKind.LANES):
                 self.loop_over_lanes(statement)
             case Loop():
                 self.loop(statement)
@@ -408,7 +408,7 @@ class _Lowering:
         return bound if loop.limit is None else self.f.smin(bound, self.scalar(loop.limit.constant, loop.limit.terms))
 
     def loop(self, loop: Loop) -> None:
-        threads = loop.kind is Kind.THREADS
+        threads = loop.kind is LoopKind.THREADS
         bounds = (self.begin, self.end, 1) if threads else (constant(loop.start, i64), self.stop(loop), loop.step)
         started = [self.initial(carry) for carry in loop.carries]
         with self.f.loop(*bounds, carried=_flat(started)) as index, self.scope():
