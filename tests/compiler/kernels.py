@@ -47,7 +47,7 @@ def row_reduction(
     with k.loop(rows, kind=THREADS) as r:
         with k.loop(columns, kind=LANES, width=width, carries=[k.constant(initial, dtype)]) as (c, (total,)):
             (lanes,) = k.carry(getattr(k.scalars, op)(total, k.load(x, r * columns + c)))
-        k.store(y, r, k.fold(op, lanes, width))
+        k.store(y, r, k.reduce_lanes(op, lanes, width))
     return k.finish()
 
 
@@ -73,7 +73,7 @@ def whole_reduction(rows: int, columns: int, dtype: Any = np.float32, width: int
             (row,) = k.carry(k.scalars.add(total, k.load(x, r * columns + c)))
         (lanes,) = k.carry(row)
     # The lanes of a loop that never runs are all one number.
-    k.store(y, 0, k.fold("add", lanes, width))
+    k.store(y, 0, k.reduce_lanes("add", lanes, width))
     return k.finish()
 
 
@@ -143,12 +143,12 @@ def softmax(rows: int, columns: int, width: int = 16) -> Kernel:
     with k.loop(rows, kind=THREADS) as r:
         with k.loop(columns, kind=LANES, width=width, carries=[k.constant(-np.inf, np.float32)]) as (c, (most,)):
             (mosts,) = k.carry(s.max(most, k.load(x, r * columns + c)))
-        greatest = k.fold("max", mosts, width)
+        greatest = k.reduce_lanes("max", mosts, width)
         with k.loop(columns, kind=LANES, width=width, carries=[k.constant(0, np.float32)]) as (c, (total,)):
             part = s.exp(s.sub(k.load(x, r * columns + c), greatest))
             k.store(y, r * columns + c, part)
             (totals,) = k.carry(s.add(total, part))
-        whole = k.fold("add", totals, width)
+        whole = k.reduce_lanes("add", totals, width)
         with k.loop(columns, kind=LANES, width=width) as c:
             k.store(y, r * columns + c, s.div(k.load(y, r * columns + c), whole))
     return k.finish()

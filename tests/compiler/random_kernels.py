@@ -86,7 +86,7 @@ class RandomKernel:
             (result,) = self.k.carry(self.k.compute(op, total, self.unsigned_zero(op, self.value(2, self.result))))
             del self.ranges[variable]
         if depth == self.lanes_at:
-            result = self.k.fold(op, result, self.width)
+            result = self.k.reduce_lanes(op, result, self.width)
         self.k.store(self.output, at, result)
 
     # -- values ----------------------------------------------------------------------------------------------------

@@ -319,7 +319,7 @@ def test_lanes_that_are_apart(machine: Any) -> None:
             (total,),
         ):
             (sums,) = k.carry(k.scalars.add(total, k.load(x, i)))
-        k.store(y, r, k.fold("add", sums, 4))
+        k.store(y, r, k.reduce_lanes("add", sums, 4))
     x_given = numeric("float32", 100)
     y_after = assert_compiles(k.finish(), [x_given, np.zeros(5, np.float32)], machine)[1]
     np.testing.assert_array_equal(y_after, [x_given[3 : 11 * r + 2 : 3].sum() for r in range(5)])

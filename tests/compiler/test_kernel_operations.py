@@ -119,7 +119,7 @@ def test_what_is_not_fused() -> None:
     constants = k.finish().body
     assert k.compute("fma", double, double, double).dtype == np.float64
     wrong = Kernel("wrong", (), (*constants, Compute(Value(np.dtype(np.float32)), "fma", (double,) * 3)))
-    with pytest.raises(InternalError, match="fma does not give float32"):
+    with pytest.raises(InternalError, match="fma does not return float32"):
         verify(wrong)
 
 

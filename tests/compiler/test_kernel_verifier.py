@@ -55,7 +55,7 @@ BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
     "foreign buffer": ("does not belong", lambda: kernel(Load(V, Buffer("z", FLOAT, 1), Index(0)))),
     "dtype of a load": ("has float32", lambda: kernel(Load(Value(INT), X, Index(0)))),
     "dtype of a computation": (
-        "does not give",
+        "does not return",
         lambda: kernel(Constant(V, 1.0), Compute(Value(INT), "add", (V, V))),
     ),
     "above the end of what is padded": (
@@ -81,8 +81,8 @@ BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
         "beside",
         lambda: kernel(loop(kind=LoopKind.THREADS), Constant(V, 1.0), Store(Y, Index(0), V)),
     ),
-    "lanes to one place": (
-        "one place",
+    "lanes to one element": (
+        "one element",
         lambda: kernel(Constant(V, 1.0), lanes(Store(Y, Index(3), V))),
     ),
     "width without lanes": ("has a width", lambda: kernel(Loop(N, 0, 3, (), LoopKind.SERIAL, 1, 4))),

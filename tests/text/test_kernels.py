@@ -10,7 +10,7 @@ import pytest
 from tests.compiler import kernels
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kernel, LoopKind
-from weft.compiler.kernel.printer import number_text, to_text
+from weft.compiler.kernel.printer import constant_text, to_text
 from weft.compiler.kernel.verifier import verify
 
 pytestmark = pytest.mark.tiny
@@ -78,4 +78,4 @@ def test_a_long_kernel_names_everything() -> None:
     ],
 )
 def test_number(number: object, text: str) -> None:
-    assert number_text(number) == text
+    assert constant_text(number) == text

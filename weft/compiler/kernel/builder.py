@@ -8,10 +8,10 @@
         k.store(y, i, k.scalars.add(value, value))
     kernel = k.finish()
 
-An equal computation or load, in this block or in one around it, is made once, so emitters may simply ask again. What
-does not depend on a loop is written before it: a value stands in the innermost of the open blocks that its operands are
-from. Only loads that may not run (under a condition, from buffers that the kernel writes, or that are empty) stay where
-they are asked for.
+An equal computation or load, in this block or in one around it, is written once, so emitters may simply ask again. What
+does not depend on a loop is written before it: a value is defined in the innermost of the open blocks that its operands
+are from. Only loads that may not run (under a condition, from buffers that the kernel writes, or that are empty) stay
+where they are asked for.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ AnyIndex = Index | Term | int
 
 
 class _Block:
-    """Statements being collected, and what is known in them: the value made by each computation."""
+    """Statements being collected, and what is known in them: the value of each computation."""
 
     def __init__(self, carries: Sequence[Value] | None = None) -> None:
         self.statements: list[Statement] = []
@@ -71,7 +71,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The variables that stand for an index along several dimensions, and how far each of them moves it."""
+    """The variables that an index over several dimensions was split into, and the stride of each."""
 
     whole: Index
     variables: tuple[Variable, ...]
@@ -97,12 +97,12 @@ class Scalars:
         self.__dict__[name] = append
         return append
 
-    def constant(self, number: Any, dtype: Any) -> Value:
-        """A number of a dtype."""
-        return self._builder.constant(number, dtype)
+    def constant(self, value: Any, dtype: Any) -> Value:
+        """A constant of a dtype."""
+        return self._builder.constant(value, dtype)
 
     def convert(self, x: Value, dtype: Any) -> Value:
-        """The same number in another dtype."""
+        """The same value in another dtype."""
         if x.dtype == dtype:
             return x
         return self._builder.compute("convert_element_type", x, new_dtype=dtype, weak_type=False)
@@ -123,7 +123,7 @@ class KernelBuilder:
         self._variables = 0
         # How many blocks are around the one that a value or a loop variable belongs to.
         self._depths: dict[Term, int] = {}
-        # The least and the greatest number that a term can be, where that is known.
+        # The least and the greatest value that a term can have, where that is known.
         self.ranges: dict[Term, tuple[int, int]] = {}
         # Indices that were unraveled: by what they were, and by the last of their parts.
         self._unraveled: dict[Any, tuple[Index, ...]] = {}
@@ -131,9 +131,9 @@ class KernelBuilder:
 
     def buffer(self, name: str, dtype: Any, size: int, written: bool = False, padded: bool = False) -> Buffer:
         """The next buffer of the kernel's signature."""
-        made = Buffer(name, np.dtype(dtype), size, written, padded)
-        self._buffers.append(made)
-        return made
+        buffer = Buffer(name, np.dtype(dtype), size, written, padded)
+        self._buffers.append(buffer)
+        return buffer
 
     def finish(self) -> Kernel:
         """The kernel, when all of it is written."""
@@ -154,7 +154,7 @@ class KernelBuilder:
         carries: Sequence[Value] = (),
         limit: AnyIndex | None = None,
     ) -> Iterator[Any]:
-        """A loop. Gives its variable; with carries, (variable, carries inside), and the body ends with `carry`."""
+        """A loop. Yields its variable; with carries, (variable, carries inside), and the body ends with `carry`."""
         self._variables += 1
         variable = Variable(f"i{self._variables}")
         inside = tuple(Value(initial.dtype) for initial in carries)
@@ -179,7 +179,7 @@ class KernelBuilder:
         )
 
     def carry(self, *finals: Value) -> tuple[Value, ...]:
-        """Say what the carries become in this iteration; gives what they are after the loop."""
+        """Say what the carries become in this iteration; returns what they are after the loop."""
         block = self._blocks[-1]
         wanted = [value.dtype for value in block.carries or ()]
         if block.finals is not None or [value.dtype for value in finals] != wanted:
@@ -202,14 +202,14 @@ class KernelBuilder:
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    def constant(self, number: Any, dtype: Any) -> Value:
-        """A number of a dtype, the same in all lanes."""
-        exact = np.asarray(number).astype(dtype)
+    def constant(self, value: Any, dtype: Any) -> Value:
+        """A constant of a dtype, the same in all lanes."""
+        exact = np.asarray(value).astype(dtype)
         key = (Constant, exact.dtype, exact.tobytes())
         return self._known(key) or self._make(key, exact.dtype, lambda result: Constant(result, exact[()]), 0)
 
     def position(self, index: AnyIndex, dtype: Any = dtypes.int64) -> Value:
-        """An index as a number."""
+        """An index as an integer value."""
         index = self._raveled(index)
         key = (Position, dtype, index.constant, frozenset(index.terms))
         return self._known(key) or self._make(
@@ -219,12 +219,12 @@ class KernelBuilder:
     def load(
         self, buffer: Buffer, index: AnyIndex, condition: Value | None = None, otherwise: Value | None = None
     ) -> Value:
-        """What stands in a buffer; where the condition does not hold it is `otherwise` (zero)."""
+        """An element of a buffer; where the condition does not hold it is `otherwise` (zero)."""
         index = self._raveled(index)
         if condition is not None and otherwise is None:
             otherwise = self.constant(0, buffer.dtype)
         key = (buffer, index.constant, frozenset(index.terms), condition, otherwise)
-        # What is written may change between the turns of a loop around this block.
+        # What is written may change between iterations of a loop around this block.
         known = self._blocks[-1].known.get(key) if buffer.written else self._known(key)
         if known is not None:
             return known
@@ -242,7 +242,7 @@ class KernelBuilder:
         self._append(Store(buffer, self._raveled(index), value, condition))
 
     def expect(self, buffer: Buffer, index: AnyIndex) -> None:
-        """Say that a place, which may be past the end, will be written soon."""
+        """Say that an element, which may be past the end, will be written soon."""
         self._append(Expect(buffer, self._raveled(index)))
 
     def tile_matmul(self, statement: TileMatmul) -> None:
@@ -270,15 +270,15 @@ class KernelBuilder:
         return found
 
     def _raveled(self, index: AnyIndex) -> Index:
-        """An index with what was unraveled in place of its parts."""
+        """An index in which the parts of an unraveled index are that index again."""
         index = Index.of(index)
         for parts in {self._parts[t] for t, _ in index.terms if t in self._parts} if self._parts else ():
-            factor = index.coefficient(parts.variables[-1])
+            stride = index.coefficient(parts.variables[-1])
             coefficients = [index.coefficient(v) for v in parts.variables]
-            if coefficients != [factor * stride for stride in parts.strides]:
-                raise InternalError(f"The kernel {self.name} uses dimensions apart that were joined to one loop.")
+            if coefficients != [stride * s for s in parts.strides]:
+                raise InternalError(f"The kernel {self.name} uses dimensions apart that were merged into one loop.")
             rest = tuple((t, c) for t, c in index.terms if t not in parts.variables)
-            index = Index(index.constant, rest) + parts.whole * factor
+            index = Index(index.constant, rest) + parts.whole * stride
         return index
 
     def compute(self, op: str, *operands: Value, **params: Any) -> Value:
@@ -291,23 +291,23 @@ class KernelBuilder:
             max((self._depths[v] for v in operands), default=0),
         )
 
-    def fold(self, op: str, vector: Value, width: int) -> Value:
-        """All lanes of what a loop over lanes carried, combined to one number."""
+    def reduce_lanes(self, op: str, vector: Value, width: int) -> Value:
+        """All lanes of what a loop over lanes carried, combined to one scalar."""
         key = (ReduceLanes, op, vector, width)
         return self._known(key) or self._make(
             key, vector.dtype, lambda result: ReduceLanes(result, op, vector, width), len(self._blocks) - 1
         )
 
     def shuffle(self, vectors: Sequence[Value], lanes: Sequence[int]) -> Value:
-        """Lanes of one vector or of two laid end to end, of those that loops over lanes carried out."""
-        given, chosen = tuple(vectors), tuple(lanes)
-        key = (Shuffle, given, chosen)
+        """Lanes of one vector or of two concatenated ones, which loops over lanes carried out."""
+        operands, chosen = tuple(vectors), tuple(lanes)
+        key = (Shuffle, operands, chosen)
         return self._known(key) or self._make(
-            key, given[0].dtype, lambda result: Shuffle(result, given, chosen), len(self._blocks) - 1
+            key, operands[0].dtype, lambda result: Shuffle(result, operands, chosen), len(self._blocks) - 1
         )
 
     def bounds(self, index: AnyIndex) -> tuple[int, int] | None:
-        """The least and the greatest number that an index can be; None where a term may be anything."""
+        """The least and the greatest value that an index can have; None where a term may be anything."""
         index = Index.of(index)
         low = high = index.constant
         for term, coefficient in index.terms:
@@ -319,7 +319,7 @@ class KernelBuilder:
         return low, high
 
     def shift(self, vector: Value, by: int, fill: Value) -> Value:
-        """In a loop over lanes: the vector moved up by so many lanes."""
+        """In a loop over lanes: the vector shifted up by so many lanes."""
         key = (Shift, vector, by, fill)
         return self._known(key) or self._make(
             key, vector.dtype, lambda result: Shift(result, vector, by, fill), len(self._blocks) - 1
@@ -337,7 +337,7 @@ class KernelBuilder:
         return self._known(key)
 
     def remember(self, key: Any, value: Value) -> None:
-        """Remember a value for as long as the block that it stands in is open."""
+        """Remember a value for as long as the block that defines it is open."""
         self._blocks[self._depths[value]].known[key] = value
 
     def _forget(self, buffer: Buffer) -> None:
@@ -371,5 +371,5 @@ class KernelBuilder:
 
 
 def result_dtype(op: str, operands: Sequence[Value], params: dict[str, Any]) -> Any:
-    """The dtype that an operation on values gives."""
+    """The dtype of the result of an operation on values."""
     return operations.result_dtype(op, [value.dtype for value in operands], params)

@@ -47,7 +47,7 @@ def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
 
 
 class _Count:
-    """Walks a kernel. `bytes` is how much of each buffer is touched, as often as it is."""
+    """Visits a kernel. `bytes` is how much of each buffer is touched, as often as it is."""
 
     def __init__(self, costs: KernelCosts) -> None:
         self.costs = costs
@@ -93,19 +93,19 @@ class _Count:
         return total
 
     def loop(self, loop: Loop, times: float) -> float:
-        turns = float(loop.count)
+        iterations = float(loop.count)
         before = self.variable, self.width
         if loop.kind is LoopKind.LANES:
-            turns = -(-loop.count // loop.width)
+            iterations = -(-loop.count // loop.width)
             self.variable, self.width = loop.variable, loop.width
         elif loop.count == 1 and loop.limit is not None:
-            turns = 0.5  # what is at an edge
-        total = turns * times * self.costs.iteration + self.block(loop.body, turns * times)
+            iterations = 0.5  # what is at an edge
+        total = iterations * times * self.costs.iteration + self.block(loop.body, iterations * times)
         self.variable, self.width = before
         return total
 
     def access(self, buffer: Buffer, index: Index, times: float) -> float:
-        """One access, in lanes that are side by side, all at one place, interleaved, or apart."""
+        """One access, in lanes that are side by side, all at one address, interleaved, or apart."""
         size = buffer.dtype.itemsize
         apart = self.strides(index)
         if self.width == 1 or not apart:

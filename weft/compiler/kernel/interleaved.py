@@ -4,7 +4,7 @@ Columns of a matrix with three of them are read as `x[3*i]`, `x[3*i + 1]`, `x[3*
 an access to memory for each lane. Together they are three contiguous vectors whose lanes are permuted in registers. A
 group of loads is read where the first one is, and a group of stores is written where the last one is.
 
-Buffers that share memory (a result in place of an operand) do not matter here: a kernel reads what an operand was
+Buffers that share memory (a result that overwrites an operand) do not matter here: a kernel reads what an operand was
 before, so that reading earlier and writing later changes nothing.
 """
 
@@ -29,8 +29,8 @@ from weft.compiler.kernel.ir import (
     Variable,
 )
 
-# Lanes that are at most so far apart, in numbers (a complex one is two): each vector costs a permutation for every
-# other one of its group. Where less than half of what lies between is asked for, most of that would be wasted.
+# Lanes that are at most so far apart, in real elements (a complex one is two): each vector costs a permutation for
+# every other one of its group. Where less than half of what lies between is asked for, most of that would be wasted.
 WIDEST, WIDEST_SPARSE = 8, 4
 
 

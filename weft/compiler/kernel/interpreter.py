@@ -45,7 +45,7 @@ from weft.compiler.kernel.operations import evaluate
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 
-# Instead of the number of an iteration.
+# Instead of the index of an iteration.
 NOBODY, SEVERAL = -1, -2
 
 
@@ -59,7 +59,7 @@ def run(
     """Run a kernel, which changes the arrays of written buffers. Of a loop over threads, iterations `begin` to `end`.
 
     `written` says for each buffer which bytes of it have a value, as an array (size, itemsize) of bools that stores
-    change; None stands for all of them.
+    change; None means all of them.
     """
     flat: dict[Buffer, np.ndarray] = {}
     for buffer, array in zip(kernel.buffers, arrays, strict=True):
@@ -102,8 +102,8 @@ class _Run:
 
     def statement(self, statement: Any) -> None:
         match statement:
-            case Constant(result, number):
-                self.values[result] = np.asarray(number, result.dtype)
+            case Constant(result, value):
+                self.values[result] = np.asarray(value, result.dtype)
             case Position(result, index):
                 self.values[result] = np.asarray(self.index(index)).astype(result.dtype)
             case Load(result, buffer, index, condition, otherwise):
@@ -124,9 +124,9 @@ class _Run:
                 self.values[result] = np.concatenate([self.values[v] for v in vectors])[list(chosen)]
             case Shift(result, vector, by, fill):
                 lanes = np.broadcast_to(self.values[vector], self.active)
-                moved = np.array(np.broadcast_to(self.values[fill], lanes.shape))
-                moved[by:] = lanes[: max(0, len(lanes) - by)]
-                self.values[result] = moved
+                shifted = np.array(np.broadcast_to(self.values[fill], lanes.shape))
+                shifted[by:] = lanes[: max(0, len(lanes) - by)]
+                self.values[result] = shifted
             case Last(result, vector):
                 lanes = np.broadcast_to(self.values[vector], self.active)
                 self.values[result] = np.full(self.active, lanes[-1])
@@ -141,17 +141,17 @@ class _Run:
                 assert_never(statement)
 
     def apply(self, op: str, operands: list[np.ndarray], params: Any, dtype: Any) -> np.ndarray:
-        given = np.broadcast_arrays(*operands) if any(a.shape != operands[0].shape for a in operands) else operands
-        made = evaluate(op, given, params)
-        if made.dtype != dtype or made.shape != given[0].shape:
-            raise InternalError(f"{op} gave {made.dtype}{made.shape}, expected {dtype}{given[0].shape}.")
-        return made
+        arrays = np.broadcast_arrays(*operands) if any(a.shape != operands[0].shape for a in operands) else operands
+        out = evaluate(op, arrays, params)
+        if out.dtype != dtype or out.shape != arrays[0].shape:
+            raise InternalError(f"{op} returned {out.dtype}{out.shape}, expected {dtype}{arrays[0].shape}.")
+        return out
 
     def index(self, index: Index) -> Any:
         total: Any = np.int64(index.constant)
         for term, coefficient in index.terms:
-            number = self.variables[term] if isinstance(term, Variable) else self.values[term].astype(np.int64)
-            total = total + np.int64(coefficient) * number
+            now = self.variables[term] if isinstance(term, Variable) else self.values[term].astype(np.int64)
+            total = total + np.int64(coefficient) * now
         return total
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> np.ndarray:
@@ -164,9 +164,9 @@ class _Run:
         rest = self.values[otherwise]
         holds, positions, rest = np.broadcast_arrays(self.values[condition], positions, rest)
         self.check_read(buffer, positions[holds])
-        made = np.array(rest)
-        made[holds] = self.buffers[buffer][positions[holds]]
-        return made
+        out = np.array(rest)
+        out[holds] = self.buffers[buffer][positions[holds]]
+        return out
 
     def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
         positions, stored = self.index(index), self.values[value]
@@ -184,7 +184,7 @@ class _Run:
             self.fail(buffer, positions, outside, does, f"it has {buffer.size} elements")
 
     def check_read(self, buffer: Buffer, positions: Any) -> None:
-        """All positions must be in the buffer and have a value, which no other thread makes."""
+        """All positions must be in the buffer and have a value, which no other thread writes."""
         self.check(buffer, positions, "reads")
         if buffer in self.written:
             missing = ~self.written[buffer][positions].all(-1)
@@ -269,10 +269,10 @@ class _Run:
             begin, end = 0, count
             if loop.kind is LoopKind.THREADS:
                 begin, end = self.begin, count if self.end is None else self.end
-            for number in range(begin, end):
+            for iteration in range(begin, end):
                 if loop.kind is LoopKind.THREADS:
-                    self.iteration = number
-                self.variables[loop.variable] = np.int64(loop.start + loop.step * number)
+                    self.iteration = iteration
+                self.variables[loop.variable] = np.int64(loop.start + loop.step * iteration)
                 for carry, now in zip(loop.carries, carried, strict=True):
                     self.values[carry.inside] = now
                 self.block(loop.body)

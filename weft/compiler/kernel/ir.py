@@ -3,7 +3,7 @@
 An index is affine in loop variables and integer values. Inside a loop over lanes every value is a vector, one lane an
 iteration; whether a load is contiguous, uniform or a gather follows from the coefficient of the lane variable in its
 index. The tail of a loop over lanes is masked by the loop itself: a store there writes only lanes below the bound, and
-a fold counts only those.
+a reduction counts only those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A loop variable, an integer. Arithmetic on it gives an index."""
+    """A loop variable, an integer. Arithmetic on it makes an index."""
 
     name: str
 
@@ -39,8 +39,8 @@ class Variable:
     def __sub__(self, other: Index | Term | int) -> Index:
         return Index.of(self) - other
 
-    def __mul__(self, factor: int) -> Index:
-        return Index.of(self) * factor
+    def __mul__(self, by: int) -> Index:
+        return Index.of(self) * by
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +75,15 @@ class Index:
             return Index(self.constant + other.constant, self.terms) if other.constant else self
         if not self.terms:
             return Index(self.constant + other.constant, other.terms) if self.constant else other
-        joined: dict[Term, int] = dict(self.terms)
+        total: dict[Term, int] = dict(self.terms)
         for term, coefficient in other.terms:
-            joined[term] = joined.get(term, 0) + coefficient
-        return Index(self.constant + other.constant, tuple((t, c) for t, c in joined.items() if c))
+            total[term] = total.get(term, 0) + coefficient
+        return Index(self.constant + other.constant, tuple((t, c) for t, c in total.items() if c))
 
-    def __mul__(self, factor: int) -> Index:
-        if factor == 1:
+    def __mul__(self, by: int) -> Index:
+        if by == 1:
             return self
-        return Index(self.constant * factor, tuple([(t, c * factor) for t, c in self.terms]) if factor else ())
+        return Index(self.constant * by, tuple([(t, c * by) for t, c in self.terms]) if by else ())
 
     def __sub__(self, other: Index | Term | int) -> Index:
         return self + Index.of(other) * -1
@@ -103,17 +103,17 @@ TILE_BYTES = TILE_ROWS * TILE_ROW_BYTES
 
 
 class Statement:
-    """One step of a kernel."""
+    """One statement of a kernel."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Constant(Statement):
-    """`result = number` of its dtype, the same in all lanes."""
+    """`result = value` of its dtype, the same in all lanes."""
 
     result: Value
-    number: Any
+    value: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Position(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Load(Statement):
-    """`result = buffer[index]`. With a condition, lanes where it does not hold give `otherwise` and do not touch
+    """`result = buffer[index]`. With a condition, lanes where it does not hold are `otherwise` and do not touch
     memory."""
 
     result: Value
@@ -181,7 +181,7 @@ class Loop(Statement):
     """For `variable` from `start` in steps of `step` below `stop`. A loop over lanes takes `width` iterations at a
     time.
 
-    A carry of a loop over lanes has one accumulator a lane; its result is a vector still, to be reduced by `ReduceLanes`.
+    A carry of a loop over lanes has one accumulator per lane; its result is a vector, which `ReduceLanes` reduces.
     """
 
     variable: Variable
@@ -212,7 +212,7 @@ class ReduceLanes(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Shuffle(Statement):
-    """`result` = lanes of one vector or of two laid end to end, chosen by their numbers; only outside of loops over
+    """`result` = lanes of one vector or of two laid end to end, chosen by their indices; only outside of loops over
     lanes, on what they carried out."""
 
     result: Value
@@ -248,7 +248,7 @@ class TileMatmul(Statement):
     `out` begins at `index`, with rows `stride` elements apart. The operands are packed: tile after tile along K, each
     of 16 rows of 64 bytes. A row of a tile of `left` is a row of the matrix; a row of a tile of `right` has 4 bytes for
     each column, which follow each other along K. The second row of tiles of `left` begins `left_stride` elements after
-    the first, the second column of `right` likewise. `dtypes` are those of the elements; a bfloat16 is kept as uint16.
+    the first, the second column of `right` likewise. `dtypes` are those of the elements; bfloat16 is stored as uint16.
     """
 
     out: Buffer
@@ -296,7 +296,7 @@ class Kernel:
 
     @property
     def parallel(self) -> Loop | None:
-        """The loop over threads, which stands outermost; what stands beside it only computes."""
+        """The loop over threads, which is outermost; statements beside it only compute."""
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
 
     @property
@@ -308,7 +308,7 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class NamedKernel:
-    """A kernel of which only the name of its code is known, and how many iterations its loop over threads has."""
+    """A kernel known only by the name of its code and by how many iterations its loop over threads has."""
 
     symbol: str
     count: int

@@ -67,7 +67,7 @@ def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable,
 
 def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
     """Every index of some statements: all by which what they do depends on loop variables, since conditions are values
-    that are made of positions and loads."""
+    computed of positions and loads."""
     for statement in body:
         match statement:
             case Load() | Store() | Expect() | Position():

@@ -1,7 +1,7 @@
 """The operations of kernels: elementwise primitives by their names, and two that only kernels have.
 
 `fma` is a * b + c rounded once, for emitters that say where sums of products are fused. `threefry2x32` is one word of
-the cipher, the first or the second by its parameter `part`: an operation of kernels has one result.
+the hash, the first or the second by its parameter `part`: an operation of kernels has one result.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def weight_of(op: str) -> float:
 
 
 def result_dtype(op: str, operands: Sequence[np.dtype[Any]], params: Mapping[str, Any]) -> Any:
-    """The dtype that an operation gives."""
+    """The dtype of the result of an operation."""
     own = OWN.get(op)
     if own is None:
         return dtypes.storage(lookup(op).type(*(array_type((), dtype) for dtype in operands), **params).dtype)
@@ -81,17 +81,17 @@ def result_dtype(op: str, operands: Sequence[np.dtype[Any]], params: Mapping[str
 
 
 def evaluate(op: str, arrays: Sequence[np.ndarray], params: Mapping[str, Any]) -> np.ndarray:
-    """What an operation gives on arrays of one shape."""
+    """The result of an operation on arrays of one shape."""
     own = OWN.get(op)
     return np.asarray((lookup(op).eval if own is None else own.eval)(*arrays, **params))
 
 
-# ------------------------------------------------------------------------------------------------------------- cipher
+# -------------------------------------------------------------------------------------------------------------- hash
 
 
-def word_of_cipher(*words: np.ndarray, part: int) -> np.ndarray:
-    """One of the two words that the cipher gives."""
-    return threefry_arrays(*words)[part]
+def threefry_word(*inputs: np.ndarray, part: int) -> np.ndarray:
+    """One of the two words of the hash."""
+    return threefry_arrays(*inputs)[part]
 
 
 # -------------------------------------------------------------------------------------------- fused multiply and add
@@ -110,25 +110,25 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 def _fma_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     shape = a.shape
     a, b, c = (np.atleast_1d(x) for x in (a, b, c))
-    factors = np.isfinite(a) & np.isfinite(b)
+    finite_operands = np.isfinite(a) & np.isfinite(b)
     # An infinite summand stays, also where the rounded product overflows.
-    made = np.where(factors & np.isinf(c), c, a * b + c)
-    finite = factors & np.isfinite(c) & (a != 0) & (b != 0)
+    out = np.where(finite_operands & np.isinf(c), c, a * b + c)
+    finite = finite_operands & np.isfinite(c) & (a != 0) & (b != 0)
     size = np.abs(a * b)
     # Where nothing is lost at the ends of the range; what is left is rare, and done with fractions.
     usual = finite & (size > 2.0**-900) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)
-    made[usual] = _fused_pairs(a[usual], b[usual], c[usual])
+    out[usual] = _fused_pairs(a[usual], b[usual], c[usual])
     for i in zip(*np.nonzero(finite & ~usual), strict=True):
-        made[i] = _fused_fractions(float(a[i]), float(b[i]), float(c[i]))
-    return made.reshape(shape)
+        out[i] = _fused_fractions(float(a[i]), float(b[i]), float(c[i]))
+    return out.reshape(shape)
 
 
 def _fused_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """By Boldo and Melquiond: the product as a pair, and the smaller parts of the sum rounded to odd."""
     (a, e), (b, f) = np.frexp(a), np.frexp(b)
-    product, low = (np.ldexp(part, e + f) for part in _product_pair(a, b))
-    upper, upper_low = _sum_pair(c, low)
-    total, total_low = _sum_pair(product, upper)
+    high, low = (np.ldexp(part, e + f) for part in _two_product(a, b))
+    upper, upper_low = _two_sum(c, low)
+    total, total_low = _two_sum(high, upper)
     return total + _odd_sum(total_low, upper_low)
 
 
@@ -141,11 +141,11 @@ def _fused_fractions(a: float, b: float, c: float) -> float:
     return -size if exact < 0 else size
 
 
-def _product_pair(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The product and what was rounded off, by Veltkamp and Dekker, of numbers between 1/2 and 1."""
-    product = a * b
+    high = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return high, a_low * b_low - (((high - a_high * b_high) - a_low * b_high) - a_high * b_low)
 
 
 def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +154,7 @@ def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return high, x - high
 
 
-def _sum_pair(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
@@ -162,14 +162,14 @@ def _sum_pair(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a + b rounded to odd: of the two neighbours of an inexact sum, the one whose last bit is set."""
-    total, low = _sum_pair(a, b)
-    words = np.atleast_1d(total).view(np.int64)
-    inexact = np.isfinite(low) & (low != 0) & ((words & 1) == 0)
+    total, low = _two_sum(a, b)
+    codes = np.atleast_1d(total).view(np.int64)
+    inexact = np.isfinite(low) & (low != 0) & ((codes & 1) == 0)
     outwards = (low > 0) == (total > 0)
-    return np.where(inexact, np.where(outwards, words + 1, words - 1), words).view(np.float64).reshape(np.shape(total))
+    return np.where(inexact, np.where(outwards, codes + 1, codes - 1), codes).view(np.float64).reshape(np.shape(total))
 
 
 OWN: dict[str, Operation] = {
     "fma": Operation(3, (dtypes.float32, dtypes.float64), fma),
-    "threefry2x32": Operation(4, (dtypes.uint32,), word_of_cipher),
+    "threefry2x32": Operation(4, (dtypes.uint32,), threefry_word),
 }

@@ -1,4 +1,4 @@
-"""Kernels as text, which is also their key: names go by order and constants stand where they are used.
+"""Kernels as text, which is also their key: names go by order and constants are written where they are used.
 
     kernel(x0: f32[1000], y1: f32[1000] written)
       for i0 in 0..1000 lanes 16:
@@ -44,12 +44,12 @@ from weft.compiler.kernel.ir import (
 )
 from weft.ir.printer import variable_names
 
-# Kernels are made once and named often.
+# Kernels are built once and named often.
 _symbols: weakref.WeakKeyDictionary[Kernel, str] = weakref.WeakKeyDictionary()
 
 
 def symbol_of(kernel: Kernel | NamedKernel) -> str:
-    """The name of a kernel's function in machine code: what kind it is and a digest of its text."""
+    """The name of a kernel's function in machine code: its kind and a digest of its text."""
     if isinstance(kernel, NamedKernel):
         return kernel.symbol
     found = _symbols.get(kernel)
@@ -99,24 +99,24 @@ class _Printer:
 
     def statement(self, statement: Any, depth: int) -> None:
         match statement:
-            case Constant(result, number):
+            case Constant(result, value):
                 self.values[result] = (
-                    f"{number_text(np.asarray(number).astype(result.dtype))}:{dtypes.short_name(result.dtype)}"
+                    f"{constant_text(np.asarray(value).astype(result.dtype))}:{dtypes.short_name(result.dtype)}"
                 )
                 return
             case Position(result, index):
                 line = f"{self.define(result)} = position {self.index(index)}"
             case Load(result, buffer, index, condition, otherwise):
-                line = f"{self.define(result)} = {self.place(buffer, index)}"
+                line = f"{self.define(result)} = {self.element(buffer, index)}"
                 if condition is not None:
                     line += f" if {self.use(condition)} else {self.use(otherwise)}"
             case Store(buffer, index, value, condition):
-                line = f"{self.place(buffer, index)} = {self.use(value)}"
+                line = f"{self.element(buffer, index)} = {self.use(value)}"
                 if condition is not None:
                     line += f" if {self.use(condition)}"
             case TileMatmul():
                 corners = (
-                    f"{self.place(s, i)}:{apart}"
+                    f"{self.element(s, i)}:{apart}"
                     for s, i, apart in (
                         (statement.out, statement.index, statement.stride),
                         (statement.left, statement.left_index, statement.left_stride),
@@ -127,11 +127,11 @@ class _Printer:
                 tiles = f"{statement.rows} x {statement.columns} steps {statement.steps}"
                 line = f"tile_matmul {' '.join(corners)} {kinds} tiles {tiles}{' accumulate' * statement.accumulate}"
             case Expect(buffer, index):
-                line = f"expect {self.place(buffer, index)}"
+                line = f"expect {self.element(buffer, index)}"
             case Compute(result, op, operands, params):
-                given = " ".join(f"{name}={_parameter_text(value)}" for name, value in sorted(params.items()))
-                words = [f"{op}[{given}]" if given else op, *map(self.use, operands)]
-                line = f"{self.define(result)} = {' '.join(words)}"
+                parameters = " ".join(f"{name}={_parameter_text(value)}" for name, value in sorted(params.items()))
+                fields = [f"{op}[{parameters}]" if parameters else op, *map(self.use, operands)]
+                line = f"{self.define(result)} = {' '.join(fields)}"
             case ReduceLanes(result, op, vector, width):
                 line = f"{self.define(result)} = fold {op} {self.use(vector)} lanes {width}"
             case Shuffle(result, vectors, lanes):
@@ -179,7 +179,7 @@ class _Printer:
     def use(self, value: Value | None) -> str:
         return "?" if value is None else self.values.get(value, "?")
 
-    def place(self, buffer: Buffer, index: Index) -> str:
+    def element(self, buffer: Buffer, index: Index) -> str:
         return f"{self.buffers.get(buffer, '?')}[{self.index(index)}]"
 
     def index(self, index: Index) -> str:
@@ -198,9 +198,9 @@ class _Printer:
         return text
 
 
-def number_text(number: Any) -> str:
-    """A number, exactly: the shortest decimal that rounds to it, and the bits of a nan."""
-    exact = np.asarray(number)
+def constant_text(value: Any) -> str:
+    """A constant, exactly: the shortest decimal that rounds to it, and the bits of a nan."""
+    exact = np.asarray(value)
     if dtypes.kind(exact.dtype) in "fc" and exact != exact:
         return f"nan<{exact.tobytes().hex()}>"
     wide = {"f": np.float64, "c": np.complex128}.get(dtypes.kind(exact.dtype))

@@ -1,4 +1,4 @@
-"""Replace a loop variable by an index, wherever it stands: what merging and cutting of loops are made of."""
+"""Replace a loop variable by an index, wherever it occurs: what merging and splitting of loops are built on."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from weft.compiler.kernel.ir import Expect, If, Index, Load, Loop, Position, Sta
 
 
 def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
-    """The statements with `by` in the place of a variable, in every index and every limit of a loop."""
+    """The statements with `by` for a variable, in every index and every limit of a loop."""
 
     def index(i: Index) -> Index:
         rest = Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
         return rest + by * i.coefficient(variable)
 
-    made: list[Statement] = []
+    result: list[Statement] = []
     for statement in body:
         match statement:
             case Load() | Store() | Expect() | Position():
-                made.append(replace(statement, index=index(statement.index)))
+                result.append(replace(statement, index=index(statement.index)))
             case TileMatmul():
-                made.append(
+                result.append(
                     replace(
                         statement,
                         index=index(statement.index),
@@ -31,9 +31,9 @@ def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tup
                 )
             case Loop():
                 limit = None if statement.limit is None else index(statement.limit)
-                made.append(replace(statement, body=substituted(statement.body, variable, by), limit=limit))
+                result.append(replace(statement, body=substituted(statement.body, variable, by), limit=limit))
             case If():
-                made.append(replace(statement, body=substituted(statement.body, variable, by)))
+                result.append(replace(statement, body=substituted(statement.body, variable, by)))
             case _:
-                made.append(statement)
-    return tuple(made)
+                result.append(statement)
+    return tuple(result)

@@ -1,4 +1,4 @@
-"""Cutting of long loops for threads: one loop over lanes that is all of a kernel becomes blocks of it.
+"""Splitting of long loops for threads: one loop over lanes that is all of a kernel becomes blocks of it.
 
 for lanes k in n: y[k] = x[k]    ->    for threads b in n / B: for lanes k in B: y[B b + k] = x[B b + k]
 """

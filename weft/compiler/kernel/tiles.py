@@ -1,7 +1,7 @@
 """What the tile registers of x86 (AMX) compute, on NumPy arrays: `out + left @ right` for one tile of each.
 
 Integers are exact. Of bfloat16, the products of even and of odd elements along K are summed apart, each by fused
-multiply-adds from zero on, and the two sums are added to each other and then to what was there. Denormals are taken as
+multiply-adds from zero on, and the two sums are added to each other and then to what was there. Denormals are read as
 zeros, and become zeros.
 """
 
@@ -31,8 +31,8 @@ def _bfloat16_sums(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     sums = [np.zeros((a.shape[0], b.shape[1]), np.float32) for _ in range(2)]
     for k in range(a.shape[1]):
         group, parity = divmod(k, 2)
-        factors = np.broadcast_arrays(a[:, k, None], b[group, None, :, parity])
-        sums[parity] = _flushed(evaluate("fma", [*factors, sums[parity]], {}))
+        operands = np.broadcast_arrays(a[:, k, None], b[group, None, :, parity])
+        sums[parity] = _flushed(evaluate("fma", [*operands, sums[parity]], {}))
     return _add(*sums)
 
 

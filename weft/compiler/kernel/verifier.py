@@ -38,25 +38,25 @@ from weft.compiler.kernel.widths import widths
 
 
 def verify(kernel: Kernel) -> Kernel:
-    """Raise `InternalError` unless the kernel is well formed; gives it back.
+    """Raise `InternalError` unless the kernel is well formed; returns it.
 
     Every value is defined once, before its use and in a block around it; dtypes are those that buffers and primitives
     say; an access without a condition, whose index depends on loops only, stays within its buffer; loops over lanes do
-    not contain one another, the loop over threads stands outermost, and only buffers that say so are written.
+    not contain one another, the loop over threads is outermost, and only buffers that say so are written.
     """
     _Verifier(kernel).check()
     return kernel
 
 
 class _Verifier:
-    """Walks the blocks, with what is defined in those around."""
+    """Visits the blocks, with what is defined in those around."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.buffers = frozenset(kernel.buffers)
         self.widths = widths(kernel)
         self.defined: set[Value] = set()
-        # Values in sight; those that stand before the loop over lanes around this statement, if there is one.
+        # Values in sight; those defined before the loop over lanes around this statement, if there is one.
         self.visible: set[Value] = set()
         self.outside: frozenset[Value] = frozenset()
         self.loops: dict[Variable, Loop] = {}
@@ -70,7 +70,7 @@ class _Verifier:
 
     def check(self) -> None:
         if len(self.buffers) != len(self.kernel.buffers):
-            self.fail("A buffer is given twice")
+            self.fail("A buffer is listed twice")
         threads = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS]
         if len(threads) > 1:
             self.fail("There are two loops over threads")
@@ -84,7 +84,7 @@ class _Verifier:
         for statement in body:
             self.statement = statement
             if isinstance(statement, Loop) and statement.kind is LoopKind.THREADS and not top:
-                self.fail("A loop over threads stands inside of another block")
+                self.fail("A loop over threads is inside of another block")
             self.check_statement(statement)
         self.statement = owner
         for value in finals:
@@ -127,7 +127,7 @@ class _Verifier:
     def check_position(self, s: Position) -> None:
         self.check_index(s.index)
         if s.result.dtype not in (dtypes.int32, dtypes.int64):
-            self.fail(f"A position is made as {s.result.dtype}")
+            self.fail(f"A position has the dtype {s.result.dtype}")
         self.define(s.result)
 
     def check_load(self, s: Load) -> None:
@@ -144,31 +144,31 @@ class _Verifier:
         if not s.buffer.written:
             self.fail(f"The buffer {s.buffer.name} is only read, and stored to")
         if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in s.index.terms):
-            self.fail("All lanes store to one place")
+            self.fail("All lanes store to one element")
 
     def check_expect(self, s: Expect) -> None:
         if s.buffer not in self.buffers or not s.buffer.written:
             self.fail(f"The buffer {s.buffer.name} is not written by the kernel")
         if self.lanes is not None:
-            self.fail("A place is expected inside of a loop over lanes")
+            self.fail("An `expect` is inside of a loop over lanes")
         self.check_index(s.index)
 
     def check_compute(self, s: Compute) -> None:
         for operand in s.operands:
             self.use(operand)
         if result_dtype(s.op, s.operands, dict(s.params)) != s.result.dtype:
-            self.fail(f"{s.op} does not give {s.result.dtype}")
+            self.fail(f"{s.op} does not return {s.result.dtype}")
         self.check_equal_widths(s.operands)
         self.define(s.result)
 
     def check_lane_reduction(self, s: ReduceLanes) -> None:
         self.use(s.vector, s.result.dtype)
         if self.lanes is not None:
-            self.fail("A fold stands inside of a loop over lanes")
+            self.fail("A reduction of lanes is inside of a loop over lanes")
         if self.widths[s.vector] != s.width or s.width & (s.width - 1):
-            self.fail(f"A fold of {s.width} lanes (a power of two) got {self.widths[s.vector]}")
+            self.fail(f"A reduction of {s.width} lanes (a power of two) got {self.widths[s.vector]}")
         if result_dtype(s.op, (s.vector, s.vector), {}) != s.result.dtype:
-            self.fail(f"{s.op} does not give {s.result.dtype}")
+            self.fail(f"{s.op} does not return {s.result.dtype}")
         self.define(s.result)
 
     def check_shuffle(self, s: Shuffle) -> None:
@@ -176,7 +176,7 @@ class _Verifier:
             self.use(vector, s.result.dtype)
         found = {self.widths[vector] for vector in s.vectors}
         if self.lanes is not None:
-            self.fail("A shuffle stands inside of a loop over lanes")
+            self.fail("A shuffle is inside of a loop over lanes")
         if len(s.vectors) not in (1, 2) or len(found) != 1 or 1 in found or len(s.lanes) < 2:
             self.fail("A shuffle is of one vector or two of one width")
         if any(not 0 <= lane < len(s.vectors) * max(found) for lane in s.lanes):
@@ -219,7 +219,7 @@ class _Verifier:
         if loop.step < 1 or loop.width < 1 or loop.variable in self.loops:
             self.fail("A loop needs a positive step and width, and a variable of its own")
         if loop.kind is LoopKind.LANES and self.lanes is not None:
-            self.fail("A loop over lanes stands inside of another one")
+            self.fail("A loop over lanes is inside of another one")
         if loop.kind is not LoopKind.LANES and loop.width != 1:
             self.fail("Only a loop over lanes has a width")
         if loop.kind is LoopKind.THREADS and (loop.carries or loop.limit is not None):
@@ -232,7 +232,7 @@ class _Verifier:
         for carry in loop.carries:
             self.use(carry.initial, carry.inside.dtype, initial=True)
             if self.widths[carry.initial] not in (1, self.widths[carry.inside]):
-                self.fail("A carry starts with a number of lanes that is not the loop's")
+                self.fail("A carry starts with another number of lanes than the loop has")
             if not carry.inside.dtype == carry.final.dtype == carry.result.dtype:
                 self.fail("A carry changes its dtype")
             self.define(carry.inside)
@@ -264,7 +264,7 @@ class _Verifier:
             self.fail("A loop over lanes uses a vector of another one, other than to start a carry")
 
     def differs(self, term: Variable | Value) -> bool:
-        """Whether a term may be another number in each lane (of one lane, that it could be)."""
+        """Whether a term may differ between lanes (of one lane, that it could)."""
         if isinstance(term, Variable):
             return self.loops[term].kind is LoopKind.LANES
         return self.lanes is not None and term not in self.outside
@@ -278,7 +278,7 @@ class _Verifier:
             self.fail("Vectors of different width are combined")
 
     def check_lanes(self, vector: Value) -> None:
-        """What moves between lanes stands in a loop over them; if that carries nothing, its tail has no vectors."""
+        """What moves data between lanes is in a loop over them; if that carries nothing, its tail has no vectors."""
         if self.lanes is None or not self.lanes.carries:
             self.fail("Lanes are moved outside of a loop over lanes that carries something")
         if self.widths[vector] != self.lanes.width:
@@ -316,8 +316,8 @@ class _Verifier:
             self.fail(f"The buffer {buffer.name} has {buffer.size} elements, and {low} to {high} are touched")
 
     def most(self, index: Index, whole: bool = False) -> int:
-        """The greatest number that an index of loop variables can be; with `whole` vectors, also those lanes count that
-        a limit leaves out."""
+        """The greatest value that an index of loop variables can have; with `whole` vectors, lanes that a limit leaves
+        out count too."""
         total = index.constant
         for term, coefficient in index.terms:
             if not isinstance(term, Variable):

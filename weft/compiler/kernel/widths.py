@@ -1,4 +1,4 @@
-"""How wide each value is: 1, or the lanes of the loop that it is made in or was carried out of."""
+"""How wide each value is: 1, or the lanes of the loop that defines it or carried it out."""
 
 from __future__ import annotations
 

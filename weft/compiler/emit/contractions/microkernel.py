@@ -333,7 +333,7 @@ class _Kernel:
         if all(axis.size for axis in self.plan.depth):
             totals = self.depth(0, spots, totals)
         if self.plan.folded:
-            totals = [self.k.fold(fold_of(self.products.compute), total, self.plan.width) for total in totals]
+            totals = [self.k.reduce_lanes(fold_of(self.products.compute), total, self.plan.width) for total in totals]
         if self.parts is None:
             self.finish(spots, totals)
             return

@@ -227,7 +227,7 @@ class Scattering:
             with self.k.loop(size, kind=LoopKind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
                 value = store({**inner, d: offset + i})
                 (found,) = self.k.carry(self.k.compute("or", before, self.k.compute("ne", value, value)))
-            self.note(self.k.fold("or", found, width))
+            self.note(self.k.reduce_lanes("or", found, width))
             return
         with self.k.loop(size, kind=LoopKind.LANES if lanes else LoopKind.SERIAL, width=width, limit=limit) as i:
             self._over_window(rest, {**inner, d: offset + i}, part, store)

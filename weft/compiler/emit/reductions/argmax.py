@@ -79,12 +79,12 @@ class Search:
     def folded(self, writer: Writer, pair: Pair, width: int) -> Pair:
         """The best of all lanes and the first of its places."""
         k, s = writer.k, writer.k.scalars
-        best = k.fold("max" if self.largest else "min", pair[0], width)
+        best = k.reduce_lanes("max" if self.largest else "min", pair[0], width)
         holds = s.eq(pair[0], best)
         if dtypes.kind(self.wide) == "f":
             holds = getattr(s, "or")(holds, s.ne(pair[0], pair[0]))
         beyond = k.constant(np.iinfo(self.place_dtype).max, self.place_dtype)
-        return best, k.fold("min", s.select_n(holds, beyond, pair[1]), width)
+        return best, k.reduce_lanes("min", s.select_n(holds, beyond, pair[1]), width)
 
     def element(self, writer: Writer) -> Element:
         """The pair of an element and its place."""

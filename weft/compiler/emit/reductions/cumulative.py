@@ -149,12 +149,12 @@ class Running:
         if width == 1:
             return total
         if self.card.operation is not None:
-            return k.fold(self.card.operation, total, width)
+            return k.reduce_lanes(self.card.operation, total, width)
         while width > 2:
             width //= 2
             halves = [k.shuffle([total], range(start, start + width)) for start in (0, width)]
             total = self.combine(writer, *halves)
-        return k.fold("max", self.combine(writer, total, k.shuffle([total], (1, 0))), 2)  # both lanes are equal
+        return k.reduce_lanes("max", self.combine(writer, total, k.shuffle([total], (1, 0))), 2)  # both lanes are equal
 
 
 # -------------------------------------------------------------------------------------------------------- the kernels

@@ -186,7 +186,8 @@ def fold_loops(
     if plan.lanes is None or not plan.lanes.folded:
         return totals
     return [
-        k.fold(FOLDS[hero.card.combine_name], total, plan.width) for hero, total in zip(heroes, totals, strict=True)
+        k.reduce_lanes(FOLDS[hero.card.combine_name], total, plan.width)
+        for hero, total in zip(heroes, totals, strict=True)
     ]
 
 

@@ -181,7 +181,7 @@ def fill(radix: Radix, stage: list[Part], row: Row, place: Index, part: Range | 
             special = getattr(s, "or")(nan, _negative_zero(radix, x))
             made = [s.add(a, s.convert(b, radix.count)) for a, b in zip(inside, (negative, nan, special), strict=True)]
             counts = k.carry(*made)
-    return [k.fold("add", count, width) for count in counts]
+    return [k.reduce_lanes("add", count, width) for count in counts]
 
 
 def has_specials(radix: Radix) -> bool:

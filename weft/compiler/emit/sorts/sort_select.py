@@ -65,7 +65,7 @@ def _kept(task: Task, writer: Writer, row: Row, count: int, width: int) -> tuple
 
 def _first(k: KernelBuilder, kept: Sequence[Value], width: int) -> tuple[Value, list[Value]]:
     """The first word of all lanes, and what the lanes keep without it."""
-    first = k.fold("min", kept[0], width)
+    first = k.reduce_lanes("min", kept[0], width)
     taken = k.compute("eq", kept[0], first)
     following = [*kept[1:], k.constant(_LAST, WORD)]
     return first, [k.compute("select_n", taken, a, b) for a, b in zip(kept, following, strict=True)]
@@ -117,7 +117,7 @@ def _collect(
             (least,),
         ):
             (found,) = k.carry(k.compute("min", least, _with_place(task, writer, row, start + i)))
-        with k.when(k.compute("le", k.fold("min", found, width), bound)):
+        with k.when(k.compute("le", k.reduce_lanes("min", found, width), bound)):
             with k.loop(SCANNED, limit=limit, carries=[k.load(size, cell[1])]) as (i, (count,)):
                 word = _with_place(task, writer, row, start + i)
                 holds = k.compute("le", word, bound)

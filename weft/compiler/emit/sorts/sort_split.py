@@ -166,7 +166,7 @@ def _fill_blocks(split: SortSplit) -> None:
         width, none = split.writer.lanes, k.constant(0, words.dtype)
         with k.loop(size, kind=LoopKind.LANES, width=width, carries=[none], limit=limit) as (i, (bits,)):
             (bits,) = k.carry(k.compute("or", bits, k.compute("xor", k.load(words, first + i), other)))
-        k.store(split.writer.scratch(split.differing), block, k.fold("or", bits, width))
+        k.store(split.writer.scratch(split.differing), block, k.reduce_lanes("or", bits, width))
 
 
 def _count_blocks(split: SortSplit) -> None:
