@@ -19,21 +19,21 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 42
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 29
-name words                             | weft/compiler      | instructions, bytecode                      | 16
-name place, places                     | weft               | index, offset, address, position: say which | 121
-name number, numbers                   | weft               | index, i                                    | 204
-name made                              | weft               | result, out                                 | 209
-name given                             | weft               | args, operands                              | 82
+name turn, turns, turning              | weft               | iteration                                   | 41
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 24
+name words                             | weft/compiler      | instructions, bytecode                      | 14
+name place, places                     | weft               | index, offset, address, position: say which | 120
+name number, numbers                   | weft               | index, i                                    | 200
+name made                              | weft               | result, out                                 | 205
+name given                             | weft               | args, operands                              | 79
 name program, programs                 | jaxprs             | jaxpr                                       | 29
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
-name factor, factors                   | weft/compiler      | lhs, rhs                                    | 28
+name factor, factors                   | weft/compiler      | lhs, rhs                                    | 24
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 38
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 37
 name kept                              | weft               | cached, retained, stored: say which         | 78
 name spread                            | weft               | broadcast                                   | 30
-name joined                            | weft               | concatenated, merged                        | 33
+name joined                            | weft               | concatenated, merged                        | 32
 name slope, slopes                     | weft               | derivative                                  | 13
 name bare                              | weft               | unfused                                     | 12
 name watched                           | weft               | checked                                     | 3
@@ -44,19 +44,19 @@ name settled                           | weft               | final, fixed      
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 2
-name cipher, enciphered                | weft               | hash, bit generator                         | 7
+name cipher, enciphered                | weft               | hash, bit generator                         | 6
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 85
-text gives                             | text               | returns                                     | 113
+text stands                            | text               | is                                          | 80
+text gives                             | text               | returns                                     | 109
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
 text carried program, carried programs | text               | body, sub-jaxpr                             | 10
 text settled                           | text               | final, fixed                                | 1
-text turn of, turns of                 | text               | iteration of                                | 17
+text turn of, turns of                 | text               | iteration of                                | 16
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
