@@ -103,7 +103,7 @@ def test_rules_that_do_not_settle_are_named() -> None:
     def and_back(m: Match, x: Any) -> Any:
         return m.make("sin", x)
 
-    with pytest.raises(InternalError, match=r"does not settle; the last rule that fired is (there|and_back)"):
+    with pytest.raises(InternalError, match=r"does not end; the last rule that fired is (there|and_back)"):
         rewrite(program("a:f32[3]. let b:f32[3] = sin a in (b,)"), Rules(there, and_back))
     with pytest.raises(InternalError, match="fired is sine_of_cosine"):
         rewrite(program("a:f32[]. let b:f32[] = cos a; c:f32[] = sin b in (c,)"), Rules(sine_of_cosine), budget=0)

@@ -22,20 +22,20 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 41
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 24
 name words                             | weft/compiler      | instructions, bytecode                      | 14
-name place, places                     | weft               | index, offset, address, position: say which | 120
-name number, numbers                   | weft               | index, i                                    | 200
-name made                              | weft               | result, out                                 | 205
-name given                             | weft               | args, operands                              | 79
+name place, places                     | weft               | index, offset, address, position: say which | 119
+name number, numbers                   | weft               | index, i                                    | 197
+name made                              | weft               | result, out                                 | 199
+name given                             | weft               | args, operands                              | 77
 name program, programs                 | jaxprs             | jaxpr                                       | 29
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
-name factor, factors                   | weft/compiler      | lhs, rhs                                    | 24
+name factor, factors                   | weft/compiler      | lhs, rhs                                    | 23
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 37
-name kept                              | weft               | cached, retained, stored: say which         | 78
-name spread                            | weft               | broadcast                                   | 30
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 35
+name kept                              | weft               | cached, retained, stored: say which         | 77
+name spread                            | weft               | broadcast                                   | 27
 name joined                            | weft               | concatenated, merged                        | 32
 name slope, slopes                     | weft               | derivative                                  | 13
-name bare                              | weft               | unfused                                     | 12
+name bare                              | weft               | unfused                                     | 11
 name watched                           | weft               | checked                                     | 3
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
@@ -50,11 +50,11 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 80
-text gives                             | text               | returns                                     | 109
+text stands                            | text               | is                                          | 76
+text gives                             | text               | returns                                     | 108
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
-text carried program, carried programs | text               | body, sub-jaxpr                             | 10
+text carried program, carried programs | text               | body, sub-jaxpr                             | 8
 text settled                           | text               | final, fixed                                | 1
 text turn of, turns of                 | text               | iteration of                                | 16
 text owed                              | text               | unreduced                                   | 2

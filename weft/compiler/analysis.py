@@ -45,12 +45,12 @@ def memory_analysis(program: Program, code_bytes: int) -> MemoryAnalysis:
 
 
 def cost_analysis(fused: Jaxpr) -> dict[str, float]:
-    """Operations and bytes of one run: `flops` counts additions, products and the like, `transcendentals` functions
-    that are computed by polynomials, `bytes accessed` what kernels read and write. A loop of unknown length counts as
-    one turn, a branch as the costlier one."""
+    """Operations and bytes of one run: `flops` counts additions, multiplications and the like, `transcendentals`
+    functions that are computed by polynomials, `bytes accessed` what kernels read and write. A loop of unknown length
+    counts as one iteration, a branch as the costlier one."""
     flops, functions = _operations(fused)
-    moved = sum(equation_cost(e).bytes for e in fused.eqns)
-    return {"flops": flops, "transcendentals": functions, "bytes accessed": float(moved)}
+    bytes_accessed = sum(equation_cost(e).bytes for e in fused.eqns)
+    return {"flops": flops, "transcendentals": functions, "bytes accessed": float(bytes_accessed)}
 
 
 def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
 
 
 def operations_of(equation: Equation) -> tuple[float, float]:
-    """Flops and functions of one equation, with what it carries."""
+    """Flops and functions of one equation, with its sub-jaxprs."""
     card: Any = equation.primitive
     if card is fusion:
         return _operations(equation.params["jaxpr"])

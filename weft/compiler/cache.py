@@ -1,10 +1,10 @@
 """What was compiled, on disk: the next process reads it instead of compiling again.
 
 A file holds one thing (the steps of a program, a schedule, an object with machine code) under the digest of what it was
-made from: the text, the target with what makes its code, and the state of Weft's files. It begins with a line of its
-own and a checksum; a file that is cut short, changed, or from elsewhere is passed over and made anew. Files are written
-beside their final name and renamed, so that processes which share the folder never see half of one. The least recently
-used go when the folder grows too large.
+made from: the text, the target with what compiles its code, and the state of Weft's files. It begins with a magic
+line and a checksum; a file that is cut short, changed, or from elsewhere is ignored and compiled again. Files are
+written beside their final name and renamed, so that processes which share the folder never see half of one. The least
+recently used are deleted when the folder grows too large.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PROGRAM_MAGIC = b"weft program 1\n"
 SCHEDULE_MAGIC = b"weft schedule 1\n"
 # Schedules are never pruned: they are small, and without them the next process could choose otherwise.
 SCHEDULE = ".s"
-# The folders of Weft whose code has a part in what a traced program becomes.
+# The folders of Weft whose code has a part in what a traced jaxpr becomes.
 BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime")
 MOST_BYTES = 1 << 29
-# The folder is measured after so many new files.
+# The size of the folder is checked after so many new files.
 MEASURE_AFTER = 64
 _written = 0
 _lock = held(threading.Lock())
 
 
 def folder() -> pathlib.Path | None:
-    """Where objects are kept, or None where there is no such place or none is wanted."""
+    """Where compiled objects are stored; None if the folder cannot be used or the cache is off."""
     if not config.compilation_cache:
         return None
     return _prepared(config.compilation_cache_dir or default_folder())
@@ -59,7 +59,7 @@ def default_folder() -> str:
 
 @functools.cache
 def _prepared(name: str) -> pathlib.Path | None:
-    """The folder, made if it is not there. One that others can write to is not used: code from it is executed."""
+    """The folder, created if it is not there. One that others can write to is not used: code from it is executed."""
     path = pathlib.Path(name)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
 
 
 def key_of(text: str, target: Target, tier: str = "") -> str:
-    """The name of what a text becomes, as code of a tier or whatever its tier."""
+    """The key of what a text compiles to, as code of one tier or of any."""
     parts = (text, target.key, tier)
     digest = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
     for part in parts:
@@ -101,22 +101,22 @@ def key_of(text: str, target: Target, tier: str = "") -> str:
 
 @functools.cache
 def state_of_weft() -> str:
-    """A digest that changes with everything between a traced program and its steps."""
+    """A digest that changes with everything between a traced jaxpr and its steps."""
     return _state_of(pathlib.Path(weft.compiler.__file__).parents[1], BELOW_PROGRAMS, state_of_compiler())
 
 
 def program_key(meaning: str, target: Target) -> str:
-    """The name of what a traced program becomes."""
+    """The key of what a traced jaxpr compiles to."""
     return key_of(f"{state_of_weft()} {meaning}", target)
 
 
 def load_program(key: str) -> bytes | None:
-    """The steps kept under a name, if they are there and whole."""
+    """The steps stored under a key, if they are there and intact."""
     return read(key + ".p", PROGRAM_MAGIC)
 
 
 def store_program(key: str, content: bytes) -> None:
-    """Keep steps."""
+    """Store steps."""
     write(key + ".p", PROGRAM_MAGIC, content)
 
 
@@ -124,18 +124,18 @@ def store_program(key: str, content: bytes) -> None:
 
 
 def schedule_key(meaning: str, target: Target) -> str:
-    """The name of the schedule of a product."""
+    """The key of the schedule of a contraction."""
     return key_of(f"schedule {state_of_weft()} {meaning}", target)
 
 
 def load_schedule(key: str) -> str | None:
-    """The schedule kept under a name."""
+    """The schedule stored under a key."""
     content = read(key + SCHEDULE, SCHEDULE_MAGIC)
     return None if content is None else content.decode("ascii", "replace")
 
 
 def store_schedule(key: str, schedule: str) -> None:
-    """Keep a schedule, unless there is one: what was kept first holds."""
+    """Store a schedule, unless there is one already: the first one stays."""
     write(key + SCHEDULE, SCHEDULE_MAGIC, schedule.encode(), first_stays=True)
 
 
@@ -143,27 +143,27 @@ def store_schedule(key: str, schedule: str) -> None:
 
 
 def read(name: str, magic: bytes) -> bytes | None:
-    """What a file says after its first line and its checksum, if these are right."""
-    place = folder()
-    if place is None:
+    """The content of a file after its magic line and checksum, if these are right."""
+    root = folder()
+    if root is None:
         return None
-    content = _content(place / name)
+    content = _content(root / name)
     if content is None:
         return None
     start = len(magic) + 32
     if not content.startswith(magic) or _checksum(name, content[start:]) != content[len(magic) : start]:
         with contextlib.suppress(OSError):
-            (place / name).unlink()
+            (root / name).unlink()
         return None
-    # The time of the last use decides what goes first.
+    # The time of the last use decides what is pruned first.
     with contextlib.suppress(OSError):
-        os.utime(place / name)
+        os.utime(root / name)
     return content[start:]
 
 
 def _content(path: pathlib.Path) -> bytes | None:
     """The bytes of a file; None where there is none. What cannot be read to its end (a folder, a pipe, a device, a link
-    to one of them) or is larger than all files together may be, is empty: so it is wrong."""
+    to one of them) or is larger than all files together may be counts as empty, so its checksum is wrong."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return b""
@@ -183,23 +183,23 @@ def _checksum(name: str, content: bytes) -> bytes:
 
 
 def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) -> None:
-    """Write a file whole or not at all, over one that is there unless the first is to stay. A folder that cannot be
-    written is no error: the next process compiles."""
+    """Write a file atomically, over one that is there unless the first is to stay. A folder that cannot be written is
+    no error: the next process compiles."""
     global _written
-    place = folder()
-    if place is None:
+    root = folder()
+    if root is None:
         return
     try:
-        handle, temporary = tempfile.mkstemp(dir=place, prefix="new-")
+        handle, temporary = tempfile.mkstemp(dir=root, prefix="new-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(magic + _checksum(name, content) + content)
             if first_stays:
                 with contextlib.suppress(FileExistsError):
-                    os.link(temporary, place / name)
+                    os.link(temporary, root / name)
                 os.unlink(temporary)
             else:
-                os.replace(temporary, place / name)
+                os.replace(temporary, root / name)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -210,14 +210,14 @@ def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) ->
         _written += 1
         measure = _written % MEASURE_AFTER == 0
     if measure:
-        prune(place, MOST_BYTES)
+        prune(root, MOST_BYTES)
 
 
-def prune(place: pathlib.Path, most: int) -> None:
-    """Take away the files that were not used for longest, until the others are at most so many bytes; and what
-    processes that were killed left behind."""
+def prune(root: pathlib.Path, max_bytes: int) -> None:
+    """Delete the least recently used files until the others are at most `max_bytes`, and what processes that were
+    killed left behind."""
     found: list[tuple[float, int, os.DirEntry[str]]] = []
-    with contextlib.suppress(OSError), os.scandir(place) as entries:
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 state = entry.stat()
@@ -227,8 +227,8 @@ def prune(place: pathlib.Path, most: int) -> None:
                     continue  # somebody may be writing it
                 found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, state.st_size, entry))
     total = sum(size for _, size, _ in found)
-    for moment, size, entry in sorted(found, key=lambda item: item[0]):
-        if total <= most and moment:
+    for last_use, size, entry in sorted(found, key=lambda item: item[0]):
+        if total <= max_bytes and last_use:
             break
         with contextlib.suppress(OSError):
             os.unlink(entry.path)

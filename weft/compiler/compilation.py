@@ -1,4 +1,4 @@
-"""What becomes of a traced program on its way to code, and how long each part took."""
+"""What becomes of a traced jaxpr on its way to code, and how long each part took."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.compiler.pipeline import Stage
 
 
-# In a flat program, the length that stands for all, and the bound of those that it is for.
+# The length that a flat program is traced with, in place of every length, and the bound of the lengths that it is for.
 FLAT_LENGTH, FLAT_MOST = (1 << 13) - 1, 1 << 18
 
 
@@ -34,13 +34,13 @@ class Flat(Enum):
     THREADS = "threads"
 
 
-# Measures the schedules of products that have none yet.
+# Measures the schedules of contractions that have none yet.
 Tuner = Callable[[Jaxpr, Target], None]
 
 
 @dataclass
 class Details:
-    """What the compiler had in hand between the traced program and the steps."""
+    """What the compiler had between the traced jaxpr and the steps."""
 
     fused: Jaxpr
     stages: list[Stage]
@@ -48,7 +48,7 @@ class Details:
 
 @dataclass
 class Compilation:
-    """What became of a program, and how long each part took; where it is dumped, if it is."""
+    """What a jaxpr was compiled to, and how long each part took; where it is dumped, if it is."""
 
     traced: Jaxpr
     donated: tuple[bool, ...]
@@ -60,18 +60,18 @@ class Compilation:
     flagged: bool = False
     flat: Flat = Flat.NO
     settings: tuple[Any, ...] = field(default_factory=config.key)
-    # Compiles what came from disk after all, by the same rules from the same traced program, so to the same steps.
+    # Compiles what came from disk after all, by the same rules from the same traced jaxpr, so to the same steps.
     recompile: Callable[[], Compilation] | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def fused(self) -> Jaxpr:
-        """The program in the form of which steps are made."""
+        """The jaxpr after fusion, of which the steps are built."""
         return self.complete().fused
 
     @property
     def stages(self) -> list[Stage]:
-        """What each pass left behind."""
+        """The jaxpr after each pass."""
         return self.complete().stages
 
     def complete(self) -> Details:
@@ -81,14 +81,14 @@ class Compilation:
                 if self.recompile is None:
                     raise InternalError(f"The program {self.program.name} was not compiled here.", stage="compile")
                 with config.as_of(self.settings):
-                    made = self.recompile()
-                stored.complete(self.program, made.program)
-                self.seconds.update(made.seconds)
-                self.details = made.details
+                    compiled = self.recompile()
+                stored.complete(self.program, compiled.program)
+                self.seconds.update(compiled.seconds)
+                self.details = compiled.details
             assert self.details is not None
             return self.details
 
 
 def with_length(jaxpr: Jaxpr) -> Jaxpr:
-    """A program with one more argument, the first: the length of its arrays."""
+    """The jaxpr with one more argument, the first: the length of its arrays."""
     return jaxpr.replace(invars=[Var(array_type((), dtypes.int64)), *jaxpr.invars])

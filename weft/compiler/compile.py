@@ -1,4 +1,4 @@
-"""The whole way from a traced program to steps. Read `pipeline` for passes, `program` for the steps."""
+"""All of compilation, from a traced jaxpr to steps. Read `pipeline` for the passes, `program` for the steps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def compile_program(
     tune: Tuner | None = None,
     schedules: Mapping[str, str] | None = None,
 ) -> Compilation:
-    """Passes, fusion, kernels, steps and memory of a program whose constants are arguments, for a machine. One that is
-    `flagged` has one flag for all its checks instead of a trap for each. `tune` is called with the fused program before
-    contractions get their schedules, of which some may be given."""
+    """Passes, fusion, kernels, steps and memory of a jaxpr whose constants are arguments, for a machine. One that is
+    `flagged` has one flag for all its checks instead of a trap for each. `tune` is called with the fused jaxpr before
+    contractions get their schedules; those in `schedules` come first."""
     stages: list[pipeline.Stage] = []
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)

@@ -9,7 +9,7 @@ from weft.compiler.kernel import printer as kernel_printer
 from weft.compiler.program import printer
 from weft.compiler.program.ir import Launch, Program
 
-# The passes have the numbers below.
+# Files of the passes are numbered below this.
 FIRST = 20
 
 
@@ -28,5 +28,5 @@ def _milliseconds(seconds: Mapping[str, float], name: str) -> str:
 
 
 def write(path: pathlib.Path, comment: str, head: str, text: str) -> None:
-    """A file with what is to be said of it in its first line."""
+    """Write a file whose first line is a comment."""
     path.write_text(f"{comment} {head}\n{text.rstrip()}\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The fingerprint of a program: equal for programs that mean the same to the compiler, in every process.
+"""The fingerprint of a jaxpr: equal for jaxprs that mean the same to the compiler, in every process.
 
-It covers types, operations, parameters and the values of literals, in the order of the program; not names, lines of
-the user, or rules of differentiation, none of which changes the code. A program that carries something which only this
-process knows, such as a Python function, has none.
+It covers types, operations, parameters and the values of literals, in order; not names, lines of the user, or
+rules of differentiation, none of which changes the code. A jaxpr with a parameter that only this process knows, such as
+a Python function, has none.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from weft.ir.types import ArrayType, TapeType, Type
 
 
 class _NoFingerprint(Exception):
-    """Something in the program cannot be told from something else by writing it down."""
+    """Something in the jaxpr has no text that identifies it."""
 
 
 def fingerprint(jaxpr: Jaxpr) -> str | None:
-    """A digest of the program, or None if it has no fingerprint."""
-    # Remembered with the program: carried ones are shared, and asked for again and again.
+    """A digest of the jaxpr, or None if it has no fingerprint."""
+    # Cached on the jaxpr: sub-jaxprs are shared, and asked for again and again.
     found: list[str | None] = jaxpr.cached("fingerprint", lambda: [_digest(jaxpr)])
     return found[0]
 
@@ -49,8 +49,8 @@ def _digest(jaxpr: Jaxpr) -> str | None:
 
 
 def _lines(jaxpr: Jaxpr) -> list[str]:
-    numbers: dict[Any, int] = {}
-    types: dict[int, str] = {}  # by identity: few objects stand for all types of a program
+    index_of: dict[Any, int] = {}
+    types: dict[int, str] = {}  # by identity: a jaxpr has few distinct type objects
 
     def type_of(aval: Type) -> str:
         found = types.get(id(aval))
@@ -61,14 +61,14 @@ def _lines(jaxpr: Jaxpr) -> list[str]:
     def define(variables: Any) -> str:
         texts = []
         for v in variables:
-            numbers[v] = len(numbers)
+            index_of[v] = len(index_of)
             texts.append(type_of(v.aval))
         return ",".join(texts)
 
     def read(atom: Any) -> str:
         if type(atom) is Literal:
             return f"{_value(atom.val)}:{type_of(atom.aval)}"
-        return str(numbers[atom])
+        return str(index_of[atom])
 
     lines = [define(jaxpr.constvars), define(jaxpr.invars)]
     lines += [_value(constant) for constant in jaxpr.consts]
@@ -123,7 +123,7 @@ def _value(value: Any) -> str:
 
 
 def _class(kind: type) -> str:
-    """The name of a class that stays what it is as long as Weft and NumPy do."""
+    """The name of a class of Weft or of what it is built on: no other class can have it."""
     if kind.__module__.partition(".")[0] not in ("weft", "numpy", "ml_dtypes", "builtins"):
         raise _NoFingerprint
     return f"{kind.__module__}.{kind.__qualname__}"
@@ -137,7 +137,7 @@ def _mapping(values: dict[Any, Any]) -> str:
     return f"{{{','.join(sorted([f'{_value(k)}:{_value(v)}' for k, v in values.items()]))}}}"
 
 
-def _program(jaxpr: Jaxpr) -> str:
+def _jaxpr(jaxpr: Jaxpr) -> str:
     found = fingerprint(jaxpr)
     if found is None:
         raise _NoFingerprint
@@ -157,7 +157,7 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     dict: _mapping,
     frozenset: lambda values: f"set({','.join(sorted([_value(v) for v in values]))})",
     slice: lambda value: f"slice{_sequence((value.start, value.stop, value.step))}",
-    Jaxpr: _program,
+    Jaxpr: _jaxpr,
     ArrayType: lambda t: _sequence((t.shape, t.dtype, t.weak_type, t.placement_text())),
     TapeType: lambda t: f"tape {_value(t.element)}",
 }

@@ -2,9 +2,9 @@
 
 Outside of jit the same function meets arrays of many shapes. A kernel for each would cost tens of milliseconds every
 time; this one is compiled once for an operation and its dtypes. It goes through the passes and the emitter that every
-program goes through, over arrays of a length that stands for all; then the bound of its one loop becomes a number that
-is read when it runs. Lanes do not depend on each other, so an element has the bits that it has in any other kernel.
-The length is too short to be cut for threads, and no size that a buffer has for other reasons.
+program goes through, over arrays of one fixed length; then the bound of its one loop becomes an argument that is
+read when it runs. Lanes do not depend on each other, so an element has the bits that it has in any other kernel.
+The fixed length is too short to be split over threads, and no size that a buffer has for other reasons.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from weft.ir.jaxpr import Jaxpr
 
 
 def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat) -> Compilation:
-    """A program of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
-    below `FLAT_MOST`. It has one more argument, the first: the length, an int64. All ways have one kernel."""
-    made = compile_program(jaxpr, (), target)
-    made.traced, made.flat = with_length(jaxpr), way
-    made.program = assign(_of_any_length(made.program, grain=int(way is Flat.THREADS)))
+    """A jaxpr of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
+    below `FLAT_MOST`. It has one more argument, the first: the length, an int64. Both ways share one kernel."""
+    compilation = compile_program(jaxpr, (), target)
+    compilation.traced, compilation.flat = with_length(jaxpr), way
+    compilation.program = assign(_of_any_length(compilation.program, grain=int(way is Flat.THREADS)))
     if config.enable_checks:
-        verify_program(made.program, target.memory_spaces)
-    return made
+        verify_program(compilation.program, target.memory_spaces)
+    return compilation
 
 
 def _of_any_length(program: Program, grain: int) -> Program:

@@ -1,8 +1,8 @@
-"""A program compiled now, or found on disk as an earlier process left it.
+"""A Program compiled now, or loaded from disk as an earlier process stored it.
 
 From disk come the steps and the names of kernels, which is all that running takes, and nothing of the compiler is
-loaded. Whoever looks inside (stages, fusions, profiles by line) asks for the rest, and then the program is compiled
-after all: by the same rules from the same traced program, so to the same steps.
+loaded. Who looks inside (stages, fusions, profiles by line) asks for the rest, and then the jaxpr is compiled
+after all: by the same rules, so to the same steps.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def compilation_of(
     key = None
     if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
         with measured(seconds, "compile", "fingerprint"):
-            # A program whose products were not measured is another one, until they are.
+            # Without measured contractions the Program may be another one.
             key = _key(jaxpr, target, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             content = cache.load_program(key)
             program = None if content is None else stored.from_bytes(content, jaxpr.name)
-        # Who has measured since then has chosen for this program too.
+        # Schedules that were measured since then hold for this Program too.
         if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
             result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
             result.seconds = seconds
@@ -54,9 +54,9 @@ def compilation_of(
     result.seconds = seconds | result.seconds
     if key is not None:
         with measured(result.seconds, "compile", "program to disk"):
-            kept = stored.to_bytes(result.program)
-            if kept is not None:
-                cache.store_program(key, kept)
+            stored_bytes = stored.to_bytes(result.program)
+            if stored_bytes is not None:
+                cache.store_program(key, stored_bytes)
     return result
 
 

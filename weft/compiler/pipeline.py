@@ -1,8 +1,8 @@
 """The compiler, step by step: read this file first.
 
-Every step is a pure function from program to program. A `Spec` says in what form a program is between two steps; it is
+Every step is a pure function from jaxpr to jaxpr. A `Spec` says in what form a jaxpr is between two steps; it is
 checked, with the types of every equation, where `enable_checks` is on. With `WEFT_DUMP=folder` in the environment each
-program gets a folder in there, with one text a step (`05_canonicalize.txt`) and the time that it took; `dump` adds what
+jaxpr gets a folder in there, with one text a step (`05_canonicalize.txt`) and the time that it took; `dump` adds what
 comes after the passes.
 """
 
@@ -21,7 +21,7 @@ from weft.base.settings import config
 from weft.base.spans import span
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
-from weft.compiler.fuse.verify import verify_bare_or_fused
+from weft.compiler.fuse.verify import verify_unfused_or_fused
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
@@ -46,7 +46,7 @@ from weft.ir.verifier import verify
 
 @dataclass(frozen=True)
 class Spec:
-    """The form of a program: what holds of every equation, in carried programs too."""
+    """The form of a jaxpr: what holds of every equation, in sub-jaxprs too."""
 
     name: str
     # What an equation does wrong, or None.
@@ -54,7 +54,7 @@ class Spec:
     stronger_than: Spec | None = None
 
     def check(self, jaxpr: Jaxpr, target: Target) -> None:
-        """Raise unless the program is well formed and has this form."""
+        """Raise unless the jaxpr is well formed and has this form."""
         verify(jaxpr)
         self._check_equations(jaxpr, target)
 
@@ -78,7 +78,7 @@ class Fused(Spec):
 
     def _check_equations(self, jaxpr: Jaxpr, target: Target) -> None:
         for equation in jaxpr.eqns:
-            verify_bare_or_fused(equation, target)
+            verify_unfused_or_fused(equation, target)
             if not is_fusion(equation):
                 for inner in subjaxprs(equation.params):
                     self._check_equations(inner, target)
@@ -105,9 +105,9 @@ def has_scalars(equation: Equation) -> str | None:
     if not equation.primitive.pointwise:
         return None
     shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
-    for number, atom in enumerate(equation.invars):
+    for i, atom in enumerate(equation.invars):
         if type(atom) is not Literal and atom.aval.shape != shape:  # type: ignore[attr-defined]
-            return f"operand {number} of {equation.primitive.name} does not have the shape of the result"
+            return f"operand {i} of {equation.primitive.name} does not have the shape of the result"
     return None
 
 
@@ -137,7 +137,7 @@ class Step:
         return self.function(jaxpr, target) if self.for_target else self.function(jaxpr)
 
 
-# All that a program goes through before code is made of it, in this order.
+# All passes over a jaxpr before kernels are emitted, in this order.
 ALL_STEPS = (
     Step(inline, needs=TRACED, makes=OPEN),  # calls opened
     Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
@@ -151,7 +151,7 @@ ALL_STEPS = (
     Step(accumulate, needs=CANONICAL, makes=CANONICAL),  # totals of loops, where they change
     Step(hoist, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what is the same in every iteration, before loops
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
-    Step(defer, needs=CANONICAL, makes=CANONICAL),  # products that loops add up, after them; sums may round otherwise
+    Step(defer, needs=CANONICAL, makes=CANONICAL),  # contractions summed by loops, after them; may round otherwise
     Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
     Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True),
 )
@@ -163,17 +163,17 @@ FLAGGED_STEPS = tuple(replace(s, function=insert_flags) if s.function is insert_
 
 @dataclass(frozen=True)
 class Stage:
-    """What one step left behind."""
+    """The jaxpr after one step."""
 
     name: str
     seconds: float
     changed: bool
-    program: Jaxpr
+    jaxpr: Jaxpr
 
     @property
     def text(self) -> str:
-        """The program, with the user's lines."""
-        return to_text(self.program, source=True)
+        """The jaxpr, with the user's lines."""
+        return to_text(self.jaxpr, source=True)
 
 
 def run(
@@ -185,13 +185,13 @@ def run(
     check: bool | None = None,
     folder: pathlib.Path | None = None,
 ) -> Jaxpr:
-    """The program after all steps. `log` gets one stage a step; `check` (by default the setting `enable_checks`) checks
+    """The jaxpr after all steps. `log` gets one stage a step; `check` (by default the setting `enable_checks`) checks
     the form between them; their texts are written to `folder`, by default a new one where WEFT_DUMP says so."""
     check = config.enable_checks if check is None else check
     folder = dump_folder(jaxpr.name) if folder is None else folder
     if folder is not None:
         (folder / "00_traced.txt").write_text(to_text(jaxpr, source=True) + "\n")
-    for number, step in enumerate(steps, 1):
+    for position, step in enumerate(steps, 1):
         if check:
             step.needs.check(jaxpr, target)
         start = time.perf_counter()
@@ -203,7 +203,7 @@ def run(
         if log is not None:
             log.append(stage)
         if folder is not None:
-            (folder / f"{number:02d}_{step.name}.txt").write_text(stage_text(stage))
+            (folder / f"{position:02d}_{step.name}.txt").write_text(stage_text(stage))
         jaxpr = after
     return jaxpr
 
@@ -214,15 +214,15 @@ def stage_text(stage: Stage) -> str:
     return f"{head}\n{stage.text}\n" if stage.changed else f"{head} (unchanged)\n"
 
 
-_numbers = itertools.count()
+_dump_count = itertools.count()
 
 
 def dump_folder(name: str) -> pathlib.Path | None:
-    """A new folder for the texts of one program, if WEFT_DUMP asks for them."""
+    """A new folder for the texts of one jaxpr, if WEFT_DUMP asks for them."""
     root = os.environ.get("WEFT_DUMP")
     if not root:
         return None
     safe = re.sub(r"\W+", "_", name).strip("_") or "program"
-    folder = pathlib.Path(root) / f"{next(_numbers):03d}_{safe}"
+    folder = pathlib.Path(root) / f"{next(_dump_count):03d}_{safe}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -45,20 +45,20 @@ class StepCost(NamedTuple):
     def bytes(self) -> float:
         return self.read + self.written
 
-    def times(self, factor: float) -> StepCost:
-        return StepCost(*(factor * number for number in self))
+    def times(self, scale: float) -> StepCost:
+        return StepCost(*(scale * count for count in self))
 
     def plus(self, other: StepCost) -> StepCost:
         return StepCost(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def equations_of(equation: Equation) -> tuple[Equation, ...]:
-    """The equations that one of the fused program stands for."""
+    """The equations that one of the fused jaxpr is made of."""
     return equation.params["jaxpr"].eqns if equation.primitive is fusion else (equation,)
 
 
 def lines_of(equation: Equation) -> dict[Line, float]:
-    """The lines that an equation of the fused program is for, each with its share of the work; they add up to 1."""
+    """The lines that an equation of the fused jaxpr is for, each with its share of the work; they add up to 1."""
     weights: dict[Line, float] = {}
     for inner in equations_of(equation):
         source = inner.source or equation.source
@@ -69,21 +69,21 @@ def lines_of(equation: Equation) -> dict[Line, float]:
 
 
 def scopes_of(equation: Equation) -> dict[str, float]:
-    """The named scopes that an equation of the fused program is in, with their shares: `encoder/layer1`."""
+    """The named scopes that an equation of the fused jaxpr is in, with their shares: `encoder/layer1`."""
     weights: dict[str, float] = {}
     for inner in equations_of(equation):
-        # Transformations stand in the stack as calls.
+        # Transformations are in the stack as calls.
         name = "/".join(part for part in inner.stack if "(" not in part)
         weights[name] = weights.get(name, 0.0) + _weight(inner)
     return _shares(weights)
 
 
 def _weight(equation: Equation) -> float:
-    """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it moves."""
-    made = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
-    moved = float(max((size_of(shape) for shape in made), default=1))
+    """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it copies."""
+    shapes = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
+    elements = float(max((size_of(shape) for shape in shapes), default=1))
     properties = structure(equation)
-    return 0.0 if properties.alias else max(equation_flops(equation), moved)
+    return 0.0 if properties.alias else max(equation_flops(equation), elements)
 
 
 def step_lines(step: Step) -> dict[Line, float]:
@@ -111,22 +111,25 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
                 found[step] = StepCost()
     for group in groups.values():
         cost = _equation(group[0].origin)
-        moving: dict[Step, float]
-        computing: dict[Step, float]
+        by_bytes: dict[Step, float]
+        by_flops: dict[Step, float]
         calls = [step for step in group if isinstance(step, Call)]
         launches = [step for step in group if isinstance(step, Launch)]
         if calls:
-            moving = computing = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
+            by_bytes = by_flops = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
         else:
-            # One that only packs an operand is little work, but moves all of it.
-            moving = {step: float(held_by(step)) for step in launches}
-            # Kernels that only move have no flops, unless all of them do.
-            computing = {step: work(step.full, ANY.kernel) * _computes(step.full.body) for step in launches}
-        moved, computed = _shares(moving), _shares(computing if any(computing.values()) else moving)
+            # One that only packs an operand is little work, but copies all of it.
+            by_bytes = {step: float(held_by(step)) for step in launches}
+            # Kernels that only copy have no flops, unless all of them do.
+            by_flops = {step: work(step.full, ANY.kernel) * _computes(step.full.body) for step in launches}
+        bytes_share, flops_share = _shares(by_bytes), _shares(by_flops if any(by_flops.values()) else by_bytes)
         for step in group:
-            few, many = computed[step], moved[step]
             found[step] = StepCost(
-                few * cost.flops, few * cost.functions, few * cost.work, many * cost.read, many * cost.written
+                flops=flops_share[step] * cost.flops,
+                functions=flops_share[step] * cost.functions,
+                work=flops_share[step] * cost.work,
+                read=bytes_share[step] * cost.read,
+                written=bytes_share[step] * cost.written,
             )
     return found
 

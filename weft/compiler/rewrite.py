@@ -11,8 +11,8 @@ A rule is a pattern in the algebra of the user and a function that says what to 
         return m.make("reshape", x, **m.params)
 
 The function gets what its argument names ask for: operands and inner equations by the names in the pattern, and `m`,
-the match, which knows the equation and makes new ones. Rules look at operands, never at users, so that one walk over
-the equations in order reaches the fixpoint: an equation is seen after all that it reads has final.
+the match, which knows the equation and makes new ones. Rules look at operands, never at users, so that one pass over
+the equations in order reaches the fixpoint: an equation is seen when all that it reads is final.
 """
 
 from __future__ import annotations
@@ -135,10 +135,9 @@ class Apply(Pattern):
 
     def match_equation(self, equation: Equation, definitions: Definitions, bound: Bound) -> bool:
         if self.operands is not None:
-            given = equation.invars
-            if len(given) != len(self.operands):
+            if len(equation.invars) != len(self.operands):
                 return False
-            for pattern, atom in zip(self.operands, given, strict=True):
+            for pattern, atom in zip(self.operands, equation.invars, strict=True):
                 if not pattern.match(atom, definitions, bound):
                     return False
         if self.name is not None:
@@ -156,10 +155,10 @@ def literal(name: str) -> AnyLiteral:
 
 
 def operation(head: str | type[Primitive]) -> Callable[..., Apply]:
-    """The operation of that name in patterns. A family stands for any of its members; without operands, on any."""
+    """The operation of that name in patterns. A family matches any of its members; without operands, on any."""
 
-    def apply(*given: Any) -> Apply:
-        patterns = tuple(g if isinstance(g, Pattern) else Exactly(g) for g in given)
+    def apply(*args: Any) -> Apply:
+        patterns = tuple(a if isinstance(a, Pattern) else Exactly(a) for a in args)
         return Apply(head, patterns or None)
 
     return apply
@@ -176,14 +175,14 @@ def same_literal(first: Any, second: Any) -> bool:
 
 
 class Match:
-    """A place where a pattern fits: the equation there, and a maker of equations to put in its place."""
+    """An equation that a pattern fits, and the new equations that replace it."""
 
-    __slots__ = ("definitions", "equation", "made")
+    __slots__ = ("definitions", "equation", "new_equations")
 
     def __init__(self, equation: Equation, definitions: Definitions):
         self.equation = equation
         self.definitions = definitions
-        self.made: list[Equation] = []
+        self.new_equations: list[Equation] = []
 
     @property
     def params(self) -> Params:
@@ -206,7 +205,7 @@ class Match:
     def make(self, name: str, *args: Atom, **params: Any) -> Var:
         """The result of a new equation, which takes over line and names from the one that is replaced."""
         equation = new_equation(lookup(name), args, params, self.equation)
-        self.made.append(equation)
+        self.new_equations.append(equation)
         return equation.outvars[0]
 
     def literal(self, value: Any, dtype: Any = None) -> Literal:
@@ -214,15 +213,15 @@ class Match:
         return make_literal(value, self.type.dtype if dtype is None else dtype)
 
     def full(self, value: Any) -> Atom:
-        """The result's type filled with one number."""
-        return self.spread(self.literal(value), self.shape)
+        """The result's type filled with one value."""
+        return self.broadcast(self.literal(value), self.shape)
 
-    def spread(self, scalar: Atom, shape: Any) -> Atom:
-        """A scalar repeated to a shape."""
+    def broadcast(self, scalar: Atom, shape: Any) -> Atom:
+        """A scalar broadcast to a shape."""
         return scalar if not shape else self.make("broadcast_in_dim", scalar, shape=shape, broadcast_dimensions=())
 
     def reshape(self, x: Atom, shape: Sequence[Any]) -> Atom:
-        """The operand in another shape; nothing is made if it has it already."""
+        """The operand in another shape; no equation is added if it has it already."""
         shape = tuple(shape)
         return x if x.aval.shape == shape else self.make("reshape", x, new_sizes=shape, dimensions=None)  # type: ignore[attr-defined]
 
@@ -246,11 +245,11 @@ def rule(pattern: Apply) -> Callable[[Callable[..., Any]], Rule]:
 
 
 class Rules:
-    """Rules by the primitive they begin with; tried in the order given."""
+    """Rules by the primitive they begin with; tried in order."""
 
     def __init__(self, *rules: Rule | Rules):
         self.rules: tuple[Rule, ...] = tuple(
-            r for given in rules for r in (given.rules if isinstance(given, Rules) else (given,))
+            r for member in rules for r in (member.rules if isinstance(member, Rules) else (member,))
         )
         names = [r.name for r in self.rules]
         assert len(set(names)) == len(names), f"two rules have one name: {names}"
@@ -271,7 +270,7 @@ class Rules:
 
 
 def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, budget: int | None = None) -> Jaxpr:
-    """Apply `rules` until none fires; the same object comes back if none did. Carried programs are not entered.
+    """Apply `rules` until none fires; the same object comes back if none did. Sub-jaxprs are not entered.
 
     Equations with effects and barriers stay as they are, and patterns do not see through them. `fired` counts the rules
     by name. More than `budget` firings are a bug of the rules, as is a rule that changes a type.
@@ -297,7 +296,7 @@ def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, bu
                     limit -= 1
                     if limit < 0:
                         raise InternalError(
-                            f"Rewriting does not settle; the last rule that fired is {which.name}.",
+                            f"Rewriting does not end; the last rule that fired is {which.name}.",
                             stage="rewrite",
                             text=to_text(jaxpr),
                         )
@@ -306,7 +305,7 @@ def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, bu
                     for var, atom in zip(equation.outvars, results, strict=True):
                         check_type(which, equation, var, atom)
                         renamed[var] = atom
-                    todo.extend(reversed(matched.made))
+                    todo.extend(reversed(matched.new_equations))
                     continue
             final.append(equation)
             for var in equation.outvars:
@@ -370,52 +369,52 @@ def with_operands(equation: Equation, operands: Sequence[Atom]) -> Equation:
 
 
 def new_equation(card: Primitive, args: Sequence[Atom], params: Params, like: Equation) -> Equation:
-    """An equation without effects that stands in the place of another one."""
-    made = card.type(*[a.aval for a in args], **params)
-    variables = [Var(t) for t in made] if card.multiple_results else [Var(made)]
+    """An equation without effects that replaces another one."""
+    types = card.type(*[a.aval for a in args], **params)
+    variables = [Var(t) for t in types] if card.multiple_results else [Var(types)]
     return Equation(args, variables, card, params, NO_EFFECTS, like.source, like.stack)
 
 
 def make_literal(value: Any, dtype: Any) -> Literal:
-    """A literal of a number."""
+    """A scalar literal."""
     array = np.asarray(value).astype(dtype)
     array.flags.writeable = False
     return Literal(array, array_type((), dtype))
 
 
 def everywhere(function: Callable[..., Jaxpr]) -> Callable[..., Jaxpr]:
-    """A pass over a program and over those it carries (bodies of loops, branches of conditions), innermost first.
+    """A pass over a jaxpr and over its sub-jaxprs (bodies of loops, branches of conditions), innermost first.
 
-    What became of a carried program is remembered on it, because equal calls and loops share their programs. A pass
-    that depends on the machine takes its `Target` too.
+    The result for a sub-jaxpr is cached on it, because equal calls and loops share their bodies. A pass that depends on
+    the machine takes its `Target` too.
     """
 
     def apply(jaxpr: Jaxpr, *target: Target) -> Jaxpr:
         def inside(inner: Jaxpr) -> Jaxpr:
             return inner.cached((function, config.key(), *target), lambda: apply(inner, *target))
 
-        return function(with_carried(jaxpr, inside), *target)
+        return function(map_subjaxprs(jaxpr, inside), *target)
 
     apply.__name__, apply.__doc__, apply.__module__ = function.__name__, function.__doc__, function.__module__
     return apply
 
 
-def with_carried(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    """The program with those it carries replaced; the same object if all of them stay."""
+def map_subjaxprs(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    """The jaxpr with its sub-jaxprs replaced; the same object if all of them stay."""
     changed: dict[int, Equation] = {}
-    for number, equation in enumerate(jaxpr.eqns):
+    for i, equation in enumerate(jaxpr.eqns):
         for value in equation.params.values():
             if type(value) is Jaxpr or (type(value) is tuple and any(type(v) is Jaxpr for v in value)):
-                new = with_carried_params(equation, change)
+                new = with_mapped_params(equation, change)
                 if new is not equation:
-                    changed[number] = new
+                    changed[i] = new
                 break
     if not changed:
         return jaxpr
-    return jaxpr.replace(eqns=[changed.get(number, e) for number, e in enumerate(jaxpr.eqns)])
+    return jaxpr.replace(eqns=[changed.get(i, e) for i, e in enumerate(jaxpr.eqns)])
 
 
-def with_carried_params(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
+def with_mapped_params(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
     params: Params = {}
     different = False
     for name, value in equation.params.items():

@@ -1,9 +1,9 @@
-"""Which schedule a product gets: the one that was found quickest on this machine, or the one a count of cycles prefers.
+"""Which schedule a contraction gets: the one that was quickest on this machine, or the one that the cost model prefers.
 
-A schedule is a number, among those that the emitter has for a fusion, all of which give the same bits; or "library",
-for a product that a library computes, whose bits are its own. What was measured once (`runtime/cpu/tuning.py`) is
-pinned on disk beside the code, and never changes after: a product that was not measured when it was first compiled
-is pinned as it was compiled if another choice would change its bits.
+A schedule is an index into those that the emitter has for a fusion, all of which compute the same bits; or "library",
+for a matmul that a library computes, whose bits are its own. What was measured once (`runtime/cpu/tuning.py`) is pinned
+on disk beside the code, and never changes after: a contraction that was not measured when it was first compiled is
+pinned as it was compiled if another choice would change its bits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ KINDS = frozenset({"contraction", "convolution"})
 _pins: dict[str, str] = {}
 
 
-def key_of(program: Jaxpr, hero: int | None, target: Target) -> str | None:
-    """The name under which the schedule of a fusion is pinned, or None if there is no place for it."""
-    meaning = fingerprint(program)
+def key_of(jaxpr: Jaxpr, hero: int | None, target: Target) -> str | None:
+    """The name under which the schedule of a fusion is pinned, or None if it cannot be pinned."""
+    meaning = fingerprint(jaxpr)
     if meaning is None or cache.folder() is None:
         return None
     return cache.schedule_key(f"{meaning} {hero}", target)
@@ -43,7 +43,7 @@ def pinned(key: str) -> str | None:
 
 
 def pin(key: str, schedule: str) -> str:
-    """Pin a schedule, unless another process was first; gives the one that holds."""
+    """Pin a schedule, unless another process was first; returns the pinned one."""
     if pinned(key) is None:
         cache.store_schedule(key, schedule)
         _pins[key] = cache.load_schedule(key) or schedule
@@ -51,38 +51,38 @@ def pin(key: str, schedule: str) -> str:
 
 
 class Schedules:
-    """The choices for one program; `made` has those that it got, by key. `given` ones come before what is pinned."""
+    """The choices for one Program; `chosen` has them by key. `preset` ones come before what is pinned."""
 
-    def __init__(self, target: Target, given: Mapping[str, str] | None = None) -> None:
+    def __init__(self, target: Target, preset: Mapping[str, str] | None = None) -> None:
         self.target = target
-        self.given = given or {}
-        self.made: dict[str, str] = {}
+        self.preset = preset or {}
+        self.chosen: dict[str, str] = {}
 
-    def choose(self, program: Jaxpr, hero: int | None, default: str, changes_bits: bool) -> str:
-        """The schedule of a fusion. `changes_bits`: there are schedules that give others than the default."""
-        key = key_of(program, hero, self.target)
+    def choose(self, jaxpr: Jaxpr, hero: int | None, default: str, changes_bits: bool) -> str:
+        """The schedule of a fusion. `changes_bits`: there are schedules whose bits are not those of the default."""
+        key = key_of(jaxpr, hero, self.target)
         if key is None:
             return default
-        chosen = self.given.get(key) or pinned(key)
+        chosen = self.preset.get(key) or pinned(key)
         if chosen is None:
             chosen = pin(key, default) if changes_bits else default
-        self.made[key] = chosen
+        self.chosen[key] = chosen
         return chosen
 
 
 def alone(equation: Equation) -> Jaxpr:
-    """An equation as a program of its own, which is what the fusion of it alone would be."""
+    """An equation as a jaxpr of its own, which is what the fusion of it alone would be."""
     variables: dict[Any, Var] = {}
     for atom in equation.invars:
         if type(atom) is not Literal:
             variables.setdefault(atom, Var(atom.aval))
     results = [Var(v.aval) for v in equation.outvars]
     operands = [a if type(a) is Literal else variables[a] for a in equation.invars]
-    made = equation.replace(invars=tuple(operands), outvars=tuple(results))
-    return Jaxpr((), list(variables.values()), results, [made])
+    renamed = equation.replace(invars=tuple(operands), outvars=tuple(results))
+    return Jaxpr((), list(variables.values()), results, [renamed])
 
 
-def has_either(program: Jaxpr, target: Target) -> bool:
-    """Whether a program is one product, which our kernels and a library can compute."""
-    (first, *others) = program.eqns
+def has_either(jaxpr: Jaxpr, target: Target) -> bool:
+    """Whether a jaxpr is one matmul, which our kernels and a library can compute."""
+    (first, *others) = jaxpr.eqns
     return first.primitive is dot_general and not others and suits_library(first, target)

@@ -133,7 +133,7 @@ class Collector:
     def _refusals(self) -> list[dict[str, Any]]:
         """What was not fused and why, in the program and in those that it carries."""
         found: list[dict[str, Any]] = []
-        before = self.compilation.stages[-2].program if len(self.compilation.stages) > 1 else self.compilation.traced
+        before = self.compilation.stages[-2].jaxpr if len(self.compilation.stages) > 1 else self.compilation.traced
         for number, jaxpr in enumerate((before, *_carried(before))):
             for reason in refusals(jaxpr, self.compilation.target):
                 about = _reason(reason)

@@ -28,7 +28,7 @@ WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
 ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax", "matrices"))
 
 
-def verify_bare_or_fused(equation: Equation, target: Target) -> None:
+def verify_unfused_or_fused(equation: Equation, target: Target) -> None:
     """Raise unless the equation is a fusion as it should be, or one that needs none."""
     if equation.primitive is fusion:
         verify_fusion(equation, target)
@@ -43,7 +43,7 @@ def verify_fused(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
         fail("Fusion changed the arguments or the results of the program.")
     bare = {e.outvars: e for e in after.eqns if e.primitive is not fusion}
     for equation in after.eqns:
-        verify_bare_or_fused(equation, target)
+        verify_unfused_or_fused(equation, target)
     alive = drop_dead(before, [True] * len(before.outvars))[0]
     effects = [(e.primitive, e.outvars) for e in alive.eqns if e.effects]
     if effects != [(e.primitive, e.outvars) for e in after.eqns if e.effects]:

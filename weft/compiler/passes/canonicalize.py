@@ -54,7 +54,7 @@ def one_shape(m: Match) -> Any:
     for atom in given:
         if type(atom) is Var:
             if not atom.aval.shape:  # type: ignore[attr-defined]
-                atom = m.spread(atom, shape)
+                atom = m.broadcast(atom, shape)
             elif whole or small:
                 atom = spread_literal(m, atom) or atom
         changed.append(atom)
@@ -72,10 +72,10 @@ def one_shape_of_cipher(m: Match) -> Any:
             placed = tuple(range(len(own)))
             atom = m.make("broadcast_in_dim", atom, shape=shape, broadcast_dimensions=placed)
         changed.append(atom)
-    if not m.made:
+    if not m.new_equations:
         return None
     m.make("threefry2x32", *changed)
-    return list(m.made[-1].outvars)
+    return list(m.new_equations[-1].outvars)
 
 
 def spread_literal(m: Match, atom: Atom) -> Literal | None:

@@ -12,7 +12,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler.passes.bounds import Bounds
-from weft.compiler.rewrite import make_literal, new_equation, with_carried_params
+from weft.compiler.rewrite import make_literal, new_equation, with_mapped_params
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
@@ -66,7 +66,7 @@ def inside(equation: Equation) -> Equation:
     """An equation with traps in the programs that it runs. Others that it carries, such as what folds two elements, are
     parts of kernels, which cannot end a program: they lose their checks."""
     if equation.primitive.control:
-        return with_carried_params(equation, with_traps)
+        return with_mapped_params(equation, with_traps)
     if any(CHECK in program.effects for program in subjaxprs(equation.params)):
         return without_checks(equation)
     return equation

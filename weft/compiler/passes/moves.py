@@ -104,7 +104,7 @@ def merge_broadcasts(m: Match, x: Atom, inner: Equation) -> Any:
 @rule(operation(Indexing)(broadcast(s)))
 def move_repeated_scalar(m: Match, s: Atom) -> Any:
     """However the copies of one scalar are moved, they are copies of it."""
-    return None if shape_of(s) or not m.shape else m.spread(s, m.shape)
+    return None if shape_of(s) or not m.shape else m.broadcast(s, m.shape)
 
 
 @rule(reshape(broadcast(s)))

@@ -205,7 +205,7 @@ def select_among_equals(m: Match) -> Any:
     _, first, *others = m.equation.invars
     if any(o is not first and not same_literal(o, first) for o in others):
         return None
-    return first if shape_of(first) == m.shape else m.spread(first, m.shape)
+    return first if shape_of(first) == m.shape else m.broadcast(first, m.shape)
 
 
 @rule(select())
@@ -214,7 +214,7 @@ def select_by_constant(m: Match) -> Any:
     if type(which) is not Literal:
         return None
     case = cases[min(max(int(which.val), 0), len(cases) - 1)]
-    return case if shape_of(case) == m.shape else m.spread(case, m.shape)
+    return case if shape_of(case) == m.shape else m.broadcast(case, m.shape)
 
 
 @rule(select(~p, x, y))
@@ -242,12 +242,12 @@ def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(operation("real")(operation("complex")(x, y)))
 def real_of_complex(m: Match, x: Atom) -> Any:
-    return x if shape_of(x) == m.shape else m.spread(x, m.shape)
+    return x if shape_of(x) == m.shape else m.broadcast(x, m.shape)
 
 
 @rule(operation("imag")(operation("complex")(x, y)))
 def imaginary_of_complex(m: Match, y: Atom) -> Any:
-    return y if shape_of(y) == m.shape else m.spread(y, m.shape)
+    return y if shape_of(y) == m.shape else m.broadcast(y, m.shape)
 
 
 @rule(operation("conj")(operation("conj")(x)))
@@ -268,7 +268,7 @@ def slice_inside_padding(m: Match, x: Atom, y: Atom, inner: Equation) -> Any:
     starts = tuple(a - low for a, (low, _, _) in zip(m.params["start_indices"], config, strict=True))
     lasts = [a + (size - 1) * step for a, size, step in zip(starts, m.shape, steps, strict=True)]
     if any(last < 0 or start >= n for start, last, n in zip(starts, lasts, shape, strict=True)):
-        return m.spread(y, m.shape)
+        return m.broadcast(y, m.shape)
     if any(start < 0 or last >= n for start, last, n in zip(starts, lasts, shape, strict=True)):
         return None
     limits = tuple(last + 1 for last in lasts)

@@ -86,7 +86,7 @@ class Builder:
                 self.copy(slot, self.atom(block, made))
             aliases.append(found.number if found is not None and given else None)
         program = Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
-        program.schedules = {} if self.schedules is None else self.schedules.made
+        program.schedules = {} if self.schedules is None else self.schedules.chosen
         return program
 
     def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:

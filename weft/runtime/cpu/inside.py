@@ -60,12 +60,12 @@ class Inside:
     def verify(self) -> None:
         """Raise unless the jaxpr after each pass, the Program and its kernels are well formed."""
         for stage in self.compilation.stages:
-            verify(stage.program)
+            verify(stage.jaxpr)
         verify_program(self.compilation.program, self.compilation.target.memory_spaces)
 
     def fusions(self) -> str:
         """The fused program, with the reasons."""
-        return report.explain(self.compilation.stages[-2].program, self.compilation.target)
+        return report.explain(self.compilation.stages[-2].jaxpr, self.compilation.target)
 
     def program(self) -> str:
         """The steps as text."""
