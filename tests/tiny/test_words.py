@@ -22,21 +22,21 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 41
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 24
 name words                             | weft/compiler      | instructions, bytecode                      | 14
-name place, places                     | weft               | index, offset, address, position: say which | 119
-name number, numbers                   | weft               | index, i                                    | 197
-name made                              | weft               | result, out                                 | 199
-name given                             | weft               | args, operands                              | 77
-name program, programs                 | jaxprs             | jaxpr                                       | 29
+name place, places                     | weft               | index, offset, address, position: say which | 117
+name number, numbers                   | weft               | index, i                                    | 190
+name made                              | weft               | result, out                                 | 188
+name given                             | weft               | args, operands                              | 72
+name program, programs                 | jaxprs             | jaxpr                                       | 18
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 23
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 35
-name kept                              | weft               | cached, retained, stored: say which         | 77
+name kept                              | weft               | cached, retained, stored: say which         | 74
 name spread                            | weft               | broadcast                                   | 27
 name joined                            | weft               | concatenated, merged                        | 32
 name slope, slopes                     | weft               | derivative                                  | 13
-name bare                              | weft               | unfused                                     | 11
-name watched                           | weft               | checked                                     | 3
+name bare                              | weft               | unfused                                     | 10
+name watched                           | weft               | checked                                     | 2
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
 name Point                             | weft/compiler      | the address computation that it is          | 0
@@ -50,11 +50,11 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 76
-text gives                             | text               | returns                                     | 108
+text stands                            | text               | is                                          | 73
+text gives                             | text               | returns                                     | 105
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 16
-text carried program, carried programs | text               | body, sub-jaxpr                             | 8
+text carried program, carried programs | text               | body, sub-jaxpr                             | 6
 text settled                           | text               | final, fixed                                | 1
 text turn of, turns of                 | text               | iteration of                                | 16
 text owed                              | text               | unreduced                                   | 2

@@ -1,1 +1,1 @@
-"""Types, the card of a primitive, and programs (jaxprs) with their printer, verifier and interpreter."""
+"""Types, the card of a primitive, and jaxprs with their printer, verifier and interpreter."""

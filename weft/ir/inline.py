@@ -1,4 +1,4 @@
-"""Open calls: the equations of a called program in place of the equation that calls it."""
+"""Open calls: the equations of a called jaxpr in place of the equation that calls it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from weft.ir.context import merged_stack
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 
-# The constants of a program under construction, by identity of the value: one variable for each.
+# The constants of a jaxpr under construction, by identity of the value: one variable for each.
 Constants = dict[int, tuple[Var, Any]]
 
 
 def constants_of(jaxpr: Jaxpr) -> Constants:
-    """The constants of a program, for `copy_equations` to add to."""
+    """The constants of a jaxpr, for `copy_equations` to add to."""
     found: Constants = {}
     for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
         # One value under two names keeps both: the second goes by the identity of its variable.
@@ -22,23 +22,23 @@ def constants_of(jaxpr: Jaxpr) -> Constants:
 
 
 def copy_equations(
-    program: Jaxpr, caller: Equation, operands: Sequence[Atom], equations: list[Equation], constants: Constants
+    jaxpr: Jaxpr, caller: Equation, operands: Sequence[Atom], equations: list[Equation], constants: Constants
 ) -> list[Atom]:
-    """Append copies of the equations of `program`, called by `caller` on `operands`; returns what its results are.
+    """Append copies of the equations of `jaxpr`, called by `caller` on `operands`; returns what its results are.
 
-    The copies define new variables, because one program may be called twice. An equation without a line of its own gets
-    that of its caller; names around the caller stay around it. Constants are added to those of the program outside.
+    The copies define new variables, because one jaxpr may be called twice. An equation without a line of its own gets
+    that of its caller; names around the caller stay around it. Constants are added to those of the jaxpr outside.
     """
-    bound: dict[Any, Atom] = dict(zip(program.invars, operands, strict=True))
-    for var, value in zip(program.constvars, program.consts, strict=True):
+    bound: dict[Any, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
+    for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
         bound[var] = constants.setdefault(id(value), (var, value))[0]
     read = bound.get
-    for equation in program.eqns:
+    for equation in jaxpr.eqns:
         variables = []
         for var in equation.outvars:
-            made = Var(var.aval)
-            bound[var] = made
-            variables.append(made)
+            variable = Var(var.aval)
+            bound[var] = variable
+            variables.append(variable)
         equations.append(
             Equation(
                 [read(a, a) for a in equation.invars],
@@ -50,11 +50,11 @@ def copy_equations(
                 merged_stack(caller.stack, equation.stack),
             )
         )
-    return [read(a, a) for a in program.outvars]
+    return [read(a, a) for a in jaxpr.outvars]
 
 
 def inlined(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
-    """The program with calls opened, and the calls in what they call: those of all primitives that are plain calls, or
+    """The jaxpr with calls opened, and the calls in what they call: those of all primitives that are plain calls, or
     of one. The same object comes back when there is nothing to open."""
     if not any(is_opened(e, only) for e in jaxpr.eqns):
         return jaxpr

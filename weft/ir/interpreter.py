@@ -1,4 +1,4 @@
-"""Run a program: by binding its equations under the active trace, or directly on NumPy arrays by each primitive's
+"""Run a jaxpr: by binding its equations under the active trace, or directly on NumPy arrays by each primitive's
 meaning."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def literal(atom: Literal) -> Any:
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
-    """The results of a program on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p,
+    """The results of a jaxpr on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p,
     x)[0])`."""
     check_operands("evaluate", [type_of(a) for a in args], jaxpr.in_avals)
     return replay(jaxpr, *args)
@@ -75,13 +75,13 @@ def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
-    watched = checks_for_nans()
+    checking = checks_for_nans()
     values: dict[Any, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
         results = run_equation(equation, operands)
-        if watched and not equation.primitive.higher_order and not allows_nans(equation.stack):
+        if checking and not equation.primitive.higher_order and not allows_nans(equation.stack):
             check_finite(equation.primitive, equation.params, results, equation.source)
         values.update(zip(equation.outvars, results, strict=True))
         for v in finished:

@@ -11,7 +11,7 @@ from weft.ir.types import Type
 
 
 class Var:
-    """A value of a program, defined once; identity is its name."""
+    """A value of a jaxpr, defined once; identity is its name."""
 
     __slots__ = ("aval",)
 
@@ -70,10 +70,10 @@ class Equation:
 
 
 class Jaxpr:
-    """A program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the
+    """A jaxpr: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the
     results.
 
-    Programs are immutable once built; `cached` remembers what transformations made of them.
+    Jaxprs are immutable once built; `cached` remembers what was derived from them.
     """
 
     __slots__ = ("__weakref__", "_cache", "constvars", "consts", "effects", "eqns", "invars", "name", "outvars")
@@ -98,7 +98,7 @@ class Jaxpr:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The program itself: constants are always attached, so there is no separate closed form."""
+        """The jaxpr itself: constants are always attached, so there is no separate closed form."""
         return self
 
     @property
@@ -118,14 +118,14 @@ class Jaxpr:
         return Jaxpr(**{**parts, **changes})
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
-        """`make()`, remembered under `key` for as long as this program lives."""
+        """`make()`, remembered under `key` for as long as this jaxpr lives."""
         found = self._cache.get(key)
         if found is None:
             found = self._cache.setdefault(key, make())
         return found
 
     def __repr__(self) -> str:
-        # Printing lives beside the program, not in it: `printer` imports this module.
+        # Printing lives beside the jaxpr, not in it: `printer` imports this module.
         return _printer(self)
 
     __str__ = __repr__
@@ -133,11 +133,11 @@ class Jaxpr:
 
 ClosedJaxpr = Jaxpr
 
-_printer: Callable[[Jaxpr], str] = lambda program: f"<jaxpr of {len(program.eqns)} equations>"
+_printer: Callable[[Jaxpr], str] = lambda jaxpr: f"<jaxpr of {len(jaxpr.eqns)} equations>"
 
 
 def set_printer(function: Callable[[Jaxpr], str]) -> None:
-    """Fill in how programs print."""
+    """Fill in how jaxprs print."""
     global _printer
     _printer = function
 
@@ -149,7 +149,7 @@ def merged_effects(equations: Sequence[Equation]) -> frozenset[Any]:
 
 
 def subjaxprs(params: Params) -> list[Jaxpr]:
-    """The programs carried in parameters."""
+    """The jaxprs among parameters: the sub-jaxprs of an equation."""
     found: list[Jaxpr] = []
     for value in params.values():
         if isinstance(value, Jaxpr):
@@ -160,7 +160,7 @@ def subjaxprs(params: Params) -> list[Jaxpr]:
 
 
 def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
-    """The named axes that the program communicates over, inside of what it carries too."""
+    """The named axes that the jaxpr communicates over, in its sub-jaxprs too."""
 
     def compute() -> tuple[Any, ...]:
         found: dict[Any, None] = {}
@@ -174,7 +174,7 @@ def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
 
 
 def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program with its constants as leading arguments, for equations that pass them as operands."""
+    """The same jaxpr with its constants as leading arguments, for equations that pass them as operands."""
     if not jaxpr.constvars:
         return jaxpr
     return jaxpr.cached(
@@ -186,7 +186,7 @@ def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
 def drop_dead(
     jaxpr: Jaxpr, live_results: Sequence[bool], keep_inputs: bool | Sequence[bool] = True
 ) -> tuple[Jaxpr, list[bool]]:
-    """Remove what no live result and no effect needs. Returns the program and which arguments remain.
+    """Remove what no live result and no effect needs. Returns the jaxpr and which arguments remain.
 
     Arguments are dropped only where `keep_inputs` is false. Constants that nobody reads are always dropped.
     """
@@ -201,22 +201,22 @@ def drop_dead(
         if not all(live):
             smaller = equation.primitive.live_operands(live, equation.params)
             if smaller is not None:
-                used, params, made = smaller
+                used, params, remaining = smaller
                 equation = equation.replace(
                     invars=[v for v, u in zip(equation.invars, used, strict=True) if u],
-                    outvars=[v for v, m in zip(equation.outvars, made, strict=True) if m],
+                    outvars=[v for v, m in zip(equation.outvars, remaining, strict=True) if m],
                     params=params,
                 )
         needed.update(v for v in equation.invars if type(v) is Var)
         equations.append(equation)
-    kept = [k or v in needed for v, k in zip(jaxpr.invars, keep, strict=True)]
+    used_inputs = [k or v in needed for v, k in zip(jaxpr.invars, keep, strict=True)]
     constants = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in needed]
-    program = Jaxpr(
+    result = Jaxpr(
         [v for v, _ in constants],
-        [v for v, k in zip(jaxpr.invars, kept, strict=True) if k],
+        [v for v, k in zip(jaxpr.invars, used_inputs, strict=True) if k],
         outvars,
         equations[::-1],
         [c for _, c in constants],
         jaxpr.name,
     )
-    return program, kept
+    return result, used_inputs

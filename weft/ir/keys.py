@@ -1,4 +1,4 @@
-"""What cards are asked when random keys are followed through a program: the check that no key is used twice."""
+"""What cards are asked when random keys are followed through a jaxpr: the check that no key is used twice."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`debug_nans`, `debug_infs` and `checks="all"`: look at results as they are made and name the operation and the line
-of the first bad one. Compiled programs do it with traps (`docs/design/checks.md`)."""
+"""`debug_nans`, `debug_infs` and `checks="all"`: look at results as they are computed and name the operation and the
+line of the first bad one. Compiled programs do it with traps (`docs/design/checks.md`)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from weft.ir.primitive import Params, Primitive
 
 
 def checks_for_nans() -> bool:
-    """Whether nan (or inf) is looked for in what is computed now, or compiled."""
+    """Whether results are checked for nan (or inf), in what is computed now or compiled."""
     return config.debug_nans or config.debug_infs or config.checks == "all"
 
 
 class _NansAllowed(str):
-    """A name on the stack of operations whose numbers nobody looks at."""
+    """A name on the stack of operations whose results are not checked."""
 
 
 _NANS_ALLOWED = _NansAllowed("nans_allowed")
 
 
 def nans_allowed() -> AbstractContextManager[None]:
-    """A scope for operations that may make a nan which is not chosen afterwards: nobody looks for it."""
+    """A scope for operations that may compute a nan which is not selected afterwards: it is not reported."""
     return named(_NANS_ALLOWED)
 
 
 def allows_nans(stack: Sequence[str]) -> bool:
-    """Whether operations with these names around them are not looked at."""
+    """Whether operations with these names around them are not checked."""
     return any(type(name) is _NansAllowed for name in stack)
 
 
@@ -43,17 +43,18 @@ def check_finite(primitive: Primitive, params: Params, results: Sequence[Any], l
     """Raise when a float result has nan (or inf, as the settings say)."""
     if allows_nans(context.stack):
         return
-    made = config.checks == "all" and not primitive.fills and "nan" in primitive.introduced(params)
-    for number, value in enumerate(results):
+    introduced = config.checks == "all" and not primitive.fills and "nan" in primitive.introduced(params)
+    check_nans = config.debug_nans or introduced
+    for position, value in enumerate(results):
         if not isinstance(value, (np.ndarray, np.generic)) or dtypes.kind(value.dtype) not in "fc":
             continue
         wide = np.asarray(value, np.complex128 if value.dtype.kind == "c" else np.float64)
-        for wanted, test, word in ((config.debug_nans or made, np.isnan, "nan"), (config.debug_infs, np.isinf, "inf")):
+        for wanted, test, word in ((check_nans, np.isnan, "nan"), (config.debug_infs, np.isinf, "inf")):
             bad = test(wide) if wanted else np.False_
             if bad.any():
-                place = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+                first = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
                 raise NonFiniteValueError(
-                    f"{word} in result {number} of `{primitive.name}`, {int(bad.sum())} of {max(bad.size, 1)} "
-                    f"elements, the first at index {place}.",
+                    f"{word} in result {position} of `{primitive.name}`, {int(bad.sum())} of {max(bad.size, 1)} "
+                    f"elements, the first at index {first}.",
                     at=location.describe() if location is not None else None,
                 )

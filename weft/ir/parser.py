@@ -1,6 +1,6 @@
-"""Read the text of a program: what `printer.to_text` writes, in full or short.
+"""Read the text of a jaxpr: what `printer.to_text` writes, in full or short.
 
-The full text, with the table it filled, gives the same program back. The short text leaves things out: constants are
+The full text, with the table it filled, is read back as the same jaxpr. The short text leaves things out: constants are
 then taken from the table in order of appearance, types are strong, and a parameter that the primitive needs and the
 text does not name is None.
 """
@@ -46,13 +46,13 @@ CONSTANTS = {"None": None, "True": True, "False": False, "nan": float("nan"), "i
 
 
 def parse(text: str, table: Sequence[Any] = ()) -> Jaxpr:
-    """The program that `text` describes; `table` holds what its handles stand for."""
+    """The jaxpr that `text` describes; `table` holds what its handles stand for."""
     reader = Reader(text, table)
-    program = reader.program()
+    jaxpr = reader.jaxpr()
     reader.skip()
     if reader.position != len(text):
         reader.fail("the end of the text")
-    return program
+    return jaxpr
 
 
 class Reader:
@@ -75,12 +75,12 @@ class Reader:
         """Raise with the line, the column and a caret under it."""
         self.skip()
         at = self.position if position is None else position
-        number = self.text.count("\n", 0, at) + 1
+        row = self.text.count("\n", 0, at) + 1
         start = self.text.rfind("\n", 0, at) + 1
         line = self.text[start:].partition("\n")[0]
         found = "the end of the text" if at >= len(self.text) else repr(self.text[at:].split(maxsplit=1)[0])
         raise JaxprSyntaxError(
-            f"line {number}, column {at - start + 1}: expected {expected}, found {found}.",
+            f"line {row}, column {at - start + 1}: expected {expected}, found {found}.",
             received=f"{line}\n{' ' * (at - start)}^",
         )
 
@@ -106,7 +106,7 @@ class Reader:
         return found
 
     def word(self, keyword: str) -> bool:
-        """Whether the keyword stands here as a whole word; if so, go past it."""
+        """Whether the next word is the keyword; if so, go past it."""
         self.skip()
         found = NAME.match(self.text, self.position)
         if found is None or found.group() != keyword:
@@ -114,9 +114,9 @@ class Reader:
         self.position = found.end()
         return True
 
-    # -- programs ----------------------------------------------------------------------------------------------------
+    # -- jaxprs ------------------------------------------------------------------------------------------------------
 
-    def program(self) -> Jaxpr:
+    def jaxpr(self) -> Jaxpr:
         self.expect("{", "a program `{ lambda ; ... }`")
         if not self.word("lambda"):
             self.fail("`lambda`")
@@ -215,7 +215,7 @@ class Reader:
         return Equation(operands, outvars, card, params, card.effects([o.aval for o in operands], params))
 
     def atom(self, scope: dict[str, Var]) -> Atom | None:
-        """A variable or a literal, or None where something else stands: the next equation, `;` or the end."""
+        """A variable or a literal, or None where there is something else: the next equation, `;` or the end."""
         self.skip()
         start = self.position
         name = NAME.match(self.text, start)
@@ -228,7 +228,7 @@ class Reader:
                 self.fail(f"a variable that is defined before (`{name.group()}` is not)")
             self.position = name.end()
             return scope[name.group()]
-        value = self.number()
+        value = self.scalar()
         if value is None:
             return None
         self.expect(":", "`:` and the type of the literal")
@@ -237,8 +237,8 @@ class Reader:
             self.fail("the type of a scalar", start)
         return Literal(np.asarray(value, aval.dtype), aval)
 
-    def number(self) -> Any:
-        """A literal value, or None where none stands."""
+    def scalar(self) -> Any:
+        """A literal value, or None where there is none."""
         self.skip()
         name = NAME.match(self.text, self.position)
         if name is not None and name.group() in CONSTANTS:
@@ -273,7 +273,7 @@ class Reader:
     def value(self) -> Any:
         """The value of a parameter."""
         if self.peek("{"):
-            return self.program()
+            return self.jaxpr()
         if self.peek("@"):
             return self.handle()
         if self.peek("tape<") or self.at(ARRAY_TYPE):
@@ -288,12 +288,12 @@ class Reader:
         start = self.position
         if self.word("None"):
             return None
-        number = self.number()
-        if number is not None:
-            return number
-        return self.bare_word(start)
+        literal = self.scalar()
+        if literal is not None:
+            return literal
+        return self.plain_word(start)
 
-    def bare_word(self, start: int) -> Any:
+    def plain_word(self, start: int) -> Any:
         """A dtype, or in the short text a string."""
         word = self.match(WORD)
         if word is None:
@@ -315,7 +315,7 @@ class Reader:
         items = []
         while not self.accept(end):
             items.append(self.value())
-            self.accept(",")  # programs stand under each other without one
+            self.accept(",")  # jaxprs are written one below the other, without commas
         return items
 
     def handle(self) -> Any:
@@ -324,10 +324,10 @@ class Reader:
         found = self.match(HANDLE)
         if found is None:
             self.fail("a handle `@0`")
-        number = int(found.group(1))
-        if number >= len(self.table):
+        i = int(found.group(1))
+        if i >= len(self.table):
             self.fail(f"a handle into the table of {len(self.table)} objects", start)
-        return self.table[number]
+        return self.table[i]
 
     def type(self) -> Type:
         if self.peek("@"):
@@ -404,7 +404,7 @@ def missing_parameters(card: Primitive, params: dict[str, Any]) -> dict[str, Non
 
 
 def equal(first: Jaxpr, second: Jaxpr) -> bool:
-    """Whether two programs are the same up to the names of variables, source lines and parameters that are None."""
+    """Whether two jaxprs are the same up to the names of variables, source lines and parameters that are None."""
     if first is second:
         return True
     renamed: dict[Var, Var] = {}
@@ -447,7 +447,7 @@ def same_params(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Equality of parameters, literals and constants: programs up to names, arrays by type and bits, nan equals nan."""
+    """Equality of parameters, literals and constants: jaxprs up to names, arrays by type and bits, nan equals nan."""
     if first is second:
         return True
     if isinstance(first, Jaxpr) and isinstance(second, Jaxpr):

@@ -1,6 +1,6 @@
-"""Partial evaluation of a program: split it into what can be computed now and what waits for unknown arguments.
+"""Partial evaluation of a jaxpr: split it into what can be computed now and what waits for unknown arguments.
 
-One mechanism serves linearize (unknown = tangents), remat (which known values are kept is a policy) and loops.
+One mechanism serves linearize (unknown = tangents), remat (which known values are stored is a policy) and loops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def partial_eval(
 ) -> PartialJaxpr:
     """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side
     needs becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
-    side. With `inside`, an equation that carries programs is asked what may be saved in them."""
+    side. With `inside`, an equation with sub-jaxprs is asked what may be saved in them."""
     force = [instantiate] * len(jaxpr.outvars) if isinstance(instantiate, bool) else list(instantiate)
     unknown: set[Atom] = {v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u}
     known_equations: list[Equation] = []
@@ -110,50 +110,50 @@ def stored_inside(
     """An equation whose results `hit` are needed again, as one that also returns what may be stored of what it computes
     inside, one that computes those results from that (None: they are all stored), and what is stored. None if nothing
     is."""
-    kept = equation.primitive.keep([v.aval for v in equation.invars], equation.params, saveable)
-    if kept is None:
+    rule = equation.primitive.keep([v.aval for v in equation.invars], equation.params, saveable)
+    if rule is None:
         return None
-    card, params = kept.first
-    further = [Var(t) for t in kept.first_types[len(equation.outvars) :]]
+    card, params = rule.first
+    further = [Var(t) for t in rule.first_types[len(equation.outvars) :]]
     results = [*equation.outvars, *further]
     effects = card.effects([v.aval for v in equation.invars], params)
     first = equation.replace(outvars=results, primitive=card, params=params, effects=effects)
-    whole = [equation.outvars[k] for k in kept.whole if equation.outvars[k] in hit]
+    whole = [equation.outvars[k] for k in rule.whole if equation.outvars[k] in hit]
     missing = [v in hit and v not in whole for v in equation.outvars]
     if not any(missing):
         return first, None, whole
-    card, params = kept.second
-    operands = [equation.invars[i] if i >= 0 else results[kept.stored[~i]] for i in kept.second_in]
-    made = [v if m else Var(v.aval) for v, m in zip(equation.outvars, missing, strict=True)]
+    card, params = rule.second
+    operands = [equation.invars[i] if i >= 0 else results[rule.stored[~i]] for i in rule.second_in]
+    second_out = [v if m else Var(v.aval) for v, m in zip(equation.outvars, missing, strict=True)]
     effects = card.effects([v.aval for v in operands], params)
-    second = equation.replace(invars=operands, outvars=made, primitive=card, params=params, effects=effects)
+    second = equation.replace(invars=operands, outvars=second_out, primitive=card, params=params, effects=effects)
     smaller = card.live_operands(missing, params)
     if smaller is not None:
         used, params, live = smaller
         second = second.replace(
             invars=[v for v, u in zip(operands, used, strict=True) if u],
-            outvars=[v for v, m in zip(made, live, strict=True) if m],
+            outvars=[v for v, m in zip(second_out, live, strict=True) if m],
             params=params,
         )
-    stored = [results[k] for k in kept.stored if results[k] in second.invars]
+    stored = [results[k] for k in rule.stored if results[k] in second.invars]
     return first, second, list(dict.fromkeys([*whole, *stored]))
 
 
 def keeping(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tuple[Jaxpr, Jaxpr, list[Var]] | None:
-    """A program, for its computing twice: the program with what `saveable` allows to be stored as further results, the
-    program with that as further arguments, and the variables that are stored. None if there are none."""
+    """A jaxpr that is to be computed twice, as two: one that also returns what `saveable` allows to be stored, one that
+    takes that as further arguments, and the variables that are stored. None if there are none."""
     first: list[Equation] = []
     second: list[Equation] = []
     stored: list[Var] = []
     for equation in jaxpr.eqns:
-        kept = None
+        both = None
         if equation.primitive.higher_order and not equation.effects:
-            kept = stored_inside(equation, [v for v in equation.outvars if type(v) is Var], saveable)
-        if kept is not None:
-            first.append(kept[0])
-            stored.extend(kept[2])
-            if kept[1] is not None:
-                second.append(kept[1])
+            both = stored_inside(equation, [v for v in equation.outvars if type(v) is Var], saveable)
+        if both is not None:
+            first.append(both[0])
+            stored.extend(both[2])
+            if both[1] is not None:
+                second.append(both[1])
         elif equation.effects or (not equation.primitive.higher_order and saveable(equation)):
             first.append(equation)
             stored.extend(equation.outvars)
@@ -183,9 +183,9 @@ def _split(
     if split.known is not None:
         card, params = split.known
         operands = [equation.invars[i] for i in split.known_in]
-        made = [*(v for v, u in outs if not u), *residuals]
+        known_out = [*(v for v, u in outs if not u), *residuals]
         effects = card.effects([v.aval for v in operands], params)
-        known.append(Equation(operands, made, card, params, effects, equation.source, equation.stack))
+        known.append(Equation(operands, known_out, card, params, effects, equation.source, equation.stack))
     card, params = split.unknown
     waiting = [equation.invars[i] if i >= 0 else residuals[~i] for i in split.unknown_in]
     results = [v for v, u in outs if u]

@@ -2,7 +2,7 @@
 
 Each stage reads exactly one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward
 mode `jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding
-`factors`, dead code elimination `live_operands`, the compiler's passes what stands under `compile`, tests `samples`. A
+`factors`, dead code elimination `live_operands`, the compiler's passes those under `compile`, tests `samples`. A
 rule that cannot exist is a `No("reason")`, and the reason is the user's error. `docs/design/primitive.md` explains the
 card with examples.
 """
@@ -55,7 +55,7 @@ class No:
 
 
 class MissingRule:
-    """What reading a `No` rule gives: calling it raises the reason."""
+    """The value of a `No` rule: calling it raises the reason."""
 
     def __init__(self, primitive: Primitive, rule: str, reason: str):
         self.primitive, self.rule, self.reason = primitive, rule, reason
@@ -76,9 +76,9 @@ class Axis:
 class Split:
     """One equation split by partial evaluation into a known and an unknown one.
 
-    `known` (primitive, params) takes the operands numbered `known_in` and returns the known results followed by
-    residuals. `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: a number >= 0 is
-    an operand of the equation, `~k` is residual k.
+    `known` (primitive, params) takes the operands at `known_in` and returns the known results followed by residuals.
+    `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: an index >= 0 is an operand
+    of the equation, `~k` is residual k.
     """
 
     known: tuple[Any, Params] | None
@@ -93,9 +93,9 @@ class Split:
 class Kept:
     """An equation that rematerialisation computes twice, without what is stored of the first time.
 
-    `first` (primitive, params) takes the operands and returns the results and further ones. Stored are its results
-    numbered `stored`. `second` takes what `second_in` lists, a number >= 0 being an operand of the equation and `~k`
-    stored value k, and returns the results. `whole` numbers results of the equation that are themselves stored.
+    `first` (primitive, params) takes the operands and returns the results and further ones, of which those at `stored`
+    are stored. `second` takes what `second_in` lists, an index >= 0 being an operand of the equation and `~k` stored
+    value k, and returns the results. `whole` are the indices of results of the equation that are themselves stored.
     """
 
     first: tuple[Any, Params]
@@ -120,22 +120,22 @@ class Primitive:
     # the default.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
-    # Whether `type` is given where operands are: a card that carries programs, or only hands values on, says itself
-    # where its results are. For all others `factors` says it.
+    # Whether `type` sees where operands are: a card that carries jaxprs, or only hands values on, says itself where its
+    # results are. For all others `factors` says it.
     types_placement: ClassVar[bool] = False
     # Operands whose elements the results are, found by their index alone; "all" of them. Nothing is computed.
     copies: ClassVar[Operands] = ()
     # The result is the operand, for everybody but derivatives and checks: compiled code has nothing of it.
     identity: ClassVar[bool] = False
-    # Each element of the results is made of the elements at its index, or of scalars.
+    # Each element of the results is computed from the elements at its index, or from scalars.
     pointwise: ClassVar[bool] = False
-    # Known operands that are small are computed with when code is made.
+    # Folded at compile time where all operands are known and small.
     foldable: ClassVar[bool] = False
-    # The parameter with the program that it calls, if that is all it does for everybody but derivatives.
+    # The parameter with the jaxpr that it calls, if that is all it does for everybody but derivatives.
     opens: ClassVar[str | None] = None
-    # No pass looks through it: what it returns is not known to be what it was given.
+    # No pass looks through it: what it returns is not known to be its operand.
     fence: ClassVar[bool] = False
-    # Runs the programs that it carries, as loops and branches do, and does nothing else.
+    # Runs the jaxprs that it carries, as loops and branches do, and does nothing else.
     control: ClassVar[bool] = False
     # Which of "nan" and "inf" a result can have where no operand has one.
     introduces: ClassVar[tuple[str, ...]] = ("nan", "inf")
@@ -147,11 +147,12 @@ class Primitive:
     negative_zero: ClassVar[bool] = True
     # What one element takes to compute, in additions; nothing if it is only copied.
     weight: ClassVar[float] = 1
-    # NumPy has no fast code for it, so that even exact numbers are computed by compiled code.
+    # NumPy has no fast code for it, so that compiled code computes it even where `eval` is exact.
     heavy: ClassVar[bool] = False
     # The operand that is an index vector, of which each component is asked for on its own.
     index_operand: ClassVar[int | None] = None
-    # Code is made for this, in terms of other operations, where there is such a definition. It gives the same bits.
+    # The operation in terms of others, which are compiled in its place where there is such a definition; the bits are
+    # the same.
     definition: ClassVar[Callable[..., Any] | None] = None
 
     if TYPE_CHECKING:  # `@primitive` replaces a class by its instance, which type checkers do not see
@@ -186,9 +187,8 @@ class Primitive:
         raise missing(f"`{self.name}` has no eval rule.")
 
     def exact(self, types: Sequence[Type], params: Params) -> bool:
-        """Whether `eval` gives compiled code's bits on operands of these types: all that is rounded is rounded as IEEE
-        says, and no order of sums matters. By default where the budget `ulp` is that of one rounding, and for
-        integers."""
+        """Whether `eval` computes the bits of compiled code on operands of these types: all rounding is as IEEE says,
+        and no order of sums matters. By default where the budget `ulp` is that of one rounding, and for integers."""
         for t in types:
             dtype = getattr(t, "dtype", None)
             if dtype is not None and dtypes.kind(dtype) in "fc":
@@ -208,20 +208,20 @@ class Primitive:
                 return Zero.of(out.aval)
             return self(*(instantiate(t) if i in linear else args[i] for i, t in enumerate(tangents)), **params)
         total: Any = None
-        for number, tangent in enumerate(tangents):
+        for position, tangent in enumerate(tangents):
             if type(tangent) is Zero:
                 continue
-            term = self.partial(number, tangent, out, *args, **params)
+            term = self.partial(position, tangent, out, *args, **params)
             if type(term) is Zero:
                 continue
             total = term if total is None else accumulate(total, term)
         return Zero.of(out.aval) if total is None else total
 
-    def partial(self, number: int, tangent: Any, out: Any, *args: Any, **params: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, *args: Any, **params: Any) -> Any:
         """The contribution of one operand's tangent to the tangent of the result."""
-        if self.multilinear and (self.linear == "all" or number in self.linear):
-            return self(*args[:number], tangent, *args[number + 1 :], **params)
-        raise missing(f"`{self.name}` is not differentiable in operand {number}: it has no `jvp` or `partial` rule.")
+        if self.multilinear and (self.linear == "all" or i in self.linear):
+            return self(*args[:i], tangent, *args[i + 1 :], **params)
+        raise missing(f"`{self.name}` is not differentiable in operand {i}: it has no `jvp` or `partial` rule.")
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""
@@ -274,7 +274,7 @@ class Primitive:
     def live_operands(
         self, live_results: Sequence[bool], params: Params
     ) -> tuple[list[bool], Params, list[bool]] | None:
-        """Dead code inside: (operands still needed, new params, results still made), or None when nothing can go."""
+        """Dead code inside: (operands still needed, new params, results that remain), or None when nothing can go."""
         return None
 
     # -- compile ---------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ class Primitive:
         return weight_of(equation) * size_of(equation.outvars[0].aval.shape)
 
     def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
-        """Bytes that are read of each operand and written in all, where operands and results have so many."""
+        """Bytes read of each operand and bytes written in all, from the sizes of operands and results in bytes."""
         return operands, sum(results)
 
     def value_at(self, element: Element, **params: Any) -> Any:
@@ -365,24 +365,24 @@ class Sample:
 
 class HigherOrder(Primitive):
     """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply
-    it to the programs they carry; so `primitives` never imports `transforms`."""
+    it to the jaxprs they carry; so `primitives` never imports `transforms`."""
 
     multiple_results = True
     higher_order = True
     types_placement = True
-    # Only one of the programs runs.
+    # Only one of the jaxprs runs.
     exclusive: ClassVar[bool] = False
 
     def iterations(self, params: Params) -> Any:
-        """How often the programs run, as far as that is known: a number, or a dimension."""
+        """How often the jaxprs run, as far as that is known: an integer, or a dimension."""
         return 1
 
     def chosen(self, index: int, params: Params) -> Any:
-        """Of an exclusive operation, the program that runs where its first operand is this number."""
+        """Of an exclusive operation, the jaxpr that runs where its first operand is `index`."""
         raise missing(f"`{self.name}` does not choose between programs.")
 
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
-        """The program that an operation runs on its operands, and the operands of that, if that is all it does."""
+        """The jaxpr that an operation runs on its operands, and the operands of that, if that is all it does."""
         raise missing(f"`{self.name}` is not the call of a program.")
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
@@ -391,39 +391,37 @@ class HigherOrder(Primitive):
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
     ) -> tuple[list[Any], list[Any]]:
-        """Results and their tangents; `through(jaxpr, nonzero, instantiate)` gives the jvp of a carried program."""
+        """Results and their tangents; `through(jaxpr, nonzero, instantiate)` is the jvp of a sub-jaxpr."""
         raise missing(f"`{self.name}` has no jvp rule.")
 
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], **params: Any
     ) -> Sequence[Any]:
-        """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a carried
-        program."""
+        """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a sub-jaxpr."""
         raise missing(f"`{self.name}` has no transpose rule.")
 
     def batch_through(
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any
     ) -> tuple[list[Any], list[int | None]]:
-        """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a carried program
-        at 0."""
+        """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a sub-jaxpr at 0."""
         raise missing(f"`{self.name}` has no batch rule.")
 
 
 def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -> None:
-    """A program carried by an equation is called with operands of its arguments' types, up to weakness."""
+    """A sub-jaxpr of an equation is called with operands of its arguments' types, up to weakness."""
     if len(types) != len(expected):
         raise JaxprTypeError(f"`{name}` carries a program of {len(expected)} arguments, but got {len(types)} operands.")
-    for number, (given, wanted) in enumerate(zip(types, expected, strict=True)):
-        if given is not wanted and not wanted.accepts(given):
-            if given.plain.matches(wanted.plain):
+    for i, (aval, wanted) in enumerate(zip(types, expected, strict=True)):
+        if aval is not wanted and not wanted.accepts(aval):
+            if aval.plain.matches(wanted.plain):
                 raise ShardingTypeError(
-                    f"`{name}`: operand {number} is not where the argument is that it is passed for.",
-                    received=f"{given.short()} for {wanted.short()}",
+                    f"`{name}`: operand {i} is not where the argument is that it is passed for.",
+                    received=f"{aval.short()} for {wanted.short()}",
                     fix="split operands as the body, which is traced for one element of a vmap, takes them",
                 )
             raise JaxprTypeError(
-                f"`{name}`: operand {number} does not have the type of the argument it is passed for.",
-                received=f"{given.short()} for {wanted.short()}",
+                f"`{name}`: operand {i} does not have the type of the argument it is passed for.",
+                received=f"{aval.short()} for {wanted.short()}",
             )
 
 
@@ -446,7 +444,7 @@ _registry: dict[str, Primitive] = {}
 
 
 def primitive(card: type[Primitive]) -> Any:
-    """Register a primitive class and give back its one instance, which is called to bind it."""
+    """Register a primitive class and return its one instance, which is called to bind it."""
     name = card.__dict__.get("name", card.__name__)
     card.name = name
     if name in _registry:
@@ -476,7 +474,7 @@ _needs: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, function: Callable[..., Any]) -> None:
-    """Fill in what `instantiate`, `accumulate` or `batched_program` needs: "zeros", "add" or "batch"."""
+    """Fill in what `instantiate`, `accumulate` or `batched_jaxpr` needs: "zeros", "add" or "batch"."""
     _needs[name] = function
 
 
@@ -497,6 +495,6 @@ def accumulate(x: Any, y: Any) -> Any:
 def batched_jaxpr(
     jaxpr: Any, axis: Axis, batched: Sequence[bool], forced: bool | Sequence[bool] = True
 ) -> tuple[Any, tuple[bool, ...]]:
-    """A carried program over arguments whose first dimension, where `batched`, is `axis`, and which of its results have
-    it too: those that depend on a batched argument or are `forced`."""
+    """A sub-jaxpr over arguments whose first dimension, where `batched`, is `axis`, and which results have it too:
+    those that depend on a batched argument or are `forced`."""
     return _needs["batch"](jaxpr, axis, batched, forced)

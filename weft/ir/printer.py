@@ -5,7 +5,7 @@
         d:f32[8] = mul c 3.0:f32[]
       in (d,) }
 
-A program that fits on one line is written on one. The full text also marks weak types (`f32[]*`), quotes strings, names
+A jaxpr that fits on one line is written on one. The full text also marks weak types (`f32[]*`), quotes strings, names
 parameters that are None, and writes constants and objects without a text of their own as handles (`@0`) into a table.
 """
 
@@ -35,12 +35,12 @@ NAMED_DTYPES = frozenset({*DTYPES.values(), dtypes.float0})
 def to_text(
     jaxpr: Jaxpr, *, full: bool = False, table: list[Any] | None = None, source: bool = False, width: int = WIDTH
 ) -> str:
-    """The text of a program. With `full`, objects without text are appended to `table`, which `parse` takes.
+    """The text of a jaxpr. With `full`, objects without text are appended to `table`, which `parse` takes.
 
     `source` adds each equation's user line as a comment.
     """
     printer = Printer(full, [] if table is None else table, source, width)
-    body = printer.program(jaxpr, 0)
+    body = printer.jaxpr(jaxpr, 0)
     if not (printer.symbols or printer.mesh):
         return body
     return body.replace("{ lambda", "{ lambda" + printer.declared(), 1)
@@ -59,10 +59,10 @@ def variable_names() -> Iterator[str]:
     """a, b, ..., z, aa, ab, ..."""
     length = 1
     while True:
-        for number in range(26**length):
+        for rest in range(26**length):
             letters = []
             for _ in range(length):
-                number, letter = divmod(number, 26)
+                rest, letter = divmod(rest, 26)
                 letters.append(chr(ord("a") + letter))
             word = "".join(reversed(letters))
             if word not in RESERVED:
@@ -71,7 +71,7 @@ def variable_names() -> Iterator[str]:
 
 
 class Printer:
-    """Writes one program and those it carries; variables get names in the order in which they are written."""
+    """Writes one jaxpr and its sub-jaxprs; variables get names in the order in which they are written."""
 
     def __init__(self, full: bool, table: list[Any], source: bool, width: int):
         self.full, self.table, self.source, self.width = full, table, source, width
@@ -79,7 +79,7 @@ class Printer:
         self.fresh = variable_names()
         self.symbols: dict[str, Symbol] = {}
         self.mesh: AbstractMesh | None = None
-        self.handles: dict[int, int] = {id(item): number for number, item in enumerate(table)}
+        self.handles: dict[int, int] = {id(item): i for i, item in enumerate(table)}
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -90,12 +90,12 @@ class Printer:
         return known
 
     def handle(self, item: Any) -> str:
-        """A reference to an object without text, which is kept in the table."""
-        number = self.handles.get(id(item))
-        if number is None:
-            number = self.handles[id(item)] = len(self.table)
+        """A reference to an object without text, which is stored in the table."""
+        i = self.handles.get(id(item))
+        if i is None:
+            i = self.handles[id(item)] = len(self.table)
             self.table.append(item)
-        return f"@{number}"
+        return f"@{i}"
 
     def type(self, aval: Type) -> str:
         if not self.full:
@@ -167,8 +167,8 @@ class Printer:
     # -- on one line -------------------------------------------------------------------------------------------------
 
     def flat(self, jaxpr: Jaxpr, room: int) -> str | None:
-        """A program on one line, or None when it takes more room than there is."""
-        if len(jaxpr.eqns) * 8 > room:  # no equation is shorter, and long programs should not be tried
+        """A jaxpr on one line, or None when it takes more room than there is."""
+        if len(jaxpr.eqns) * 8 > room:  # no equation is shorter, and long jaxprs should not be tried
             return None
         opening, used = self.opening(jaxpr), uses(jaxpr)
         left = room - len(opening)
@@ -187,12 +187,12 @@ class Printer:
         parameters = []
         for key, value in self.parameters(equation):
             pieces = []
-            for item in value if is_programs(value) else (value,):
+            for item in value if is_jaxprs(value) else (value,):
                 piece = self.flat(item, room - len(text)) if isinstance(item, Jaxpr) else self.parameter(item)
                 if piece is None:  # stop here, so that variables are named in the order in which they are written
                     return None
                 pieces.append(piece)
-            parameters.append(f"{key}=({' '.join(pieces)})" if is_programs(value) else f"{key}={pieces[0]}")
+            parameters.append(f"{key}=({' '.join(pieces)})" if is_jaxprs(value) else f"{key}={pieces[0]}")
         if parameters:
             text += f"[{' '.join(parameters)}]"
         text = " ".join([text, *map(self.atom, equation.invars)])
@@ -200,8 +200,8 @@ class Printer:
 
     # -- on several lines --------------------------------------------------------------------------------------------
 
-    def program(self, jaxpr: Jaxpr, indent: int, column: int | None = None) -> str:
-        """A program that starts at `column` of a line indented by `indent`."""
+    def jaxpr(self, jaxpr: Jaxpr, indent: int, column: int | None = None) -> str:
+        """A jaxpr that starts at `column` of a line indented by `indent`."""
         flat = self.flat(jaxpr, self.width - (indent if column is None else column))
         if flat is not None and not self.source:
             return flat
@@ -231,10 +231,10 @@ class Printer:
     def broken(self, value: Any, indent: int, used: int) -> str:
         """A parameter that may take several lines."""
         if isinstance(value, Jaxpr):
-            return self.program(value, indent, indent + used)
-        if is_programs(value):
+            return self.jaxpr(value, indent, indent + used)
+        if is_jaxprs(value):
             margin = " " * (indent + 2)
-            return "\n".join(["(", *(margin + self.program(item, indent + 2) for item in value), f"{' ' * indent})"])
+            return "\n".join(["(", *(margin + self.jaxpr(item, indent + 2) for item in value), f"{' ' * indent})"])
         return self.parameter(value)
 
     def opening(self, jaxpr: Jaxpr) -> str:
@@ -253,12 +253,12 @@ class Printer:
 
 
 def uses(jaxpr: Jaxpr) -> frozenset[Var]:
-    """The variables that an equation or a result of the program reads."""
+    """The variables that an equation or a result of the jaxpr reads."""
     atoms = [a for equation in jaxpr.eqns for a in equation.invars]
     return frozenset(a for a in (*atoms, *jaxpr.outvars) if type(a) is Var)
 
 
-def is_programs(value: Any) -> bool:
+def is_jaxprs(value: Any) -> bool:
     return type(value) is tuple and bool(value) and all(isinstance(item, Jaxpr) for item in value)
 
 

@@ -30,8 +30,8 @@ def _placed(primitive: Primitive, types: Sequence[Any], params: Params) -> Any:
     if primitive.types_placement:
         return primitive.type(*types, **params)
     plain = [t.plain for t in types]
-    made = primitive.type(*plain, **params)
-    results = list(made) if primitive.multiple_results else [made]
+    types_out = primitive.type(*plain, **params)
+    results = list(types_out) if primitive.multiple_results else [types_out]
     operands = tuple(Operand(t.short(), t.spec, t.manual, is_constant(t)) for t in types)
     linear = range(len(types)) if primitive.linear == "all" else primitive.linear
     operation = Operation(primitive.name, operands, frozenset(linear), primitive.multilinear)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Types of values in a program: an open union of array, tape and token types.
+"""Types of values in a jaxpr: an open union of array, tape and token types.
 
 Array types are interned: the same shape, dtype, weak type and placement give the same object, so signatures compare by
 identity first. A dimension is an int or a symbolic expression.
@@ -44,7 +44,7 @@ class Type:
         raise NotImplementedError(f"{type(self).__name__} has no tangent type")
 
     def cotangent(self) -> Type:
-        """The type of a cotangent: that of a tangent, where axes that are unreduced and reduced change places."""
+        """The type of a cotangent: that of a tangent, with unreduced and reduced axes swapped."""
         return self.tangent()
 
     def strong(self) -> Type:
@@ -60,7 +60,7 @@ class Type:
         return self.matches(other)
 
     def short(self) -> str:
-        """The text that programs and error messages show, `f32[3,4]`."""
+        """The text that jaxprs and error messages show, `f32[3,4]`."""
         return repr(self)
 
     def str_short(self, short_dtypes: bool = True) -> str:
@@ -165,8 +165,8 @@ class ArrayType(Type):
 
     def placed(self, **changes: Any) -> ArrayType:
         """The same array elsewhere: with another `sharding`, `manual` or `memory_space`."""
-        kept = {"sharding": self.sharding, "manual": self.manual, "memory_space": self.memory_space}
-        return array_type(self.shape, self.dtype, self.weak_type, **{**kept, **changes})
+        own = {"sharding": self.sharding, "manual": self.manual, "memory_space": self.memory_space}
+        return array_type(self.shape, self.dtype, self.weak_type, **{**own, **changes})
 
     def placement_text(self) -> str | None:
         """All of where it is, the same in every process; None for a plain type."""
@@ -315,14 +315,14 @@ def array_type(
     exact = tuple(d if isinstance(d, Expression) else index(d) for d in shape)
     dtype = dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype)
     check_size(exact, dtype)
-    made = ArrayType(exact, dtype, bool(weak_type))
-    return _interned.keep((exact, made.dtype, made.weak_type), made)
+    aval = ArrayType(exact, dtype, bool(weak_type))
+    return _interned.keep((exact, aval.dtype, aval.weak_type), aval)
 
 
 def _placed_type(
     plain: ArrayType, sharding: Sharding | None, manual: ManualAxisType, memory_space: MemorySpace | None
 ) -> ArrayType:
-    """A plain type in a place; itself, if the place is where all arrays are."""
+    """A plain type with a placement; itself, if that says nothing."""
     if sharding is not None:
         sharding.check_compatible_aval(plain.shape)
     known = in_types(sharding, len(plain.shape))
@@ -335,8 +335,8 @@ def _placed_type(
     found = _placed.get(key)
     if found is not None:
         return found
-    made = ArrayType(plain.shape, plain.dtype, plain.weak_type, known, manual, space, plain)
-    return _placed.keep(key, made)
+    aval = ArrayType(plain.shape, plain.dtype, plain.weak_type, known, manual, space, plain)
+    return _placed.keep(key, aval)
 
 
 MOST_BYTES = 2**63 - 1  # what a signed 64-bit integer counts

@@ -1,4 +1,4 @@
-"""A program whose types say nothing of where values are: what one device runs."""
+"""A jaxpr whose types say nothing of where values are: what one device runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.ir.types import Type
 
 
 def unplaced(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with plain types, also in the programs that it carries; itself if it has no others."""
+    """The jaxpr with plain types, in its sub-jaxprs too; itself if it has no others."""
     known: dict[Var, Var] = {}
 
     def variable(var: Var) -> Var:

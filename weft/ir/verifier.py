@@ -1,4 +1,4 @@
-"""Check that a program follows its own rules: what every transformation and pass must leave behind."""
+"""Check that a jaxpr follows its own rules: what every transformation and pass must leave behind."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from weft.ir.types import ArrayType, Type, type_of
 
 
 def verify(jaxpr: Jaxpr) -> Jaxpr:
-    """Raise `JaxprTypeError` unless the program is well formed; gives it back.
+    """Raise `JaxprTypeError` unless the jaxpr is well formed; returns it.
 
     Every variable is defined once, before its use; each equation has the result types and the effects that its
-    primitive says; constants fit their variables; carried programs are well formed too. Weak types may differ: they
+    primitive says; constants fit their variables; sub-jaxprs are well formed too. Weak types may differ: they
     are a matter of promotion, not of meaning.
     """
     jaxpr.cached("verified", lambda: _verify(jaxpr))
@@ -35,17 +35,17 @@ def _verify(jaxpr: Jaxpr) -> bool:
         define(var, defined, "an argument")
     if len(jaxpr.constvars) != len(jaxpr.consts):
         fail(f"The program has {len(jaxpr.constvars)} constant variables for {len(jaxpr.consts)} constants.")
-    for number, (var, value) in enumerate(zip(jaxpr.constvars, jaxpr.consts, strict=True)):
+    for i, (var, value) in enumerate(zip(jaxpr.constvars, jaxpr.consts, strict=True)):
         if not var.aval.matches(type_of(value)):
-            fail(f"Constant {number} has type {type_of(value).short()}, its variable {var.aval.short()}.")
+            fail(f"Constant {i} has type {type_of(value).short()}, its variable {var.aval.short()}.")
     for equation in jaxpr.eqns:
-        for number, atom in enumerate(equation.invars):
-            check_atom(atom, defined, f"Operand {number} of {equation.primitive.name}", equation)
+        for i, atom in enumerate(equation.invars):
+            check_atom(atom, defined, f"Operand {i} of {equation.primitive.name}", equation)
         check_equation(equation)
         for var in equation.outvars:
             define(var, defined, f"a result of {equation.primitive.name}", equation)
-    for number, atom in enumerate(jaxpr.outvars):
-        check_atom(atom, defined, f"Result {number} of the program", None)
+    for i, atom in enumerate(jaxpr.outvars):
+        check_atom(atom, defined, f"Result {i} of the program", None)
     if jaxpr.effects != merged_effects(jaxpr.eqns):
         fail(f"The program says effects {sorted(map(str, jaxpr.effects))}, its equations have others.")
     return True
@@ -72,21 +72,21 @@ def check_atom(atom: Atom, defined: set[Var], what: str, equation: Equation | No
 
 
 def check_equation(equation: Equation) -> None:
-    """Carried programs are well formed; result types and effects are those that the primitive says."""
+    """Sub-jaxprs are well formed; result types and effects are those that the primitive says."""
     card, operands = equation.primitive, [a.aval for a in equation.invars]
-    for program in subjaxprs(equation.params):
-        verify(program)
+    for jaxpr in subjaxprs(equation.params):
+        verify(jaxpr)
     try:
-        made = staged_type(card, operands, equation.params)
+        out_types = staged_type(card, operands, equation.params)
     except Exception as error:
         message = str(error).partition("\n")[0]
         fail(f"The type rule of {card.name} refuses the operands: {message}", equation, error)
-    expected: Sequence[Type] = made if card.multiple_results else [made]
+    expected: Sequence[Type] = out_types if card.multiple_results else [out_types]
     if len(expected) != len(equation.outvars):
         fail(f"{card.name} has {len(expected)} results, the equation {len(equation.outvars)}.", equation)
-    for number, (var, aval) in enumerate(zip(equation.outvars, expected, strict=True)):
+    for i, (var, aval) in enumerate(zip(equation.outvars, expected, strict=True)):
         if not var.aval.matches(aval):
-            fail(f"Result {number} of {card.name} has type {aval.short()}, its variable {var.aval.short()}.", equation)
+            fail(f"Result {i} of {card.name} has type {aval.short()}, its variable {var.aval.short()}.", equation)
     effects = card.effects(operands, equation.params)
     if effects != equation.effects:
         said = sorted(map(str, equation.effects))

@@ -1,4 +1,4 @@
-"""Staging of programs that equations carry: they may own concrete constants, never values of a trace around them."""
+"""Staging of sub-jaxprs: they may own concrete constants, never values of a trace around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.trace.tracer import Tracer
 
 def stage_closed(function: Callable[..., Sequence[Any]], types: Sequence[Type], *, name: str = "") -> Jaxpr:
     """Trace a flat function that may close over concrete arrays only."""
-    program, constants = stage(function, types, where=name or "a rule", name=name)
+    jaxpr, constants = stage(function, types, where=name or "a rule", name=name)
     for value in constants:
         if isinstance(value, Tracer):
             raise errors.UnexpectedTracerError(
@@ -24,4 +24,4 @@ def stage_closed(function: Callable[..., Sequence[Any]], types: Sequence[Type], 
                 fix="pass the value as an argument of the differentiated function, or save it as a residual",
                 at=user_line(),
             )
-    return program
+    return jaxpr

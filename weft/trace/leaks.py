@@ -24,8 +24,8 @@ def report_leaks(trace: Any) -> None:
         return
     lines = []
     for tracer in held:
-        made = getattr(tracer, "source", None)
-        lines.append(f"{tracer.aval.short()}" + (f" made at {made.describe()}" if made is not None else ""))
+        source = getattr(tracer, "source", None)
+        lines.append(f"{tracer.aval.short()}" + (f" made at {source.describe()}" if source is not None else ""))
     raise errors.UnexpectedTracerError(
         f"{len(held)} traced value(s) leaked from {trace.where}: " + "; ".join(lines[:5]) + ".",
         fix="return values from the traced function instead of storing them outside of it",

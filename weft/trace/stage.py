@@ -19,7 +19,7 @@ from weft.trace.tracer import Tracer, check_leak
 
 
 class StagedTracer(Tracer):
-    """A variable of the program being recorded."""
+    """A variable of the jaxpr being recorded."""
 
     __slots__ = ("_var", "source")
 
@@ -34,12 +34,12 @@ class StagedTracer(Tracer):
         name = trace.argument_names.get(self._var)
         if name is not None:
             return f"argument {name} of {trace.where}"
-        made = f", made at {self.source.describe()}" if self.source is not None else ""
-        return f"a value inside {trace.where}{made}"
+        at = f", made at {self.source.describe()}" if self.source is not None else ""
+        return f"a value inside {trace.where}{at}"
 
 
 class StagingTrace(Trace):
-    """Records every operation as an equation. Values from outside become constants of the program."""
+    """Records every operation as an equation. Values from outside become constants of the jaxpr."""
 
     __slots__ = ("argument_names", "constants", "equations", "finished", "parent", "repeats", "where")
 
@@ -48,7 +48,7 @@ class StagingTrace(Trace):
         self.repeats = repeats  # what is recorded runs many times: it is a part of a loop
         self.parent = context.trace if parent is None else parent
         self.equations: list[Equation] = []
-        self.constants: dict[int, tuple[Var, Any]] = {}  # id -> variable and value (kept alive, so ids stay unique)
+        self.constants: dict[int, tuple[Var, Any]] = {}  # id -> variable and value (held, so that ids stay unique)
         self.argument_names: dict[Var, str] = {}
         self.finished = False
 
@@ -62,7 +62,7 @@ class StagingTrace(Trace):
         return StagedTracer(self, var)
 
     def atom(self, value: Any) -> Atom:
-        """The variable or literal that stands for a value in this program."""
+        """The variable or literal for a value in this jaxpr."""
         if type(value) is StagedTracer:
             if value._trace is self:
                 return value._var
@@ -81,21 +81,21 @@ class StagingTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         atoms = [a._var if type(a) is StagedTracer and a._trace is self else self.atom(a) for a in args]
         types = [a.aval for a in atoms]
-        made = staged_type(primitive, types, params)
+        out_types = staged_type(primitive, types, params)
         effects = primitive.effects(types, params)
-        variables = [Var(t) for t in made] if primitive.multiple_results else [Var(made)]
+        variables = [Var(t) for t in out_types] if primitive.multiple_results else [Var(out_types)]
         source = context.source or current_source()
         self.equations.append(Equation(atoms, variables, primitive, params, effects, source, context.stack))
         return [StagedTracer(self, v, source) for v in variables]
 
     def finish(self, arguments: Sequence[Any], results: Sequence[Any], name: str = "") -> tuple[Jaxpr, list[Any]]:
-        """Close the program. Its constants are not attached but returned, for the caller to attach or to pass."""
+        """Close the jaxpr. Its constants are not attached but returned, for the caller to attach or to pass."""
         outvars = [self.atom(r) for r in results]
         self.finished = True
         variables = [v for v, _ in self.constants.values()]
         values = [c for _, c in self.constants.values()]
-        program = Jaxpr((*variables,), [a._var for a in arguments], outvars, self.equations, values, name)
-        return program, values
+        jaxpr = Jaxpr((*variables,), [a._var for a in arguments], outvars, self.equations, values, name)
+        return jaxpr, values
 
 
 def literal_value(value: Any, aval: ArrayType) -> Any:
@@ -118,13 +118,13 @@ def stage(
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
-    Returns the program with its constants attached and the list of those constants, some of which may be tracers of
-    outer traces; a caller that stores the program beyond this call passes constants as operands
+    Returns the jaxpr with its constants attached and the list of those constants, some of which may be tracers of
+    outer traces; a caller that stores the jaxpr beyond this call passes constants as operands
     (`constants_to_arguments`).
     """
     trace = StagingTrace(where, repeats=repeats)
-    given: Sequence[str | None] = names or [None] * len(types)
-    arguments = [trace.argument(t, n) for t, n in zip(types, given, strict=True)]
+    argument_names: Sequence[str | None] = names or [None] * len(types)
+    arguments = [trace.argument(t, n) for t, n in zip(types, argument_names, strict=True)]
     before, source = context.trace, context.source
     context.trace, context.source = trace, None  # what is traced has lines of its own
     try:
@@ -134,8 +134,8 @@ def stage(
         raise
     finally:
         context.trace, context.source = before, source
-    program, values = trace.finish(arguments, results, name)
+    jaxpr, values = trace.finish(arguments, results, name)
     if config.check_tracer_leaks:
         del arguments, results
         report_leaks(trace)
-    return program, values
+    return jaxpr, values

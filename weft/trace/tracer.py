@@ -80,15 +80,15 @@ class Tracer(Array):
         value = self.known()
         if value is not None:  # an integer has no derivative, so none is lost
             return int(value)
-        self._not_a_number("int()")
+        self._refuse_conversion("int()")
 
     def __float__(self) -> float:
-        self._not_a_number("float()")
+        self._refuse_conversion("float()")
 
     def __complex__(self) -> complex:
-        self._not_a_number("complex()")
+        self._refuse_conversion("complex()")
 
-    def _not_a_number(self, caller: str) -> NoReturn:
+    def _refuse_conversion(self, caller: str) -> NoReturn:
         if self.known() is not None:
             self._raise(
                 errors.ConcretizationTypeError,
@@ -144,12 +144,12 @@ def ambiguous(aval: Any) -> str:
     return f"The truth value of an array with {elements} is ambiguous: {aval.short()}."
 
 
-def check_leak(tracer: Tracer, made_at: Location | None, finished: bool, where: str) -> None:
+def check_leak(tracer: Tracer, source: Location | None, finished: bool, where: str) -> None:
     """Raise when a value of a finished trace is used."""
     if finished:
-        made = f"; it was made at {made_at.describe()}" if made_at is not None else ""
+        origin = f"; it was made at {source.describe()}" if source is not None else ""
         raise errors.UnexpectedTracerError(
-            f"A traced value is used after the function it belongs to ({where}) has returned{made}.",
+            f"A traced value is used after the function it belongs to ({where}) has returned{origin}.",
             received=tracer.aval.short(),
             fix="return the value from the traced function instead of storing it in a variable outside of it",
             at=user_line(),

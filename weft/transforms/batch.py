@@ -73,7 +73,7 @@ class BatchTrace(Trace):
 
 
 def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
-    """The named axes that an operation, or a program it carries, communicates over."""
+    """The named axes that an operation or its sub-jaxprs communicate over."""
     if not primitive.higher_order:
         return primitive.named_axes(params)
     return tuple(name for inner in subjaxprs(params) for name in named_axes(inner))
@@ -142,7 +142,7 @@ def batch_flat(
 def batch_jaxpr(
     jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program over arguments whose batch dimension, where `batched`, is the first; and which results are
+    """The jaxpr over arguments whose batch dimension, where `batched`, is the first; and which results are
     batched."""
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("batch", axis, tuple(batched), force)
@@ -161,8 +161,8 @@ def _batch_jaxpr(
         batched_out.extend(d is not None or f for d, f in zip(out_dims, force, strict=True))
         return [batched_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
 
-    program = stage_closed(function, types, name=jaxpr.name)
-    return program, tuple(batched_out)
+    result = stage_closed(function, types, name=jaxpr.name)
+    return result, tuple(batched_out)
 
 
 provide("batch", batch_jaxpr)

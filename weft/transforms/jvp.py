@@ -111,10 +111,10 @@ def jvp_flat(
 def jvp_jaxpr(
     jaxpr: Jaxpr, nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program that maps primals and the nonzero tangents to results and their nonzero tangents; and which are
+    """The jaxpr that maps primals and the nonzero tangents to results and their nonzero tangents; and which are
     nonzero.
 
-    Tangents of results marked in `instantiated` are always made.
+    Tangents of results marked in `instantiated` are always among them.
     """
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
     return jaxpr.cached(("jvp", tuple(nonzero), force), lambda: _jvp_jaxpr(jaxpr, tuple(nonzero), force))
@@ -126,11 +126,11 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...])
     nonzero_out: list[bool] = []
 
     def function(*flat: Any) -> list[Any]:
-        primals, given = flat[:count], iter(flat[count:])
-        tangents = [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.invars, nonzero, strict=True)]
+        primals, rest = flat[:count], iter(flat[count:])
+        tangents = [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.invars, nonzero, strict=True)]
         outs, out_tangents = jvp_flat(lambda *a: replay(jaxpr, *a), primals, tangents)
         nonzero_out.extend(type(t) is not Zero or f for t, f in zip(out_tangents, force, strict=True))
         return [*outs, *(instantiate(t) for t, n in zip(out_tangents, nonzero_out, strict=True) if n)]
 
-    program = stage_closed(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
-    return program, tuple(nonzero_out)
+    result = stage_closed(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
+    return result, tuple(nonzero_out)

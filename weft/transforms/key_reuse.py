@@ -1,8 +1,8 @@
-"""The check that no random key is used twice, over programs and, operation by operation, over concrete arrays.
+"""The check that no random key is used twice, over jaxprs and, operation by operation, over concrete arrays.
 
-Drawing from a key or splitting it uses it up; folding a number into it does not, nor does `clone`. Slices use up their
-part of a key array. Reshaped or repeated keys are the same keys. Where an operation picks keys by values that are not
-known, the check lets them pass.
+Drawing from a key or splitting it uses it up; `fold_in` does not, nor does `clone`. Slices use up their part of a key
+array. Reshaped or repeated keys are the same keys. Where an operation picks keys by values that are not known, the
+check lets them pass.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Store:
 
 
 class Keys:
-    """A key array as the check sees it: for each element the key in a store that it is, or None in the place of all
-    where the array is tracked as a whole."""
+    """A key array as the check sees it: for each element the index of its key in a store; no indices where the
+    array is tracked as a whole."""
 
     __slots__ = ("indices", "shape", "store")
 
@@ -91,11 +91,11 @@ def is_key_type(aval: Any) -> bool:
     return dtypes.issubdtype(getattr(aval, "dtype", np.dtype(bool)), dtypes.prng_key)
 
 
-# ------------------------------------------------------------------------------------------------------------ programs
+# -------------------------------------------------------------------------------------------------------------- jaxprs
 
 
 def check_key_reuse(jaxpr: Jaxpr) -> None:
-    """Raise when the program uses a key twice that it was given or made, through all of its branches and loops."""
+    """Raise when the jaxpr uses a key twice, an argument or one made inside, in all of its branches and loops."""
     follow(jaxpr, [fresh(v.aval) for v in jaxpr.invars], None)
 
 
@@ -104,7 +104,7 @@ def fresh(aval: Any) -> Keys | None:
 
 
 def follow(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """Follow keys through a program. `at` is the line that called it, to which all of its uses are charged."""
+    """Follow keys through a jaxpr. `at` is the line that called it, to which all of its uses are charged."""
     known: dict[Var, Keys | None] = dict(zip(jaxpr.invars, arguments, strict=True))
 
     def look(atom: Any) -> Keys | None:
@@ -117,16 +117,16 @@ def follow(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) 
     for equation in jaxpr.eqns:
         if not concerns_keys(equation):
             continue
-        place = at or equation.source
-        results = step(equation.primitive, equation.params, [look(a) for a in equation.invars], place)
-        for variable, made in zip(equation.outvars, results or [None] * len(equation.outvars), strict=True):
+        line = at or equation.source
+        results = step(equation.primitive, equation.params, [look(a) for a in equation.invars], line)
+        for variable, keys in zip(equation.outvars, results or [None] * len(equation.outvars), strict=True):
             if is_key_type(variable.aval):
-                known[variable] = made if made is not None else fresh(variable.aval)
+                known[variable] = keys if keys is not None else fresh(variable.aval)
     return [look(v) for v in jaxpr.outvars]
 
 
 def concerns_keys(equation: Equation) -> bool:
-    """Whether keys go into an equation, or its programs may make and use some."""
+    """Whether keys go into an equation, or its sub-jaxprs may create and use some."""
     return equation.primitive.higher_order or any(is_key_type(a.aval) for a in equation.invars)
 
 
@@ -138,7 +138,7 @@ def step(
 
 
 class Following:
-    """What a card is given that follows keys through it; see `KeysThrough`."""
+    """What a card gets that follows keys through it; see `KeysThrough`."""
 
     def __init__(self, at: Location | None) -> None:
         self.at = at
@@ -182,10 +182,10 @@ def keys_of(array: Any) -> Keys | None:
 
 
 def track(array: Any, keys: Keys) -> tuple[weakref.ref[Any], Keys]:
-    number = id(array)
-    made = (weakref.ref(array, lambda _: _tracked.pop(number, None)), keys)
-    _tracked[number] = made
-    return made
+    key = id(array)
+    entry = (weakref.ref(array, lambda _: _tracked.pop(key, None)), keys)
+    _tracked[key] = entry
+    return entry
 
 
 def before_evaluation(primitive: Primitive, args: Sequence[Any], params: Params) -> Sequence[Keys | None] | None:
@@ -196,8 +196,8 @@ def before_evaluation(primitive: Primitive, args: Sequence[Any], params: Params)
     return step(primitive, params, operands, user_location())
 
 
-def after_evaluation(made: Sequence[Keys | None] | None, results: Sequence[Any]) -> None:
+def after_evaluation(known: Sequence[Keys | None] | None, results: Sequence[Any]) -> None:
     """Remember which results are keys that the operands already were."""
-    for keys, result in zip(made or (), results, strict=False):
+    for keys, result in zip(known or (), results, strict=False):
         if keys is not None and is_key_type(getattr(result, "aval", None)):
             track(result, keys)

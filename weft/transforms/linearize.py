@@ -1,6 +1,6 @@
-"""Linearize: run a function at a point and record, as a linear program, what it does to tangents.
+"""Linearize: run a function at a point and record, as a linear jaxpr, what it does to tangents.
 
-Operations on primal values run under the parent trace; operations that touch a tangent are staged. The staged program's
+Operations on primal values run under the parent trace; operations that touch a tangent are staged. The staged jaxpr's
 constants are the residuals.
 """
 
@@ -56,7 +56,7 @@ def linearize_flat(
     name: str = "jvp",
     at: Location | None = None,
 ) -> tuple[list[Any], Jaxpr, list[bool]]:
-    """Results, the linear program (nonzero tangents in, nonzero tangents out, residuals as constants), and which
+    """Results, the linear jaxpr (nonzero tangents in, nonzero tangents out, residuals as constants), and which
     results have a tangent that is not zero."""
     parent = context.trace
     tangent_trace = TangentTrace(parent)
@@ -64,17 +64,17 @@ def linearize_flat(
     mask = [True] * len(primals) if nonzero is None else list(nonzero)
     arguments = []
     inputs = []
-    for primal, given in zip(primals, mask, strict=True):
+    for primal, is_nonzero in zip(primals, mask, strict=True):
         primal = lifted(primal)
         aval = primal.aval.tangent()
-        tangent = tangent_trace.staging.argument(aval) if given else Zero(aval)
-        if given:
+        tangent = tangent_trace.staging.argument(aval) if is_nonzero else Zero(aval)
+        if is_nonzero:
             arguments.append(tangent)
         inputs.append(trace.join(primal, tangent))
     with active(trace), named(name):
         results = function(*inputs)
     pairs = [trace.split(r) for r in results]
     live = [type(t) is not Zero for _, t in pairs]
-    program, _ = tangent_trace.staging.finish(arguments, [t for (_, t), n in zip(pairs, live, strict=True) if n])
-    program, _ = drop_dead(program, [True] * len(program.outvars))
-    return [p for p, _ in pairs], program, live
+    jaxpr, _ = tangent_trace.staging.finish(arguments, [t for (_, t), n in zip(pairs, live, strict=True) if n])
+    jaxpr, _ = drop_dead(jaxpr, [True] * len(jaxpr.outvars))
+    return [p for p, _ in pairs], jaxpr, live

@@ -1,4 +1,4 @@
-"""Transposition: from a linear program, the program that carries cotangents back from its results to its arguments."""
+"""Transposition: from a linear jaxpr, the jaxpr that carries cotangents back from its results to its arguments."""
 
 from __future__ import annotations
 
@@ -18,68 +18,84 @@ from weft.trace.closed import stage_closed
 def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of the arguments that are `Linear`, None for the others.
 
-    `args` holds a value for each argument the program is not linear in. What depends on no linear argument is computed
-    first; then the linear equations are walked in reverse.
+    `args` holds a value for each argument the jaxpr is not linear in. What depends on no linear argument is computed
+    first; then the linear equations are transposed in reverse order.
     """
-    values: dict[Atom, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-    linear: set[Atom] = set()
+    run = _Backward(dict(zip(jaxpr.constvars, constants, strict=True)))
     for v, a in zip(jaxpr.invars, args, strict=True):
         if type(a) is Linear:
-            linear.add(v)
+            run.linear.add(v)
         else:
-            values[v] = a
-    source, stack = context.source, context.stack
-
-    def read(atom: Atom) -> Any:
-        if type(atom) is Literal:
-            return lifted(literal(atom))
-        return Linear(atom.aval) if atom in linear else values[atom]
-
+            run.values[v] = a
     try:
-        pending = []
-        for equation in jaxpr.eqns:
-            if any(v in linear for v in equation.invars):
-                linear.update(equation.outvars)
-                pending.append(equation)
-                continue
-            context.source = equation.source or source
-            context.stack = merged_stack(stack, equation.stack)
-            results = context.trace.process(equation.primitive, [read(v) for v in equation.invars], equation.params)
-            values.update(zip(equation.outvars, results, strict=True))
-
-        waiting: dict[Atom, Any] = {}
-
-        def give(atom: Atom, cotangent: Any) -> None:
-            if type(atom) is Literal or cotangent is None or type(cotangent) is Zero or atom not in linear:
-                return
-            before = waiting.get(atom)
-            waiting[atom] = cotangent if before is None else accumulate(before, cotangent)
-
+        equations = run.evaluate_nonlinear(jaxpr.eqns)
         for result, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            give(result, ct if ct is None or type(ct) is Zero else lifted(ct))
-
-        for equation in reversed(pending):
-            incoming = [waiting.pop(v, None) for v in equation.outvars]
-            if all(c is None for c in incoming):
-                continue
-            incoming = [
-                Zero(v.aval.cotangent()) if c is None else c for v, c in zip(equation.outvars, incoming, strict=True)
-            ]
-            context.source = equation.source or source
-            context.stack = merged_stack(stack, equation.stack)
-            outgoing = _transposed(equation, incoming, [read(v) for v in equation.invars])
-            for operand, ct in zip(equation.invars, outgoing, strict=True):
-                give(operand, ct)
+            run.add(result, ct if ct is None or type(ct) is Zero else lifted(ct))
+        run.transpose_linear(equations)
     finally:
-        context.source, context.stack = source, stack
+        context.source, context.stack = run.source, run.stack
     return [
-        (waiting.get(v) if v in waiting else Zero(v.aval.cotangent())) if type(a) is Linear else None
+        run.cotangents.get(v, Zero(v.aval.cotangent())) if type(a) is Linear else None
         for v, a in zip(jaxpr.invars, args, strict=True)
     ]
 
 
+class _Backward:
+    """One backward pass: the values of variables that are not linear, and the cotangents of those that are, as far as
+    they are summed."""
+
+    def __init__(self, values: dict[Atom, Any]):
+        self.values = values
+        self.linear: set[Atom] = set()
+        self.cotangents: dict[Atom, Any] = {}
+        self.source, self.stack = context.source, context.stack
+
+    def enter(self, equation: Equation) -> list[Any]:
+        """Set the line and the names that what is computed for an equation records; returns its operands."""
+        context.source = equation.source or self.source
+        context.stack = merged_stack(self.stack, equation.stack)
+        return [self.read(v) for v in equation.invars]
+
+    def read(self, atom: Atom) -> Any:
+        if type(atom) is Literal:
+            return lifted(literal(atom))
+        return Linear(atom.aval) if atom in self.linear else self.values[atom]
+
+    def evaluate_nonlinear(self, equations: Sequence[Equation]) -> list[Equation]:
+        """Compute what depends on no linear argument; returns the other equations."""
+        linear, rest = self.linear, []
+        for equation in equations:
+            if any(v in linear for v in equation.invars):
+                linear.update(equation.outvars)
+                rest.append(equation)
+                continue
+            results = context.trace.process(equation.primitive, self.enter(equation), equation.params)
+            self.values.update(zip(equation.outvars, results, strict=True))
+        return rest
+
+    def add(self, atom: Atom, cotangent: Any) -> None:
+        """Add to the cotangent of a variable, if it is linear."""
+        if type(atom) is Literal or cotangent is None or type(cotangent) is Zero or atom not in self.linear:
+            return
+        before = self.cotangents.get(atom)
+        self.cotangents[atom] = cotangent if before is None else accumulate(before, cotangent)
+
+    def transpose_linear(self, equations: Sequence[Equation]) -> None:
+        """From the cotangents of results, those of the arguments."""
+        for equation in reversed(equations):
+            found = [self.cotangents.pop(v, None) for v in equation.outvars]
+            if all(ct is None for ct in found):
+                continue
+            cotangents = [
+                Zero(v.aval.cotangent()) if ct is None else ct for v, ct in zip(equation.outvars, found, strict=True)
+            ]
+            results = _transposed(equation, cotangents, self.enter(equation))
+            for operand, ct in zip(equation.invars, results, strict=True):
+                self.add(operand, ct)
+
+
 def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
-    """What the card of an equation makes of the cotangents of its results: one for each operand."""
+    """The cotangents of an equation's operands, one for each, from those of its results, by the rule of its card."""
     card = equation.primitive
     if isinstance(card, HigherOrder):
         found = card.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
@@ -95,7 +111,7 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
 def transpose_jaxpr(
     jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to
+    """The jaxpr from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to
     the nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those
     marked in `instantiated` (one flag per linear argument) always are."""
     count = sum(linear)
@@ -112,18 +128,18 @@ def _transpose_jaxpr(
     nonzero_out: list[bool] = []
 
     def function(*flat: Any) -> list[Any]:
-        known, given = iter(flat[: len(held)]), iter(flat[len(held) :])
+        known, rest = iter(flat[: len(held)]), iter(flat[len(held) :])
         args = [Linear(v.aval) if n else next(known) for v, n in zip(jaxpr.invars, linear, strict=True)]
-        cts = [next(given) if n else Zero(v.aval.cotangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
+        cts = [next(rest) if n else Zero(v.aval.cotangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
         outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
         nonzero_out.extend(type(ct) is not Zero or f for ct, f in zip(outs, force, strict=True))
         return [instantiate(ct) for ct, n in zip(outs, nonzero_out, strict=True) if n]
 
-    program = stage_closed(function, [*held, *incoming], name=jaxpr.name)
-    return program, tuple(nonzero_out)
+    result = stage_closed(function, [*held, *incoming], name=jaxpr.name)
+    return result, tuple(nonzero_out)
 
 
 def backward_instantiated(jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of all arguments of a program linear in all of them, as real arrays."""
+    """Cotangents of all arguments of a jaxpr linear in all of them, as real arrays."""
     found = backward(jaxpr, constants, [Linear(v.aval) for v in jaxpr.invars], cotangents)
     return [instantiate(ct) for ct in found]
