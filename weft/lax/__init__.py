@@ -1,4 +1,4 @@
-"""The primitives' public face, with JAX's names and signatures: what `weft.numpy` is written with."""
+"""The primitives' public API, with JAX's names and signatures: what `weft.numpy` is written with."""
 
 from weft.base.publish import publish as _publish
 from weft.lax import linalg

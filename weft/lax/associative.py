@@ -39,11 +39,11 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
     def combine(a: list[Any], b: list[Any]) -> list[Any]:
         result = fn(tree.unflatten(treedef, a), tree.unflatten(treedef, b))
-        made, found = tree.flatten(result)
+        combined, found = tree.flatten(result)
         if found != treedef:
             what = "The function of lax.associative_scan must return a value in the structure of its arguments."
             raise ArgumentTypeError(what, received=f"{found} for {treedef}")
-        return made
+        return combined
 
     flipped = [rev(x, dimensions=(a,)) for x, a in zip(leaves, axes, strict=True)] if reverse else leaves
     results = prefixes(combine, [lifted(x) for x in flipped], axes)

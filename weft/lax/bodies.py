@@ -42,7 +42,7 @@ _CALLS = {
 def staged(
     function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool = False
 ) -> Staged:
-    """The program of a function with its constants as leading arguments, those constants, its result tree and
+    """The jaxpr of a function with its constants as leading arguments, those constants, its result tree and
     result."""
     outside = context.trace is EVALUATION and not context.axes and not context.stack and not config.check_tracer_leaks
     table = _staged.of(function) if outside else None
@@ -57,17 +57,17 @@ def staged(
 
 def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool) -> Staged:
     name = name_of(function)
-    kept: list[Any] = []
+    out_trees: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
         result = called(function, tree.unflatten(in_tree, leaves), f"{what} {name},", _CALLS.get(what, ""))
         results, out_tree = tree.flatten(result)
         check_results(function, result, results, what)
-        kept.append(out_tree)
+        out_trees.append(out_tree)
         return results
 
-    program, constants = stage(flat, avals, where=f"{what} {name}, at {user_line()}", name=name, repeats=repeats)
-    return constants_to_arguments(program), constants, kept[0], name
+    jaxpr, constants = stage(flat, avals, where=f"{what} {name}, at {user_line()}", name=name, repeats=repeats)
+    return constants_to_arguments(jaxpr), constants, out_trees[0], name
 
 
 def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..., Any]], Any]) -> Any:

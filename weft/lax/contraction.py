@@ -64,14 +64,14 @@ def dot_general(
     return dot_general_primitive(
         lhs,
         rhs,
-        dimension_numbers=canonical_numbers(dimension_numbers),
+        dimension_numbers=canonical_dimension_numbers(dimension_numbers),
         precision=canonical_precision(precision),
         preferred_element_type=preferred(preferred_element_type, "dot_general"),
     )
 
 
-def canonical_numbers(dimension_numbers: DotDimensionNumbers) -> DimensionNumbers:
-    """The numbers as tuples of ints, as equations carry them."""
+def canonical_dimension_numbers(dimension_numbers: DotDimensionNumbers) -> DimensionNumbers:
+    """The dimension numbers as tuples of ints, as equations hold them."""
     what, fix = "The dimension numbers of dot_general", "((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))"
     contract, batch = parts(dimension_numbers, 2, what, fix)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = (parts(pair, 2, what, fix) for pair in (contract, batch))
@@ -121,7 +121,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
 
 
 class RaggedDotDimensionNumbers(NamedTuple):
-    """Those of `dot_general`, the dimension of lhs that groups divide, and the one of rhs that numbers groups."""
+    """Those of `dot_general`, the dimension of lhs that groups divide, and the one of rhs that is indexed by group."""
 
     dot_dimension_numbers: DotDimensionNumbers
     lhs_ragged_dimensions: Sequence[int]
@@ -139,13 +139,20 @@ def ragged_dot(
 ) -> Any:
     """Rows of `lhs` (m, k) in consecutive groups, each multiplied with its own matrix of `rhs` (g, k, n): (m, n).
 
-    Rows after the last group give zeros. With `group_offset`, shape (1,), `rhs` holds matrices only from that group on.
+    Rows after the last group are zeros. With `group_offset`, shape (1,), `rhs` holds matrices only from that group on.
     """
     if len(np.shape(lhs)) != 2 or len(np.shape(rhs)) != 3:
         raise fail(f"ragged_dot needs lhs (m, k) and rhs (g, k, n), got shapes {np.shape(lhs)} and {np.shape(rhs)}.")
-    numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+    dimension_numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
     return ragged_dot_general(
-        lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset, out_sharding=out_sharding
+        lhs,
+        rhs,
+        group_sizes,
+        dimension_numbers,
+        precision,
+        preferred_element_type,
+        group_offset,
+        out_sharding=out_sharding,
     )
 
 
@@ -162,9 +169,9 @@ def ragged_dot_general(
     """`dot_general` where one dimension of `lhs` is divided into consecutive groups of `group_sizes`.
 
     A free dimension: each group has its own slice of `rhs` along the group dimension. A contracting dimension: each
-    group is summed apart, and the result has the groups first. A batch dimension: the numbers do not depend on groups.
+    group is summed apart, and the result has the groups first. A batch dimension: the values do not depend on groups.
     """
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = canonical_numbers(
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = canonical_dimension_numbers(
         ragged_dot_dimension_numbers.dot_dimension_numbers
     )
     ragged_axes, group_axes = map(_axes, ragged_dot_dimension_numbers[1:])
@@ -174,8 +181,8 @@ def ragged_dot_general(
     check_ragged(x, y, sizes, ragged_axes, group_axes, free)
     (ragged,) = ragged_axes
 
-    def product(left: Any, numbers: DotDimensionNumbers) -> Any:
-        return dot_general(left, rhs, numbers, precision, preferred_element_type, out_sharding=out_sharding)
+    def product(left: Any, dimension_numbers: DotDimensionNumbers) -> Any:
+        return dot_general(left, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
 
     if ragged in lhs_batch:
         return product(lhs, ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)))
@@ -225,7 +232,7 @@ def check_ragged(
 
 
 def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, groups: Any, offset: Any) -> Any:
-    """For each group and each element of `x`, whether the element's place along `ragged` lies in the group."""
+    """For each group and each element of `x`, whether the element's position along `ragged` lies in the group."""
     shape = (groups, *x.shape)
     if not hasattr(sizes, "aval"):
         sizes = dtypes.canonical_array(sizes)
@@ -235,20 +242,20 @@ def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, grou
     if rank not in (1, len(outer) + 1) or (rank > 1 and ends.shape[:-1] != tuple(x.shape[a] for a in outer)):
         raise fail(
             f"A ragged contraction got group_sizes of shape {ends.shape}.",
-            fix=f"give shape ({groups},), or a row of sizes for each place along dimensions {outer} of lhs {x.short()}",
+            fix=f"give shape ({groups},), or a row of sizes for each index along dimensions {outer} of lhs {x.short()}",
         )
 
-    def spread(edges: Any) -> Any:
+    def broadcast_edges(edges: Any) -> Any:
         if offset is not None:
             first = reshape(offset, new_sizes=(), dimensions=None)
             before = [np.zeros((), first.dtype)] * (rank - 1)
             edges = dynamic_slice(edges, *before, first, slice_sizes=(*edges.shape[:-1], groups))
         edges = move_axis(edges, rank - 1, 0)
         axes = (0, *(a + 1 for a in outer)) if rank > 1 else (0,)
-        # Broadcasting places axes in increasing order; batch dimensions may come in any.
+        # broadcast_in_dim takes axes in increasing order; batch dimensions may come in any.
         order = sorted(range(len(axes)), key=axes.__getitem__)
         edges = transpose(edges, permutation=tuple(order))
         return broadcast_in_dim(edges, shape=shape, broadcast_dimensions=tuple(sorted(axes)))
 
-    place = iota(dtype=starts.dtype, shape=shape, dimension=ragged + 1)
-    return and_(ge(place, spread(starts)), lt(place, spread(ends)))
+    position = iota(dtype=starts.dtype, shape=shape, dimension=ragged + 1)
+    return and_(ge(position, broadcast_edges(starts)), lt(position, broadcast_edges(ends)))

@@ -133,68 +133,68 @@ def branch(
     leaves, in_tree = leaves_of(tuple(operands), caller, "operands")
     types = [type_of(leaf) for leaf in leaves]
     order = range(len(functions)) if caller != "lax.cond" else (1, 0)  # in the order of the arguments
-    made = {i: staged(functions[i], in_tree, types, f"a branch of {caller},") for i in order}
-    programs, constants, trees, _ = ([*parts] for parts in zip(*(made[i] for i in range(len(functions))), strict=True))
-    programs = agreed(programs, trees, caller, words)
-    joint = programs[0].cached(("branches", *programs[1:]), lambda: with_all_constants(programs, constants))
+    bodies = {i: staged(functions[i], in_tree, types, f"a branch of {caller},") for i in order}
+    jaxprs, constants, trees, _ = ([*parts] for parts in zip(*(bodies[i] for i in range(len(functions))), strict=True))
+    jaxprs = agreed(jaxprs, trees, caller, words)
+    joint = jaxprs[0].cached(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
     flat_constants = [c for consts in constants for c in consts]
     results = cond_primitive(index, *flat_constants, *leaves, branches=joint)
     return tree.unflatten(trees[0], results)
 
 
-def with_all_constants(programs: Sequence[Jaxpr], constants: Sequence[Sequence[Any]]) -> tuple[Jaxpr, ...]:
+def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any]]) -> tuple[Jaxpr, ...]:
     """Branches that take the constants of all of them."""
     joint = []
-    for number, program in enumerate(programs):
-        own = len(constants[number])
+    for i, jaxpr in enumerate(jaxprs):
+        own = len(constants[i])
         arguments: list[Var] = []
         for other, consts in enumerate(constants):
-            arguments.extend(program.invars[:own] if other == number else [Var(type_of(c)) for c in consts])
-        joint.append(program.replace(invars=[*arguments, *program.invars[own:]]))
+            arguments.extend(jaxpr.invars[:own] if other == i else [Var(type_of(c)) for c in consts])
+        joint.append(jaxpr.replace(invars=[*arguments, *jaxpr.invars[own:]]))
     return tuple(joint)
 
 
-def agreed(programs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
+def agreed(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
     """Branches with results of one structure and of equal types; results that differ in weakness only are made
     strong."""
-    for number in range(1, len(programs)):
-        if trees[number] != trees[0]:
-            found = tree.equality_errors_of_structures(trees[0], trees[number])
+    for index in range(1, len(jaxprs)):
+        if trees[index] != trees[0]:
+            found = tree.equality_errors_of_structures(trees[0], trees[index])
             raise BranchMismatchError(
-                f"{caller}: the branches must return the same structure; {words[0]} and {words[number]} differ.",
+                f"{caller}: the branches must return the same structure; {words[0]} and {words[index]} differ.",
                 received="; ".join(f"result{tree.keystr(d.path)}: {d.first} and {d.second}" for d in found[:3])
-                or f"{trees[0]} and {trees[number]}",
+                or f"{trees[0]} and {trees[index]}",
                 fix="return the same containers with the same keys from every branch",
                 at=user_line(),
             )
-        for leaf, (a, b) in enumerate(zip(programs[0].outvars, programs[number].outvars, strict=True)):
+        for leaf, (a, b) in enumerate(zip(jaxprs[0].outvars, jaxprs[index].outvars, strict=True)):
             if not a.aval.matches(b.aval):
                 path = [p for p, _ in tree.leaves_with_path(tree.unflatten(trees[0], range(trees[0].num_leaves)))][leaf]
                 raise BranchMismatchError(
                     f"{caller}: the branches must return equal types; they differ at result{tree.keystr(path)}.",
-                    received=f"{a.aval.short()} from {words[0]} and {b.aval.short()} from {words[number]}",
+                    received=f"{a.aval.short()} from {words[0]} and {b.aval.short()} from {words[index]}",
                     fix="convert one of them, for example with .astype or .reshape",
                     at=user_line(),
                 )
-    strong = [len({p.outvars[i].aval for p in programs}) > 1 for i in range(len(programs[0].outvars))]
-    return [with_strong_results(p, strong) for p in programs]
+    strong = [len({p.outvars[i].aval for p in jaxprs}) > 1 for i in range(len(jaxprs[0].outvars))]
+    return [with_strong_results(p, strong) for p in jaxprs]
 
 
-def with_strong_results(program: Jaxpr, strong: Sequence[bool]) -> Jaxpr:
-    """The program with some results made strongly typed."""
-    wanted = [v.aval.strong() if s else v.aval for v, s in zip(program.outvars, strong, strict=True)]
-    return with_result_types(program, wanted)
+def with_strong_results(jaxpr: Jaxpr, strong: Sequence[bool]) -> Jaxpr:
+    """The jaxpr with some results converted to strong types."""
+    wanted = [v.aval.strong() if s else v.aval for v, s in zip(jaxpr.outvars, strong, strict=True)]
+    return with_result_types(jaxpr, wanted)
 
 
-def with_result_types(program: Jaxpr, wanted: Sequence[Any]) -> Jaxpr:
-    if all(v.aval == w for v, w in zip(program.outvars, wanted, strict=True)):
-        return program
+def with_result_types(jaxpr: Jaxpr, wanted: Sequence[Any]) -> Jaxpr:
+    if all(v.aval == w for v, w in zip(jaxpr.outvars, wanted, strict=True)):
+        return jaxpr
 
     def converted(*args: Any) -> list[Any]:
-        return [retyped(r, w) for r, w in zip(replay(program, *args), wanted, strict=True)]
+        return [retyped(r, w) for r, w in zip(replay(jaxpr, *args), wanted, strict=True)]
 
     key = ("result types", tuple(wanted))
-    return program.cached(key, lambda: stage_closed(converted, program.in_avals, name=program.name))
+    return jaxpr.cached(key, lambda: stage_closed(converted, jaxpr.in_avals, name=jaxpr.name))
 
 
 def retyped(value: Any, aval: Any) -> Any:
@@ -207,19 +207,19 @@ def retyped(value: Any, aval: Any) -> Any:
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 
-def settle_carry(
+def fix_carry_types(
     stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]
 ) -> tuple[Any, list[Any]]:
     """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
     makes of them; anything else that changes is the user's error."""
     for _ in range(3):
         types: list[Any] = [type_of(x) for x in init]
-        made = stage_body(types)
-        outs: list[Any] = [v.aval for v in made[0].outvars[:count]]
+        body = stage_body(types)
+        outs: list[Any] = [v.aval for v in body[0].outvars[:count]]
         if len(outs) == len(types) and all(a == b for a, b in zip(types, outs, strict=True)):
-            return made, init
+            return body, init
         if len(outs) != len(types):
-            report(made, types, outs)
+            report(body, types, outs)
         new = []
         for x, a, b in zip(init, types, outs, strict=True):
             if a.weak_type and a.shape == b.shape and promotes(a, b):
@@ -227,18 +227,18 @@ def settle_carry(
             elif a.matches(b):
                 new.append(retyped(x, a.strong()))
             else:
-                report(made, types, outs)
+                report(body, types, outs)
         if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
-            wanted = [*types, *(v.aval for v in made[0].outvars[count:])]
-            return (with_result_types(made[0], wanted), *made[1:]), new
+            wanted = [*types, *(v.aval for v in body[0].outvars[count:])]
+            return (with_result_types(body[0], wanted), *body[1:]), new
         init = new
-    return made, init
+    return body, init
 
 
 def promotes(weak: Any, other: Any) -> bool:
     """Whether a weakly typed value of one type becomes the other's dtype when they meet."""
-    joined = dtypes.promote_pair(weak.dtype, True, other.dtype, other.weak_type)[0]
-    return dtypes.canonicalize_dtype(joined) == other.dtype
+    promoted = dtypes.promote_pair(weak.dtype, True, other.dtype, other.weak_type)[0]
+    return dtypes.canonicalize_dtype(promoted) == other.dtype
 
 
 class Loop(NamedTuple):
@@ -249,15 +249,15 @@ class Loop(NamedTuple):
     body: str
     depth: int = 0
 
-    def place(self, path: Sequence[Any]) -> str:
+    def name_at(self, path: Sequence[Any]) -> str:
         return f"carry{tree.keystr(path[self.depth :])}"
 
 
 def carry_report(loop: Loop, in_tree: Any) -> Callable[..., Any]:
-    def report(made: Any, types: Sequence[Any], outs: Sequence[Any]) -> None:
+    def report(body: Any, types: Sequence[Any], outs: Sequence[Any]) -> None:
         paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(in_tree.num_leaves)))]
         wrong = [
-            f"{loop.place(p)} goes in as {a.short()} and comes out as {b.short()}"
+            f"{loop.name_at(p)} goes in as {a.short()} and comes out as {b.short()}"
             for p, a, b in zip(paths, types, outs, strict=False)
             if not a.matches(b)
         ]
@@ -274,7 +274,7 @@ def carry_report(loop: Loop, in_tree: Any) -> Callable[..., Any]:
 def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
     if expected != got:
         found = tree.equality_errors_of_structures(expected, got)
-        lines = [f"{loop.place(d.path)}: {d.first} goes in, {d.second} comes out" for d in found[:3]]
+        lines = [f"{loop.name_at(d.path)}: {d.first} goes in, {d.second} comes out" for d in found[:3]]
         raise CarryMismatchError(
             f"{loop.caller}: {loop.body} must return the carry in the structure it takes.",
             received="\n".join(lines) or f"{got} for {expected}",
@@ -310,7 +310,7 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
         check_carry_tree(loop, in_tree, out_tree)
         return body, consts, out_tree
 
-    (body, body_consts, _), init = settle_carry(stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree))
+    (body, body_consts, _), init = fix_carry_types(stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree))
     types = [type_of(x) for x in init]
     condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, types, f"the condition of {loop.caller},", True)
     result = condition.outvars[0].aval if len(condition.outvars) == 1 else None
@@ -431,7 +431,7 @@ def run_scan(
         check_carry_tree(loop, carry_tree, parts[0])
         return body, consts, parts
 
-    (body, consts, parts), carry = settle_carry(
+    (body, consts, parts), carry = fix_carry_types(
         stage_body, carry, carry_tree.num_leaves, carry_report(loop, carry_tree)
     )
     results = scan_primitive(

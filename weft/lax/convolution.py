@@ -72,21 +72,19 @@ def conv_general_dilated(
     """
     x, kernel = type_of(lhs), type_of(rhs)
     assert isinstance(x, ArrayType) and isinstance(kernel, ArrayType)
-    numbers = conv_dimension_numbers(x.shape, kernel.shape, dimension_numbers)
+    dims = conv_dimension_numbers(x.shape, kernel.shape, dimension_numbers)
     rank = x.ndim - 2
     strides = _counts("window_strides", window_strides, rank)
-    spread = (1,) * rank if lhs_dilation is None else _counts("lhs_dilation", lhs_dilation, rank)
+    base_dilation = (1,) * rank if lhs_dilation is None else _counts("lhs_dilation", lhs_dilation, rank)
     dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)
     if isinstance(padding, str):
-        if any(d != 1 for d in spread):
+        if any(d != 1 for d in base_dilation):
             raise ArgumentError(
-                f"conv_general_dilated got padding {padding!r} with lhs_dilation {spread}, where it has no meaning. "
-                "Give (low, high) pairs, or use conv_transpose."
+                f"conv_general_dilated got padding {padding!r} with lhs_dilation {base_dilation}, where it has no "
+                "meaning. Give (low, high) pairs, or use conv_transpose."
             )
-        extents = [
-            dilated_size(k, d) for k, d in zip(in_order(kernel.shape, numbers.rhs_spec)[2:], dilation, strict=True)
-        ]
-        pads: Pads = tuple(padtype_to_pads(in_order(x.shape, numbers.lhs_spec)[2:], extents, strides, padding))
+        extents = [dilated_size(k, d) for k, d in zip(in_order(kernel.shape, dims.rhs_spec)[2:], dilation, strict=True)]
+        pads: Pads = tuple(padtype_to_pads(in_order(x.shape, dims.lhs_spec)[2:], extents, strides, padding))
     else:
         pads = explicit_pads(padding, rank)
     return conv_primitive(
@@ -94,9 +92,9 @@ def conv_general_dilated(
         rhs,
         window_strides=strides,
         padding=pads,
-        lhs_dilation=spread,
+        lhs_dilation=base_dilation,
         rhs_dilation=dilation,
-        dimension_numbers=numbers,
+        dimension_numbers=dims,
         feature_group_count=index(feature_group_count),
         batch_group_count=index(batch_group_count),
         precision=canonical_precision(precision),
@@ -127,8 +125,8 @@ def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any
     if dtype is None:
         return None
     ranks = {"b": 0, "i": 0, "u": 0, "f": 1, "c": 2}
-    asked, given = ranks.get(dtypes.kind(dtype), -1), ranks.get(dtypes.kind(x.dtype), 3)
-    if asked < given or (given == 2) != (asked == 2) or dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(x.dtype):
+    asked, held = ranks.get(dtypes.kind(dtype), -1), ranks.get(dtypes.kind(x.dtype), 3)
+    if asked < held or (held == 2) != (asked == 2) or dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(x.dtype):
         raise DtypeMismatchError(
             f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)} for the operand {x.short()}.",
             fix="convert the result with lax.convert_element_type",
@@ -207,11 +205,11 @@ def conv_transpose(
                 f"conv_transpose needs dimension_numbers beyond 3 spatial dimensions; the operand has shape {x}."
             )
         dimension_numbers = _CHANNELS_LAST[len(x)]
-    numbers = conv_dimension_numbers(x, kernel, dimension_numbers)
+    dims = conv_dimension_numbers(x, kernel, dimension_numbers)
     rank = len(x) - 2
     dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)
     strides = _counts("strides", strides, rank)
-    extents = [dilated_size(k, d) for k, d in zip(in_order(kernel, numbers.rhs_spec)[2:], dilation, strict=True)]
+    extents = [dilated_size(k, d) for k, d in zip(in_order(kernel, dims.rhs_spec)[2:], dilation, strict=True)]
     if isinstance(padding, str):
         pads: Pads = tuple(transpose_pads(k, s, padding) for k, s in zip(extents, strides, strict=True))
     else:
@@ -219,8 +217,8 @@ def conv_transpose(
         if use_consistent_padding:
             pads = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(extents, pads, strict=True))
     if transpose_kernel:
-        rhs = rev(rhs, dimensions=numbers.rhs_spec[2:])
-        out_axis, in_axis = numbers.rhs_spec[:2]
+        rhs = rev(rhs, dimensions=dims.rhs_spec[2:])
+        out_axis, in_axis = dims.rhs_spec[:2]
         order = list(range(len(kernel)))
         order[out_axis], order[in_axis] = in_axis, out_axis
         rhs = transpose(rhs, permutation=tuple(order))
@@ -231,7 +229,7 @@ def conv_transpose(
         pads,  # type: ignore[arg-type]
         strides,
         dilation,
-        numbers,
+        dims,
         precision=precision,
         preferred_element_type=preferred_element_type,
     )
@@ -252,14 +250,14 @@ def conv_general_dilated_patches(
     x = type_of(lhs)
     assert isinstance(x, ArrayType)
     window = tuple(index(size) for size in filter_shape)
-    numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
-    features = x.shape[numbers.lhs_spec[1]]
+    dims = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
+    features = x.shape[dims.lhs_spec[1]]
     size = math.prod(window)
     # One kernel for each element of the window, which picks it; the same for every feature.
     pick = np.eye(size, dtype=x.dtype).reshape(1, size, 1, *window)
     kernel = broadcast_in_dim(pick, shape=(features, *pick.shape[1:]), broadcast_dimensions=tuple(range(pick.ndim)))
     kernel = reshape(kernel, new_sizes=(features * size, 1, *window), dimensions=None)
-    kernel = transpose(kernel, permutation=inverse_permutation(numbers.rhs_spec))
+    kernel = transpose(kernel, permutation=inverse_permutation(dims.rhs_spec))
     return conv_general_dilated(
         lhs,
         kernel,
@@ -267,7 +265,7 @@ def conv_general_dilated_patches(
         padding,
         lhs_dilation,
         rhs_dilation,
-        numbers,
+        dims,
         feature_group_count=features,  # type: ignore[arg-type]
         precision=precision,
         preferred_element_type=preferred_element_type,
@@ -285,18 +283,18 @@ def conv_general_dilated_local(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     precision: PrecisionLike = None,
 ) -> Any:
-    """A convolution with a kernel of its own at each place of the result.
+    """A convolution with a kernel of its own at each position of the result.
 
     The spatial dimensions of `rhs` are those of the result; its input features are a flattened window, as
     `conv_general_dilated_patches` orders it.
     """
-    numbers = conv_dimension_numbers(np.shape(lhs), np.shape(rhs), dimension_numbers)
+    dims = conv_dimension_numbers(np.shape(lhs), np.shape(rhs), dimension_numbers)
     patches = conv_general_dilated_patches(
-        lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers, precision
+        lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, dims, precision
     )
-    (_, feature, *places), (_, in_feature, *kernel_places) = numbers.out_spec, numbers.rhs_spec
-    made = dot_general(patches, rhs, (((feature,), (in_feature,)), (places, kernel_places)), precision)
-    # The product has the places, then batch and output feature.
-    count = len(places)
-    source = {axis: position for position, axis in enumerate(places)} | {numbers.out_spec[0]: count, feature: count + 1}
-    return transpose(made, permutation=tuple(source[axis] for axis in range(count + 2)))
+    (_, feature, *spatial), (_, in_feature, *kernel_spatial) = dims.out_spec, dims.rhs_spec
+    out = dot_general(patches, rhs, (((feature,), (in_feature,)), (spatial, kernel_spatial)), precision)
+    # The contraction has the spatial dimensions first, then batch and output feature.
+    count = len(spatial)
+    source = {axis: position for position, axis in enumerate(spatial)} | {dims.out_spec[0]: count, feature: count + 1}
+    return transpose(out, permutation=tuple(source[axis] for axis in range(count + 2)))

@@ -27,14 +27,14 @@ from weft.primitives.elementwise import (
     special_gamma,
     trigonometric,
 )
-from weft.primitives.elementwise import complex as complex_numbers
+from weft.primitives.elementwise import complex as complex_ops
 from weft.primitives.elementwise import select as selection
 from weft.primitives.elementwise.rounding import RoundingMethod
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import from_numpy
 
-_NUMBERS = (int, float, complex)
+_PYTHON_SCALARS = (int, float, complex)
 _KINDS_TAKEN = {int: "iu", float: "f", complex: "c"}
 
 
@@ -44,26 +44,26 @@ def _pair(x: Any, y: Any) -> tuple[Any, Any]:
     if first is not None and second is not None:
         if first.shape == second.shape or not first.shape or not second.shape:
             return x, y
-    elif first is not None and type(y) in _NUMBERS:
-        return x, _number(y, first.dtype)
-    elif second is not None and type(x) in _NUMBERS:
-        return _number(x, second.dtype), y
+    elif first is not None and type(y) in _PYTHON_SCALARS:
+        return x, _as_scalar(y, first.dtype)
+    elif second is not None and type(x) in _PYTHON_SCALARS:
+        return _as_scalar(x, second.dtype), y
     return _adapted(x, y)
 
 
-def _number(value: Any, dtype: Any) -> Any:
-    """A Python number in `dtype` if that is of its kind; where that changes nothing it stays what it is."""
+def _as_scalar(value: Any, dtype: Any) -> Any:
+    """A Python number in `dtype` if that is of its kind, else as it is."""
     if dtypes.kind(dtype) not in _KINDS_TAKEN[type(value)] or _dtype(value) == dtype:
         return value
     return dtypes.coerce_value(value, dtype)
 
 
-def _numbers_adapted(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def _scalars_adapted(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """Python numbers in the dtype of the first array, if that is of their kind."""
-    found = next((_dtype(a) for a in operands if type(a) not in _NUMBERS), None)
+    found = next((_dtype(a) for a in operands if type(a) not in _PYTHON_SCALARS), None)
     if found is None:
         return operands
-    return tuple(_number(a, found) if type(a) in _NUMBERS else a for a in operands)
+    return tuple(_as_scalar(a, found) if type(a) in _PYTHON_SCALARS else a for a in operands)
 
 
 def _dtype(x: Any) -> Any:
@@ -72,16 +72,16 @@ def _dtype(x: Any) -> Any:
 
 def _adapted(*operands: Any) -> Any:
     """Python numbers in the dtype of the arrays of their kind, and dimensions of size 1 repeated."""
-    adapted = list(_numbers_adapted(operands))
+    adapted = list(_scalars_adapted(operands))
     shapes = [np.shape(a) for a in adapted]
     full = [s for s in shapes if s]
     if all(s == full[0] for s in full) or any(len(s) != len(full[0]) for s in full):
         return tuple(adapted)  # a mismatch of rank is for the type rule to explain
     shape = tuple(next((d for d in sizes if d != 1), 1) for sizes in zip(*full, strict=True))
-    for place, given in enumerate(shapes):
-        if given and given != shape and all(d in (1, s) for d, s in zip(given, shape, strict=True)):
+    for i, own in enumerate(shapes):
+        if own and own != shape and all(d in (1, s) for d, s in zip(own, shape, strict=True)):
             axes = tuple(range(len(shape)))
-            adapted[place] = broadcast_in_dim(adapted[place], shape=shape, broadcast_dimensions=axes)
+            adapted[i] = broadcast_in_dim(adapted[i], shape=shape, broadcast_dimensions=axes)
     return tuple(adapted)
 
 
@@ -99,7 +99,7 @@ def sub(x: Any, y: Any) -> Any:
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
-    """x * y; with `out_dtype` of factors converted to it first, so that a product of short numbers is exact."""
+    """x * y; with `out_dtype` the operands are converted to it first, so that a product of narrow types is exact."""
     if out_dtype is not None:
         x, y = (_as_factor(factor, out_dtype) for factor in (x, y))
     return arithmetic.mul(*_pair(x, y))
@@ -157,7 +157,7 @@ def square(x: Any) -> Any:
 
 
 def integer_pow(x: Any, y: int) -> Any:
-    """x to a whole power known in advance."""
+    """x to a static integer power."""
     return arithmetic.integer_pow(x, y=index(y))
 
 
@@ -326,7 +326,7 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma(m: Any, x: Any) -> Any:
-    """Derivative number m of digamma."""
+    """The m-th derivative of digamma."""
     return special_gamma.polygamma(*_pair(m, x))
 
 
@@ -417,17 +417,17 @@ def bitwise_xor(x: Any, y: Any) -> Any:
 
 
 def shift_left(x: Any, y: Any) -> Any:
-    """Bits moved up by y."""
+    """Bits shifted left by y."""
     return bitwise.shift_left(*_pair(x, y))
 
 
 def shift_right_logical(x: Any, y: Any) -> Any:
-    """Bits moved down by y, zeros moved in."""
+    """Bits shifted right by y, zeros shifted in."""
     return bitwise.shift_right_logical(*_pair(x, y))
 
 
 def shift_right_arithmetic(x: Any, y: Any) -> Any:
-    """Bits moved down by y, copies of the sign moved in."""
+    """Bits shifted right by y, copies of the sign shifted in."""
     return bitwise.shift_right_arithmetic(*_pair(x, y))
 
 
@@ -456,39 +456,39 @@ def mulhi(x: Any, y: Any, /) -> Any:
 
 def real(x: Any) -> Any:
     """Real part of complex x."""
-    return complex_numbers.real(x)
+    return complex_ops.real(x)
 
 
 def imag(x: Any) -> Any:
     """Imaginary part of complex x."""
-    return complex_numbers.imag(x)
+    return complex_ops.imag(x)
 
 
 def conj(x: Any) -> Any:
     """Complex conjugate; a real x becomes complex."""
-    return complex_numbers.conj(x, input_dtype=_dtype(x))
+    return complex_ops.conj(x, input_dtype=_dtype(x))
 
 
 def complex(x: Any, y: Any) -> Any:
     """The complex number x + iy."""
-    return complex_numbers.complex(*_pair(x, y))
+    return complex_ops.complex(*_pair(x, y))
 
 
 # --------------------------------------------------------------------------------------------------------- rounding
 
 
 def floor(x: Any) -> Any:
-    """Greatest whole number not above x."""
+    """Greatest integer not above x."""
     return rounding.floor(x)
 
 
 def ceil(x: Any) -> Any:
-    """Least whole number not below x."""
+    """Least integer not below x."""
     return rounding.ceil(x)
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """Nearest whole number; `rounding_method` decides for numbers halfway between two."""
+    """Nearest integer; `rounding_method` decides for numbers halfway between two."""
     return rounding.round(x, rounding_method=RoundingMethod(rounding_method))
 
 
@@ -507,8 +507,8 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
 
 
 def select_n(which: Any, *cases: Any) -> Any:
-    """The element of the case that `which` numbers; a boolean chooses between the first and the second case."""
-    cases = _numbers_adapted(cases)
+    """The element of the case with index `which`; a boolean chooses between the first and the second case."""
+    cases = _scalars_adapted(cases)
     shapes = [np.shape(case) for case in cases]
     if any(shape != shapes[0] for shape in shapes):
         raise fail(
@@ -530,7 +530,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
     """`x` brought within [min, max]."""
-    operands = _numbers_adapted((min, x, max))
+    operands = _scalars_adapted((min, x, max))
     for bound, word in ((min, "min"), (max, "max")):
         if np.shape(bound) and np.shape(bound) != np.shape(x):
             raise fail(
@@ -544,7 +544,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand's numbers in another dtype: float to integer stops at the limits, complex to real drops a part."""
+    """The operand in another dtype: float to integer clamps to the limits, complex to real drops the imaginary part."""
     if new_dtype is None:
         raise ArgumentError("convert_element_type needs a dtype, got None.")
     dtype = dtypes.requested_dtype(new_dtype, "lax.convert_element_type")

@@ -48,7 +48,7 @@ from weft.trace.array import Array
 
 
 class SvdAlgorithm(Enum):
-    """Ways to compute singular values; a hint, since every one gives the same decomposition."""
+    """Ways to compute singular values; a hint, since all of them compute the same decomposition."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -147,7 +147,7 @@ def triangular_solve(
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
     """The x with T x = b; T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
 
-    A singular T gives NaN. With `perturb_singular` a pivot of exactly zero is replaced by a small number, the precision
+    For a singular T x is NaN. With `perturb_singular` a pivot of exactly zero is replaced by a small number, the precision
     of the dtype times the largest element, so that the result is finite.
     """
     dl, d, du, b = _array(dl), _array(d), _array(du), _array(b)
@@ -196,7 +196,7 @@ def _reflectors(a: Any, taus: Any, count: Any) -> tuple[Any, Any]:
 
 
 def householder_product(a: Any, taus: Any) -> Array:
-    """The first columns of the product of the reflectors that stand below the diagonal of a, as in LAPACK's geqrf."""
+    """The first columns of the product of the reflectors that are below the diagonal of a, as in LAPACK's geqrf."""
     a, taus = _array(a), _array(taus)
     _check_reflectors("householder_product", a, taus)
     v, t = _reflectors(a, taus, taus.shape[-1])

@@ -117,20 +117,20 @@ def axis_index(axis_name: Name) -> Any:
 def all_gather(
     x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
-    """Each leaf of all elements, stacked (or `tiled`: joined) along `axis`."""
+    """Each leaf of all elements, stacked (or `tiled`: concatenated) along `axis`."""
     no_groups("all_gather", axis_index_groups)
     if to != "varying":
         raise ArgumentError(
-            f"lax.all_gather over the axis of a vmap gives a value of the batch: to must be 'varying', got {to!r}."
+            f"lax.all_gather over the axis of a vmap returns a value of the batch: to must be 'varying', got {to!r}."
         )
     names = names_of(axis_name)
 
     def one(leaf: Any) -> Any:
         for name in reversed(names):
             rank = len(type_of(leaf).shape) + (not tiled)  # type: ignore[attr-defined]
-            place = axis % rank
+            dim = axis % rank
             leaf = collectives.all_gather(
-                leaf, axis_name=name, axis_size=context.axes[name], all_gather_dimension=place, tiled=tiled
+                leaf, axis_name=name, axis_size=context.axes[name], all_gather_dimension=dim, tiled=tiled
             )
         if len(names) > 1 and not tiled:
             for _ in names[1:]:
@@ -186,13 +186,13 @@ def all_to_all(
 
 def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int) -> Any:
     """One dimension, as large as the named axes together, exchanged with them: with one after the other."""
-    for number, name in enumerate(names[:-1]):
-        x = parted(x, split_axis + number, context.axes[name])
+    for i, name in enumerate(names[:-1]):
+        x = parted(x, split_axis + i, context.axes[name])
     last = len(names) - 1
-    for number, name in enumerate(names):
-        place = split_axis + number
-        goal = concat_axis if last == 0 else place
-        x = collectives.all_to_all(x, split_axis=place, concat_axis=goal, axis_name=name, axis_size=context.axes[name])
+    for i, name in enumerate(names):
+        dim = split_axis + i
+        goal = concat_axis if last == 0 else dim
+        x = collectives.all_to_all(x, split_axis=dim, concat_axis=goal, axis_name=name, axis_size=context.axes[name])
     for _ in names[:-1]:
         x = joined(x, split_axis)
     return x if last == 0 else move_axis(x, split_axis, concat_axis)

@@ -1,4 +1,4 @@
-"""Reductions and running folds with JAX's signatures."""
+"""Reductions and cumulative reductions with JAX's signatures."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------------- by a function
 
 
-class Folded:
-    """Operands and initial values as flat lists, and the computation on their scalars as a program."""
+class FlatReduction:
+    """Operands and initial values as flat lists, and the computation on their scalars as a jaxpr."""
 
     def __init__(self, name: str, operands: Any, initial: Any, computation: Callable[[Any, Any], Any]):
         self.operands, self.treedef = tree.flatten(operands)
@@ -60,7 +60,7 @@ class Folded:
             raise ArgumentError(f"lax.{name} needs at least one operand.")
         types: list[ArrayType] = [type_of(x) for x in self.operands]  # type: ignore[misc]
         self.initial = [_in_dtype_of(i, t) for i, t in zip(starts, types, strict=True)]
-        self.jaxpr = _program(name, computation, self.treedef, [array_type((), t.dtype) for t in types])
+        self.jaxpr = _scalar_jaxpr(name, computation, self.treedef, [array_type((), t.dtype) for t in types])
         self.monoid = _monoid(self.jaxpr, self.initial) if len(types) == 1 else None
 
     def restored(self, results: Sequence[Any]) -> Any:
@@ -80,7 +80,7 @@ def _in_dtype_of(initial: Any, operand: ArrayType) -> Any:
     return np.asarray(storage_of(initial)).astype(dtypes.storage(operand.dtype))
 
 
-def _program(name: str, computation: Callable[[Any, Any], Any], treedef: Any, scalars: list[ArrayType]) -> Jaxpr:
+def _scalar_jaxpr(name: str, computation: Callable[[Any, Any], Any], treedef: Any, scalars: list[ArrayType]) -> Jaxpr:
     count = len(scalars)
     function_of(computation, f"The computation of lax.{name}", "a function of two values, such as lax.add")
 
@@ -94,7 +94,7 @@ def _program(name: str, computation: Callable[[Any, Any], Any], treedef: Any, sc
             )
         return leaves
 
-    program, constants = stage(flat, scalars * 2, where=f"the computation of lax.{name}")
+    jaxpr, constants = stage(flat, scalars * 2, where=f"the computation of lax.{name}")
     for value in constants:
         if isinstance(value, Tracer):
             raise UnexpectedTracerError(
@@ -103,7 +103,7 @@ def _program(name: str, computation: Callable[[Any, Any], Any], treedef: Any, sc
                 fix="make the value an operand, broadcast to the shape of the others, or use lax.scan",
                 at=user_line(),
             )
-    return program
+    return jaxpr
 
 
 def _ones(dtype: Any) -> np.ndarray:
@@ -157,11 +157,13 @@ def reduce(
     Sums, products, extremes and logical operations become the reductions of those names. `out_sharding` says where the
     result is wanted, not what it is.
     """
-    folded = Folded("reduce", operands, init_values, computation)
+    reduction = FlatReduction("reduce", operands, init_values, computation)
     axes = _axes(dimensions)
-    if folded.monoid is not None:
-        return folded.restored([_MONOIDS[folded.monoid][0](folded.operands[0], axes=axes)])
-    return folded.restored(_other.reduce(*folded.operands, *folded.initial, jaxpr=folded.jaxpr, dimensions=axes))
+    if reduction.monoid is not None:
+        return reduction.restored([_MONOIDS[reduction.monoid][0](reduction.operands[0], axes=axes)])
+    return reduction.restored(
+        _other.reduce(*reduction.operands, *reduction.initial, jaxpr=reduction.jaxpr, dimensions=axes)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- by a name
@@ -216,7 +218,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
     return _extrema.argmin(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmin"))
 
 
-# ------------------------------------------------------------------------------------------------------- running folds
+# ------------------------------------------------------------------------------------------------------- cumulative
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:

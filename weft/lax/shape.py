@@ -48,35 +48,35 @@ def canonical_shape(shape: Any) -> Shape:
     return tuple(sizes)
 
 
-def as_index(number: Any) -> int:
+def as_index(value: Any) -> int:
     """An axis, a size or a width as a Python integer."""
     try:
-        return index(number)
+        return index(value)
     except TypeError:
-        if isinstance(number, Array):
+        if isinstance(value, Array):
             raise  # a tracer says more about itself
-        raise ArgumentTypeError(f"An integer is needed here, got {number!r}.") from None
+        raise ArgumentTypeError(f"An integer is needed here, got {value!r}.") from None
 
 
 def canonical_axis(axis: Any, rank: int) -> int:
     """An axis counted from either end, as one in range(rank)."""
-    number = as_index(axis)
-    if not -rank <= number < rank:
+    i = as_index(axis)
+    if not -rank <= i < rank:
         raise AxisOutOfBoundsError(
-            f"Axis {number} is out of bounds for an array of rank {rank}.",
+            f"Axis {i} is out of bounds for an array of rank {rank}.",
             fix=f"use an axis in [{-rank}, {rank})" if rank else "an array without dimensions has no axes",
             at=user_line(),
         )
-    return number + rank if number < 0 else number
+    return i + rank if i < 0 else i
 
 
 def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
     """Distinct axes counted from either end, as ones in range(rank), in the order given."""
     single = hasattr(axes, "__index__") and not np.ndim(axes)
-    made = tuple(canonical_axis(a, rank) for a in ((axes,) if single else sequence(axes, "Axes", "a tuple of ints")))
-    if len(set(made)) != len(made):
+    out = tuple(canonical_axis(a, rank) for a in ((axes,) if single else sequence(axes, "Axes", "a tuple of ints")))
+    if len(set(out)) != len(out):
         raise ArgumentError(f"Axes must be distinct, got {tuple(axes)} for an array of rank {rank}.")
-    return made
+    return out
 
 
 def _type(x: Any) -> ArrayType:
@@ -100,10 +100,10 @@ def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         return key_of_words(value, dtype)
     if isinstance(value, float) and dtypes.kind(dtype) in "iu":  # as an array of it would be converted
         equation: Any = _convert_element_type
-        made = equation.eval(np.asarray(value), new_dtype=dtype)
+        out = equation.eval(np.asarray(value), new_dtype=dtype)
     else:
-        made = dtypes.coerce_value(value, dtype)
-    return wrap(made, array_type(made.shape, dtype, True)) if weak_type else made
+        out = dtypes.coerce_value(value, dtype)
+    return wrap(out, array_type(out.shape, dtype, True)) if weak_type else out
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
@@ -162,18 +162,18 @@ def broadcast_shapes(*shapes: Any) -> Shape:
     """The shape that arrays of these shapes broadcast to: lined up from the right, sizes equal or 1."""
     if len(set(map(tuple, shapes))) == 1:
         return tuple(shapes[0])
-    made: list[Any] = [1] * max((len(s) for s in shapes), default=0)
+    out: list[Any] = [1] * max((len(s) for s in shapes), default=0)
     for shape in shapes:
         for i, size in enumerate(reversed(shape), 1):
-            if made[-i] == 1:
-                made[-i] = size
-            elif size != 1 and size != made[-i]:
+            if out[-i] == 1:
+                out[-i] = size
+            elif size != 1 and size != out[-i]:
                 raise ShapeMismatchError(
                     f"Shapes {', '.join(str(tuple(s)) for s in shapes)} do not broadcast together.",
                     fix="line shapes up from the right: sizes must be equal, or one of them 1",
                     at=user_line(),
                 )
-    return tuple(made)
+    return tuple(out)
 
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
@@ -217,9 +217,9 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     if not new and isinstance(array, Array):
         return array
     old = iter(shape)
-    made = tuple(1 if i in new else next(old) for i in range(rank))
-    kept = tuple(i for i in range(rank) if i not in new)
-    return _shape.broadcast_in_dim(array, shape=made, broadcast_dimensions=kept)
+    new_shape = tuple(1 if i in new else next(old) for i in range(rank))
+    old_dims = tuple(i for i in range(rank) if i not in new)
+    return _shape.broadcast_in_dim(array, shape=new_shape, broadcast_dimensions=old_dims)
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Array:

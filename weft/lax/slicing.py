@@ -84,10 +84,10 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """The elements at one static index of an axis."""
     shape = _shape_of(operand)
     axis = canonical_axis(axis, len(shape))
-    number, size = _bound(index), shape[axis]
-    wrapped = number + size if number < 0 else number
+    i, size = _bound(index), shape[axis]
+    wrapped = i + size if i < 0 else i
     if not isinstance(size, Expression) and not 0 <= wrapped < size:
-        raise InvalidIndexError(f"Index {number} is out of bounds for axis {axis} of size {size}.")
+        raise InvalidIndexError(f"Index {i} is out of bounds for axis {axis} of size {size}.")
     taken = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
     return taken if keepdims else squeeze(taken, (axis,))
 
@@ -102,10 +102,10 @@ def wrap_negative(index: Any, size: Any) -> Any:
     if kind not in "iu":
         raise ArgumentTypeError(f"Indices must be integers, got {aval.short()}.")
     if not isinstance(index, Array):
-        number = np.asarray(index)
-        if kind == "i" and number.ndim == 0 and number < 0:
-            number = number + size
-        return number.astype(aval.dtype) if number.dtype != aval.dtype else number  # type: ignore[attr-defined]
+        value = np.asarray(index)
+        if kind == "i" and value.ndim == 0 and value < 0:
+            value = value + size
+        return value.astype(aval.dtype) if value.dtype != aval.dtype else value  # type: ignore[attr-defined]
     if kind == "u":
         return index
     if isinstance(size, Expression):
@@ -164,19 +164,19 @@ def dynamic_update_slice(
 def _check_starts(starts: Sequence[Any], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
     """Have starts checked in compiled programs. Moving them inside is what the functions are known to do, so at once
     they do that unasked."""
-    # Where the numbers of dimensions differ the type rule has something to say.
+    # Where the numbers of dimensions differ the type rule raises.
     if config.checks == "all" and len(starts) == len(shape) == len(sizes):
         for axis, (start, n, size) in enumerate(zip(starts, shape, sizes, strict=True)):
             check_index(start, axis, shape, 0, n - size, size)
 
 
-def _check_places(indices: Any, axes: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
+def _check_indices(indices: Any, axes: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
     """Have the index vectors of a gather or a scatter without a mode checked, one component after the other."""
     if not asked() or not _shape_of(indices) or _shape_of(indices)[-1] != len(axes):
         return
-    for number, axis in enumerate(axes):
+    for i, axis in enumerate(axes):
         last = len(_shape_of(indices)) - 1
-        column = indices if len(axes) == 1 else slice_in_dim(indices, number, number + 1, 1, last)
+        column = indices if len(axes) == 1 else slice_in_dim(indices, i, i + 1, 1, last)
         check_index(column, axis, shape, 0, shape[axis] - sizes[axis], sizes[axis])
 
 
@@ -245,7 +245,7 @@ def gather(
     mode: str | GatherScatterMode | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Slices of `slice_sizes` from the places that `start_indices` name. Without a mode, indices are clipped."""
+    """Slices of `slice_sizes` that begin at `start_indices`. Without a mode, indices are clipped."""
     parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         parsed, fill_value = GatherScatterMode.FILL_OR_DROP, 0  # a one-hot row out of bounds is all zeros
@@ -256,12 +256,12 @@ def gather(
         )
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
-    numbers = _numbers(dimension_numbers, GatherDimensionNumbers)
+    dims = _dimension_numbers(dimension_numbers, GatherDimensionNumbers)
     sizes = canonical_shape(slice_sizes)
     read = _gather.gather(
         operand,
         start_indices,
-        dimension_numbers=numbers,
+        dimension_numbers=dims,
         slice_sizes=sizes,
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
@@ -269,53 +269,60 @@ def gather(
         fill_value=fill_value,
     )
     if mode is None:  # after the type rule, which says what is wrong with the numbers
-        _check_places(start_indices, numbers.start_index_map, _shape_of(operand), sizes)
+        _check_indices(start_indices, dims.start_index_map, _shape_of(operand), sizes)
     return read
 
 
 def _gathered_keys(
-    keys: Any, indices: Any, numbers: Any, sizes: Any, unique: bool, is_sorted: bool, fill_value: Any
+    keys: Any, indices: Any, dimension_numbers: Any, sizes: Any, unique: bool, is_sorted: bool, fill_value: Any
 ) -> Array:
     """A gather of random keys that fills in for those out of bounds: a key, or one whose words all are a number."""
     hints = {"unique_indices": unique, "indices_are_sorted": is_sorted}
-    read = gather(keys, indices, numbers, sizes, mode="clip", **hints)
+    read = gather(keys, indices, dimension_numbers, sizes, mode="clip", **hints)
     there = full(_shape_of(keys), True, np.dtype(np.bool_))
-    inside = gather(there, indices, numbers, sizes, mode="fill", fill_value=False, **hints)
+    inside = gather(there, indices, dimension_numbers, sizes, mode="fill", fill_value=False, **hints)
     word = np.iinfo(np.uint32).max if fill_value is None else fill_value
     return select_n(inside, full(read.shape, word, _dtype_of(keys)), read)
 
 
-def _numbers(given: Any, kind: Any) -> Any:
+def _dimension_numbers(dimension_numbers: Any, kind: Any) -> Any:
     """Dimension numbers of a gather or scatter, as tuples of ints."""
-    if not isinstance(given, kind):
+    if not isinstance(dimension_numbers, kind):
         raise ArgumentTypeError(
             f"{kind.__name__} are needed.",
-            received=described(given),
+            received=described(dimension_numbers),
             fix=f"lax.{kind.__name__}({', '.join(f'{name}=(...)' for name in kind._fields[:3])})",
         )
-    return kind(*(indices(dims, name) for name, dims in zip(kind._fields, given, strict=True)))
+    return kind(*(indices(dims, name) for name, dims in zip(kind._fields, dimension_numbers, strict=True)))
 
 
 def _bind_scatter(
-    card: Any, operand: Any, indices: Any, updates: Any, numbers: Any, is_sorted: bool, unique: bool, mode: Any
+    card: Any,
+    operand: Any,
+    indices: Any,
+    updates: Any,
+    dimension_numbers: Any,
+    is_sorted: bool,
+    unique: bool,
+    mode: Any,
 ) -> Array:
     parsed = GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         parsed = GatherScatterMode.FILL_OR_DROP  # a one-hot row out of bounds writes nothing
-    dimension_numbers = _numbers(numbers, ScatterDimensionNumbers)
+    dims = _dimension_numbers(dimension_numbers, ScatterDimensionNumbers)
     written = card(
         operand,
         indices,
         updates,
-        dimension_numbers=dimension_numbers,
+        dimension_numbers=dims,
         indices_are_sorted=bool(is_sorted),
         unique_indices=bool(unique),
         mode=parsed,
     )
     if mode is None:  # after the type rule, which says what is wrong with the numbers
         shape = _shape_of(operand)
-        sizes = window_sizes(len(shape), _shape_of(updates), dimension_numbers)
-        _check_places(indices, dimension_numbers.scatter_dims_to_operand_dims, shape, sizes)
+        sizes = window_sizes(len(shape), _shape_of(updates), dims)
+        _check_indices(indices, dims.scatter_dims_to_operand_dims, shape, sizes)
     return written
 
 
@@ -329,7 +336,7 @@ def scatter(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with updates written over it; of two at one place the later stays."""
+    """The operand overwritten with updates; of two at one index the later stays."""
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter, operand, scatter_indices, updates, dimension_numbers, *hints)
 
@@ -420,43 +427,43 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with an elementwise `func` applied at the places named, as often as a place is named."""
-    numbers = _numbers(dimension_numbers, ScatterDimensionNumbers)
+    """The operand with an elementwise `func` applied at the indices, as often as an index occurs."""
+    dims = _dimension_numbers(dimension_numbers, ScatterDimensionNumbers)
     shape, updates = _shape_of(operand), canonical_shape(update_shape)
     if not updates:
         many = iter(_shape_of(scatter_indices)[:-1])
-        rank = len(_shape_of(scatter_indices)) - 1 + len(numbers.update_window_dims)
-        updates = tuple(1 if i in numbers.update_window_dims else next(many) for i in range(rank))
+        rank = len(_shape_of(scatter_indices)) - 1 + len(dims.update_window_dims)
+        updates = tuple(1 if i in dims.update_window_dims else next(many) for i in range(rank))
     hints: dict[str, Any] = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
-    sizes = _scatter.window_sizes(len(shape), updates, numbers)
+    sizes = _scatter.window_sizes(len(shape), updates, dims)
 
     def read(values: Any) -> Any:
         clip = "clip" if GatherScatterMode.from_any(mode) is GatherScatterMode.CLIP else "fill"
         return gather(
             values,
             scatter_indices,
-            GatherDimensionNumbers(*numbers),
+            GatherDimensionNumbers(*dims),
             sizes,
             mode=clip,
             fill_value=0 if clip == "fill" else None,
         )
 
     if unique_indices:
-        return scatter(operand, scatter_indices, func(read(operand)), numbers, **hints)
+        return scatter(operand, scatter_indices, func(read(operand)), dims, **hints)
     count = np.dtype(np.int32)
-    times = scatter_add(full(shape, 0, count), scatter_indices, full(updates, 1, count), numbers, **hints)
+    times = scatter_add(full(shape, 0, count), scatter_indices, full(updates, 1, count), dims, **hints)
     most, left = reduce_max(times, axes=tuple(range(len(shape)))), read(times)
 
-    def step(number: Any, values: Any) -> Any:
-        # Every mention of a place reads the same value and writes the same value, so their order has no meaning.
+    def step(iteration: Any, values: Any) -> Any:
+        # All occurrences of an index read the same value and write the same value, so their order has no meaning.
         before = read(values)
-        after = select_n(gt(left, number), before, func(before))
-        return scatter(values, scatter_indices, after, numbers, **hints)
+        after = select_n(gt(left, iteration), before, func(before))
+        return scatter(values, scatter_indices, after, dims, **hints)
 
     known = None if isinstance(most, Tracer) else int(most)
     if known is not None and known <= 8:
-        for number in range(known):
-            operand = step(np.int32(number), operand)
+        for iteration in range(known):
+            operand = step(np.int32(iteration), operand)
         return operand
     start = (np.zeros((), count), operand)
     return while_loop(lambda s: lt(s[0], most), lambda s: (add(s[0], np.ones((), count)), step(s[0], s[1])), start)[1]

@@ -45,8 +45,8 @@ def custom_linear_solve(
     types = [type_of(leaf) for leaf in leaves]
     one = tree.treedef_tuple([treedef])
 
-    def program(function: Callable[[Any], Any], word: str, auxiliary: bool = False) -> Any:
-        made, constants, out_tree, _ = staged(function, one, types, f"the {word} of lax.custom_linear_solve,")
+    def staged_jaxpr(function: Callable[[Any], Any], word: str, auxiliary: bool = False) -> Any:
+        jaxpr, constants, out_tree, _ = staged(function, one, types, f"the {word} of lax.custom_linear_solve,")
         found = tree.treedef_children(out_tree)[0] if auxiliary else out_tree
         if found != treedef:
             raise TreeMismatchError(
@@ -54,10 +54,10 @@ def custom_linear_solve(
                 received=f"{found} for {treedef}",
                 at=user_line(),
             )
-        return made, constants, out_tree
+        return jaxpr, constants, out_tree
 
-    operator, operator_constants, _ = program(matvec, "matvec")
-    solver, solver_constants, out_tree = program(lambda right: solve(matvec, right), "solve", has_aux)
+    operator, operator_constants, _ = staged_jaxpr(matvec, "matvec")
+    solver, solver_constants, out_tree = staged_jaxpr(lambda right: solve(matvec, right), "solve", has_aux)
     transposed = transposed_solver = None
     transposed_constants: list[Any] = []
     transposed_solver_constants: list[Any] = []
@@ -67,8 +67,8 @@ def custom_linear_solve(
         def vecmat(right: Any) -> Any:
             return matvec(right) if symmetric else linear_transpose(matvec, b)(right)[0]
 
-        transposed, transposed_constants, _ = program(vecmat, "transposed matvec")
-        transposed_solver, transposed_solver_constants, _ = program(
+        transposed, transposed_constants, _ = staged_jaxpr(vecmat, "transposed matvec")
+        transposed_solver, transposed_solver_constants, _ = staged_jaxpr(
             lambda right: wanted(vecmat, right), "transpose_solve", has_aux
         )
     results = solve_primitive(
@@ -102,7 +102,7 @@ def custom_root(
     """
     leaves, treedef = leaves_of(initial_guess, "lax.custom_root", "initial_guess")
     one = tree.treedef_tuple([treedef])
-    program, constants, out_tree, _ = staged(f, one, [type_of(x) for x in leaves], "the function of lax.custom_root,")
+    jaxpr, constants, out_tree, _ = staged(f, one, [type_of(x) for x in leaves], "the function of lax.custom_root,")
     if out_tree != treedef:
         raise TreeMismatchError(
             "lax.custom_root: f must return a value in the structure of initial_guess.",
@@ -111,10 +111,10 @@ def custom_root(
         )
 
     def residual(parameters: list[Any], x: Any) -> Any:
-        return tree.unflatten(treedef, replay(program, *parameters, *tree.leaves(x)))
+        return tree.unflatten(treedef, replay(jaxpr, *parameters, *tree.leaves(x)))
 
     fixed = stop_gradient(constants)
-    # The solver may close over what is differentiated: its result is a constant, to which the rule gives a derivative.
+    # The solver may close over what is differentiated: its result is a constant, and the rule defines its derivative.
     solved = found_by(lambda guess: solve(lambda x: residual(fixed, x), guess), stop_gradient(initial_guess))
 
     @custom_jvp
@@ -127,14 +127,14 @@ def custom_root(
         x = result[0] if has_aux else result
         _, change = jvp(lambda p: residual(p, x), (parameters,), (tangents[0],))
 
-        def slope(v: Any) -> Any:
+        def derivative(v: Any) -> Any:
             return jvp(lambda y: residual(parameters, y), (x,), (v,))[1]
 
         right = tree.map(lambda t: -t, change)
-        moved = custom_linear_solve(slope, right, tangent_solve, tangent_solve)
+        x_dot = custom_linear_solve(derivative, right, tangent_solve, tangent_solve)
         if not has_aux:
-            return result, moved
-        return result, (moved, tree.map(zero_from_primal, result[1]))
+            return result, x_dot
+        return result, (x_dot, tree.map(zero_from_primal, result[1]))
 
     root.defjvp(rule)
     return root(constants, solved)
@@ -147,7 +147,7 @@ def found_by(solver: Callable[[Any], Any], guess: Any) -> Any:
         return stop_gradient(solver(guess))
     leaves, treedef = tree.flatten(guess)
     types = [type_of(x) for x in leaves]
-    made, constants, out_tree, _ = staged(
+    solve_jaxpr, constants, out_tree, _ = staged(
         solver, tree.treedef_tuple([treedef]), types, "the solver of lax.custom_root,"
     )
-    return tree.unflatten(out_tree, jit_primitive(*stop_gradient(constants), *leaves, jaxpr=made, name="solve"))
+    return tree.unflatten(out_tree, jit_primitive(*stop_gradient(constants), *leaves, jaxpr=solve_jaxpr, name="solve"))

@@ -73,8 +73,8 @@ def approx_min_k(
     size = aval.shape[axis]
     if not 0 <= k <= size:
         raise ArgumentError(f"lax.approx_min_k got k={k} for {size} elements along axis {axis}.")
-    places = iota(dtype=_sort.index_dtype(size), shape=aval.shape, dimension=axis)
-    return [part(x, 0, k, axis=axis) for x in sort((operand, places), dimension=axis)]
+    positions = iota(dtype=_sort.index_dtype(size), shape=aval.shape, dimension=axis)
+    return [part(x, 0, k, axis=axis) for x in sort((operand, positions), dimension=axis)]
 
 
 def _approximate(name: str, operand: Any, dimension: int) -> int:

@@ -9,7 +9,7 @@ from weft.base.arguments import index, sequence
 from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 from weft.ir.types import type_of
-from weft.lax.reductions import Folded
+from weft.lax.reductions import FlatReduction
 from weft.primitives.contraction.convolution_shapes import dilated_size
 from weft.primitives.contraction.convolution_shapes import padtype_to_pads as _padtype_to_pads
 from weft.primitives.reduction import window as _window
@@ -35,17 +35,17 @@ def reduce_window(
 ) -> Any:
     """Fold every window of the operand(s) by an associative `computation(accumulated, element)` on scalars.
 
-    Windows start `window_strides` apart; their elements stand `window_dilation` apart; `base_dilation` spreads the
+    Windows start `window_strides` apart; their elements are `window_dilation` apart; `base_dilation` spreads the
     operand out; padding and gaps hold the initial value. Sums and extremes become the primitives of those names.
     """
-    folded = Folded("reduce_window", operand, init_value, computation)
-    shape = type_of(folded.operands[0]).shape  # type: ignore[attr-defined]
+    reduction = FlatReduction("reduce_window", operand, init_value, computation)
+    shape = type_of(reduction.operands[0]).shape  # type: ignore[attr-defined]
     params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
-    named = _NAMED.get(folded.monoid) if folded.monoid is not None else None
+    named = _NAMED.get(reduction.monoid) if reduction.monoid is not None else None
     if named is not None:
-        return folded.restored([named(folded.operands[0], **params)])
-    return folded.restored(
-        _window.reduce_window(*folded.operands, *folded.initial, jaxpr=folded.jaxpr, consts=(), **params)
+        return reduction.restored([named(reduction.operands[0], **params)])
+    return reduction.restored(
+        _window.reduce_window(*reduction.operands, *reduction.initial, jaxpr=reduction.jaxpr, consts=(), **params)
     )
 
 
@@ -67,7 +67,7 @@ def reduce_window_shape_tuple(
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
 ) -> list[tuple[int, int]]:
-    """Padding (low, high) for each dimension that 'VALID', 'SAME' or 'SAME_LOWER' stands for."""
+    """Padding (low, high) for each dimension, for 'VALID', 'SAME' or 'SAME_LOWER'."""
     return _padtype_to_pads(_sizes(in_shape), _sizes(window_shape), _sizes(window_strides), padding)  # type: ignore[return-value]
 
 

@@ -63,7 +63,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
     check_arraylike("elu", x)
-    # The exponential sees no positive number: one that overflows would poison the derivative.
+    # The exponential gets no positive number: one that overflows would make the derivative nan.
     positive = wnp.greater(x, 0)
     return wnp.where(positive, x, alpha * wnp.expm1(wnp.where(positive, 0.0, x)))
 
@@ -177,7 +177,7 @@ def soft_sign(x: Any) -> Array:
 
 @jit
 def hard_tanh(x: Any) -> Array:
-    """x held between -1 and 1."""
+    """x clipped to between -1 and 1."""
     check_arraylike("hard_tanh", x)
     x = ensure_array(x)
     return wnp.where(x > 1, 1, wnp.where(x < -1, -1, x))

@@ -64,15 +64,15 @@ def dot_product_attention(
         lowest = np.array(-0.7 * float(dtypes.finfo(logits.dtype).max), logits.dtype)
         logits = wnp.where(allowed, logits, lowest)
     weights = softmax(logits, axis=-1).astype(keys.dtype)
-    made = wnp.einsum("bkgts,bskh->btkgh", weights, values)
+    out = wnp.einsum("bkgts,bskh->btkgh", weights, values)
     if query_seq_lengths is not None:
         inside = _lengths("query_seq_lengths", query_seq_lengths, batch, length)
-        made = made * inside[:, :, None, None, None].astype(made.dtype)
-    made = wnp.reshape(made, (*shape[:-1], values.shape[-1]))
+        out = out * inside[:, :, None, None, None].astype(out.dtype)
+    out = wnp.reshape(out, (*shape[:-1], values.shape[-1]))
     if not return_residual:
-        return made
+        return out
     residual = lax.stop_gradient(wnp.transpose(logsumexp(logits, axis=-1), (0, 3, 1, 2)))
-    return made, wnp.reshape(residual, shape[:-1]).astype(keys.dtype)
+    return out, wnp.reshape(residual, shape[:-1]).astype(keys.dtype)
 
 
 def _with_batch(x: Array) -> Array:

@@ -232,8 +232,8 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         columns = sizes[column_axis]
         rows = math.prod(size for axis, size in enumerate(sizes) if axis != column_axis % len(sizes))
         matrix = random.orthogonal(key, rows, (), found, m=columns)
-        kept = (*(s for i, s in enumerate(sizes) if i != column_axis % len(sizes)), columns)
-        return wnp.moveaxis(wnp.reshape(matrix, kept), -1, column_axis) * np.array(scale, found)
+        new_shape = (*(s for i, s in enumerate(sizes) if i != column_axis % len(sizes)), columns)
+        return wnp.moveaxis(wnp.reshape(matrix, new_shape), -1, column_axis) * np.array(scale, found)
 
     return init
 

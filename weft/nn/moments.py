@@ -35,8 +35,8 @@ def moments(
         x = x.astype(wnp.promote_types(x.dtype, np.float32))
 
     def average(values: Array, keepdims: bool = keepdims) -> Array:
-        made = wnp.mean(values, axis, keepdims=keepdims, where=where)
-        return made if axis_name is None else lax.pmean(made, axis_name, axis_index_groups=axis_index_groups)
+        out = wnp.mean(values, axis, keepdims=keepdims, where=where)
+        return out if axis_name is None else lax.pmean(out, axis_name, axis_index_groups=axis_index_groups)
 
     if not centered:
         variance = average(_square(x))
@@ -62,8 +62,8 @@ def normalize_by(x: Any, mean: Any, variance: Any, scale: Any = None, offset: An
     factor = lax.rsqrt(variance + wnp.asarray(epsilon, variance.dtype))
     if scale is not None:
         factor = factor * scale
-    made = (x - mean) * factor
-    return made if offset is None else made + offset
+    out = (x - mean) * factor
+    return out if offset is None else out + offset
 
 
 def dropout(key: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Array:

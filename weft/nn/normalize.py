@@ -27,16 +27,16 @@ from weft.trace.array import Array
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """exp(x) / sum(exp(x)) along axes; where `where` is false, elements count for nothing and the result is 0."""
     _, exponentials, total = _exponentials("softmax", x, axis, where)
-    made = exponentials / total
-    return made if where is None else wnp.where(where, made, wnp.zeros_like(made))
+    out = exponentials / total
+    return out if where is None else wnp.where(where, out, wnp.zeros_like(out))
 
 
 @functools.partial(jit, static_argnames=("axis",))
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """log(softmax(x)), computed without leaving the logarithm; -inf where `where` is false."""
     shifted, _, total = _exponentials("log_softmax", x, axis, where)
-    made = shifted - wnp.log(total)
-    return made if where is None else wnp.where(where, made, np.array(-np.inf, made.dtype))
+    out = shifted - wnp.log(total)
+    return out if where is None else wnp.where(where, out, np.array(-np.inf, out.dtype))
 
 
 def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Array, Array]:
@@ -66,7 +66,7 @@ def logsumexp(
             values = wnp.where(where, values, wnp.zeros_like(values))
     axes = canonicalize_axes(axis, values.ndim, "logsumexp")
     largest = wnp.max(wnp.real(values), axis=axes, keepdims=True, where=where, initial=-np.inf)
-    # An infinite largest element must not be subtracted: inf - inf is no number.
+    # An infinite largest element must not be subtracted: inf - inf is nan.
     shift = lax.stop_gradient(wnp.where(wnp.isfinite(largest), largest, wnp.zeros_like(largest)))
     exponentials = wnp.exp(values - shift.astype(values.dtype))
     if factors is not None:
@@ -75,12 +75,12 @@ def logsumexp(
     sign = wnp.sign(total)
     if return_sign or dtypes.kind(total.dtype) != "c":
         total = wnp.abs(total)
-    made = wnp.log(total) + (shift if keepdims else wnp.squeeze(shift, axes)).astype(total.dtype)
+    out = wnp.log(total) + (shift if keepdims else wnp.squeeze(shift, axes)).astype(total.dtype)
     if return_sign:
-        return made, sign
-    if factors is not None and dtypes.kind(made.dtype) != "c":
-        made = wnp.where(sign < 0, np.array(np.nan, made.dtype), made)
-    return made
+        return out, sign
+    if factors is not None and dtypes.kind(out.dtype) != "c":
+        out = wnp.where(sign < 0, np.array(np.nan, out.dtype), out)
+    return out
 
 
 @functools.partial(jit, static_argnames=("axis", "keepdims"))
@@ -126,8 +126,8 @@ def standardize(
         mean = wnp.mean(x, axes, keepdims=True, where=where)
     if variance is None:
         if algorithm == "fast":
-            spread = wnp.mean(wnp.square(x), axes, keepdims=True, where=where) - wnp.square(mean)
-            variance = wnp.maximum(spread, 0)  # rounding may have made it negative
+            mean_square = wnp.mean(wnp.square(x), axes, keepdims=True, where=where) - wnp.square(mean)
+            variance = wnp.maximum(mean_square, 0)  # rounding may have made it negative
         else:
             variance = wnp.mean(wnp.square(x - mean), axes, keepdims=True, where=where)
     return wnp.subtract(x, mean) * lax.rsqrt(wnp.add(variance, wnp.asarray(epsilon, x.dtype)))
@@ -138,8 +138,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     x = wnp.asarray(x)
     (size,) = as_shape(num_classes, "num_classes")
     found = dtypes.requested_dtype(float if dtype is None else dtype, "one_hot")
-    place = canonicalize_axis(axis, x.ndim + 1, "one_hot")
-    return _one_hot(x, size, place, found)
+    dim = canonicalize_axis(axis, x.ndim + 1, "one_hot")
+    return _one_hot(x, size, dim, found)
 
 
 @functools.partial(jit, static_argnums=(1, 2, 3))

@@ -66,7 +66,7 @@ def scaled_matmul(
 
 
 def _expand(x: Array, scales: Array) -> Array:
-    """The numbers that quantized ones stand for, in float32."""
+    """Quantized numbers converted back to float32."""
     block = x.shape[-1] // scales.shape[-1]
     parts = wnp.reshape(x.astype(dtypes.float32), (*scales.shape, block))
     return wnp.reshape(parts * scales.astype(dtypes.float32)[..., None], x.shape)
@@ -100,8 +100,8 @@ def scaled_dot_general(
 
 def _rounded(x: Array, axes: tuple[int, ...], config: BlockScaleConfig) -> Array:
     """x in float32, rounded to what its quantization in blocks along the contracted axes can hold."""
-    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    order = (*kept, *axes)
+    other_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    order = (*other_axes, *axes)
     ordered = wnp.transpose(x.astype(dtypes.float32), order)
     size = math.prod(x.shape[axis] for axis in axes)
     if size % config.block_size:

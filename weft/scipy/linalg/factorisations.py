@@ -26,7 +26,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """The factor that `cholesky` gives, and which triangle it is: what `cho_solve` takes."""
+    """The factor that `cholesky` returns, and which triangle it is: what `cho_solve` takes."""
     return cholesky(a, lower=lower), lower
 
 

@@ -1,4 +1,4 @@
-"""Functions of matrices: exponential, square root, any function on the spectrum; and what they are made with."""
+"""Functions of matrices: exponential, square root, any function on the spectrum; Schur and related forms."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _PADE = {
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The matrix exponential, by a Padé approximant of the scaled matrix and repeated squaring.
 
-    A matrix whose norm needs more than `max_squarings` squarings gives NaN.
+    The result is NaN for a matrix whose norm needs more than `max_squarings` squarings.
     """
     x = square_matrix("expm", A)
     real = real_dtype(x.dtype)
@@ -81,20 +81,20 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     squarings = lax.select_n(lax.is_finite(size), lax.full_like(squarings, max_squarings + 1), squarings)
     allowed = lax.min(squarings, np.asarray(max_squarings, np.int32))
     shrink = lax.exp2(lax.neg(lax.convert_element_type(allowed, real)))
-    scaled = lax.mul(x, as_dtype(_spread(shrink, x.shape), x.dtype))
-    made = _approximant(scaled, coefficients, upper_triangular)
+    scaled = lax.mul(x, as_dtype(_broadcast_batch(shrink, x.shape), x.dtype))
+    out = _approximant(scaled, coefficients, upper_triangular)
 
     def square(i: Any, r: Any) -> Any:
-        more = _spread(lax.gt(allowed, lax.convert_element_type(i, np.int32)), x.shape)
+        more = _broadcast_batch(lax.gt(allowed, lax.convert_element_type(i, np.int32)), x.shape)
         return lax.select_n(more, r, matmul(r, r))
 
     rounds = max_(allowed, initial=0) if x.ndim > 2 else allowed
-    made = lax.fori_loop(0, rounds, square, made)
+    out = lax.fori_loop(0, rounds, square, out)
     too_large = lax.gt(squarings, np.asarray(max_squarings, np.int32))
-    return lax.select_n(_spread(too_large, x.shape), made, lax.full_like(made, math.nan))
+    return lax.select_n(_broadcast_batch(too_large, x.shape), out, lax.full_like(out, math.nan))
 
 
-def _spread(x: Any, shape: Any) -> Any:
+def _broadcast_batch(x: Any, shape: Any) -> Any:
     """One number for each matrix, repeated over its elements."""
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - 2)))
 
@@ -106,8 +106,8 @@ def _approximant(x: Any, coefficients: tuple[float, ...], upper_triangular: bool
     while 2 * len(powers) < len(coefficients):
         powers.append(matmul(powers[-1], squared))
     even = odd = None
-    for number, power in enumerate(powers):
-        first, second = (lax.mul(power, scalar(coefficients[2 * number + k], x)) for k in (0, 1))
+    for i, power in enumerate(powers):
+        first, second = (lax.mul(power, scalar(coefficients[2 * i + k], x)) for k in (0, 1))
         even = first if even is None else lax.add(even, first)
         odd = second if odd is None else lax.add(odd, second)
     odd = matmul(x, odd)
@@ -140,20 +140,20 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
     """The triangular complex Schur form from a real one with 2x2 blocks."""
     t, z = inexact("rsf2csf", T, Z)
-    triangular, turn = schur(t, output="complex")
-    return triangular, matmul(as_dtype(z, turn.dtype), turn)
+    triangular, rotation = schur(t, output="complex")
+    return triangular, matmul(as_dtype(z, rotation.dtype), rotation)
 
 
 def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) -> Any:
     """An upper triangular function of the upper triangular t, from its diagonal `values`, one superdiagonal at a time.
 
-    `element(t, strict)` gives all elements from what is known above the diagonal so far.
+    `element(t, strict)` computes all elements from what is known above the diagonal so far.
     """
     rows, columns = rows_and_columns(t.shape)
     distance = lax.sub(columns, rows)
 
-    def step(number: Any, strict: Any) -> Any:
-        return lax.select_n(lax.eq(distance, lax.convert_element_type(number, np.int32)), strict, element(t, strict))
+    def step(i: Any, strict: Any) -> Any:
+        return lax.select_n(lax.eq(distance, lax.convert_element_type(i, np.int32)), strict, element(t, strict))
 
     strict = lax.fori_loop(1, max(t.shape[-1], 1), step, lax.full_like(t, 0))
     return lax.select_n(on_diagonal(t.shape), strict, as_columns(values, t.shape))
@@ -238,14 +238,14 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     one = identity_like(r)
     _, columns = rows_and_columns(s.shape[-2:])
 
-    def step(number: Any, y: Any) -> Any:
-        picked = lax.eq(part(columns, (0, 1), -2), lax.convert_element_type(number, np.int32))
+    def step(i: Any, y: Any) -> Any:
+        picked = lax.eq(part(columns, (0, 1), -2), lax.convert_element_type(i, np.int32))
         unit = lax.broadcast_in_dim(
             as_dtype(picked, s.dtype), (*s.shape[:-2], 1, s.shape[-1]), (s.ndim - 2, s.ndim - 1)
         )
         column = matmul(lax.sub(f, matmul(y, s)), lax.transpose(unit, (*range(s.ndim - 2), s.ndim - 1, s.ndim - 2)))
         shift = sum_(lax.mul(diagonal(s), lax.reshape(unit, (*s.shape[:-2], s.shape[-1]))), axis=-1)
-        system = lax.add(r, lax.mul(one, _spread(shift, r.shape)))
+        system = lax.add(r, lax.mul(one, _broadcast_batch(shift, r.shape)))
         return lax.add(y, matmul(lax_linalg.triangular_solve(system, column, left_side=True), unit))
 
     y = lax.fori_loop(0, s.shape[-1], step, lax.full_like(f, 0))
@@ -304,10 +304,12 @@ def eigh_tridiagonal(
         w, v = part(w, bounds, -1), part(v, bounds, -1)
     elif select == "v":
         assert select_range is not None
-        numbers = concrete_or_error(
-            w, "eigh_tridiagonal with select='v' gives as many values as lie in the interval.", "use select='i' or 'a'"
+        values = concrete_or_error(
+            w,
+            "eigh_tridiagonal with select='v' returns as many values as lie in the interval.",
+            "use select='i' or 'a'",
         )
-        inside = np.flatnonzero((numbers > select_range[0]) & (numbers <= select_range[1]))
+        inside = np.flatnonzero((values > select_range[0]) & (values <= select_range[1]))
         bounds = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
         w, v = part(w, bounds, -1), part(v, bounds, -1)
     return w if eigvals_only else (w, v)

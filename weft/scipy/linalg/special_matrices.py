@@ -1,4 +1,4 @@
-"""Matrices that are made from a vector or a number: Toeplitz and its relatives, block diagonals, named matrices."""
+"""Matrices built from a vector or a number: Toeplitz and its relatives, block diagonals, named matrices."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def _as_vectors(x: Array) -> Array:
     return x if x.ndim else lax.reshape(x, (1,))
 
 
-def _take(x: Array, numbers: np.ndarray) -> Array:
-    """Elements of the last axis at numbers known now, in any shape."""
-    if not numbers.size:
-        return lax.full((*x.shape[:-1], *numbers.shape), 0, x.dtype)
+def _take(x: Array, indices: np.ndarray) -> Array:
+    """Elements of the last axis at static indices, in any shape."""
+    if not indices.size:
+        return lax.full((*x.shape[:-1], *indices.shape), 0, x.dtype)
     flat = lax.gather(
         x,
-        numbers.reshape(-1, 1).astype(np.int32),
+        indices.reshape(-1, 1).astype(np.int32),
         lax.GatherDimensionNumbers(tuple(range(x.ndim - 1)), (x.ndim - 1,), (x.ndim - 1,)),
         (*x.shape[:-1], 1),
         mode="promise_in_bounds",
     )
-    return lax.reshape(flat, (*x.shape[:-1], *numbers.shape))
+    return lax.reshape(flat, (*x.shape[:-1], *indices.shape))
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
@@ -43,8 +43,8 @@ def toeplitz(c: Any, r: Any = None) -> Array:
         r = conjugate(c)
     c, r = _vector_pair("toeplitz", c, r)
     rows, columns = c.shape[-1], r.shape[-1]
-    joined = concatenate([flip(c, -1), _after_first(r)], axis=-1)
-    return _take(joined, np.arange(rows)[::-1, None] + np.arange(columns))
+    values = concatenate([flip(c, -1), _after_first(r)], axis=-1)
+    return _take(values, np.arange(rows)[::-1, None] + np.arange(columns))
 
 
 def hankel(c: Any, r: Any = None) -> Array:
@@ -53,8 +53,8 @@ def hankel(c: Any, r: Any = None) -> Array:
         (c,) = ensure_arrays("hankel", c)
         r = lax.full_like(c, 0)
     c, r = _vector_pair("hankel", c, r)
-    joined = concatenate([c, _after_first(r)], axis=-1)
-    return _take(joined, np.arange(c.shape[-1])[:, None] + np.arange(r.shape[-1]))
+    values = concatenate([c, _after_first(r)], axis=-1)
+    return _take(values, np.arange(c.shape[-1])[:, None] + np.arange(r.shape[-1]))
 
 
 def _vector_pair(name: str, *args: Any) -> tuple[Array, Array]:
@@ -69,7 +69,7 @@ def _after_first(x: Array) -> Array:
 
 
 def circulant(c: Any) -> Array:
-    """The matrix whose columns are c moved on by one place each."""
+    """The matrix whose columns are c rotated by one more position each."""
     (c,) = (_as_vectors(x) for x in ensure_arrays("circulant", c))
     size = c.shape[-1]
     return _take(c, (np.arange(size)[:, None] - np.arange(size)) % max(size, 1))
@@ -81,9 +81,9 @@ def block_diag(*arrs: Any) -> Array:
         ensure_array(x)
         for x in promote_dtypes(*ensure_arrays("block_diag", *(arrs or (np.zeros((1, 0), np.float32),))))
     ]
-    for number, x in enumerate(arrays):
+    for i, x in enumerate(arrays):
         if x.ndim > 2:
-            raise ArgumentError(f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {number}.")
+            raise ArgumentError(f"block_diag takes arrays of rank 2 or less, got shape {x.shape} at {i}.")
     matrices = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in arrays]
     width, left, rows = sum(x.shape[1] for x in matrices), 0, []
     for x in matrices:
@@ -151,7 +151,7 @@ def fiedler_companion(a: Any) -> Array:
         return lax.full((*lead, 0, 0), 0, scaled.dtype)
     if size == 1:
         return expand_dims(negative(part(scaled, (1, 2), -1)), -1)
-    # Where each coefficient and each one stands: positions known now, values from the coefficients.
+    # Where each coefficient and each one is: static positions, values from the coefficients.
     coefficient, ones = np.zeros((size, size), np.int32), np.zeros((size, size), bool)
     coefficient[0, 0] = 1
     for i in range(0, size - 1, 2):
@@ -171,19 +171,19 @@ def fiedler_companion(a: Any) -> Array:
 
 def hilbert(n: int) -> Array:
     """The matrix 1 / (i + j + 1), notorious for its condition."""
-    numbers = np.arange(index(n))
-    return ensure_array((1.0 / (numbers[:, None] + numbers + 1.0)).astype(dtypes.default_float_dtype()))
+    i = np.arange(index(n))
+    return ensure_array((1.0 / (i[:, None] + i + 1.0)).astype(dtypes.default_float_dtype()))
 
 
 def invhilbert(n: int) -> Array:
     """The inverse of `hilbert`, exact as long as its integers are."""
     n = index(n)
-    made = np.zeros((n, n))
+    out = np.zeros((n, n))
     for i in range(n):
         for j in range(n):
             ways = math.comb(n + i, n - j - 1) * math.comb(n + j, n - i - 1) * math.comb(i + j, i) ** 2
-            made[i, j] = (-1) ** (i + j) * (i + j + 1) * ways
-    return ensure_array(made.astype(dtypes.default_float_dtype()))
+            out[i, j] = (-1) ** (i + j) * (i + j + 1) * ways
+    return ensure_array(out.astype(dtypes.default_float_dtype()))
 
 
 def _pascal(n: int, kind: str | None, sign: int) -> Array:
@@ -215,10 +215,10 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     n = index(n)
     if n < 1 or n & (n - 1):
         raise ArgumentError(f"n must be a positive integer and a power of 2, got {n}.")
-    made = np.ones((1, 1), np.int64)
-    while len(made) < n:
-        made = np.block([[made, made], [made, -made]])
-    return ensure_array(made.astype(requested(dtype, "hadamard")))
+    out = np.ones((1, 1), np.int64)
+    while len(out) < n:
+        out = np.block([[out, out], [out, -out]])
+    return ensure_array(out.astype(requested(dtype, "hadamard")))
 
 
 def helmert(n: int, full: bool = False) -> Array:
@@ -226,10 +226,10 @@ def helmert(n: int, full: bool = False) -> Array:
     n = index(n)
     if n < 1:
         raise ArgumentError(f"n must be a positive integer, got {n}.")
-    made = np.tril(np.ones((n, n)), -1) - np.diag(np.arange(n))
-    made[0] = 1
-    made /= np.sqrt((made**2).sum(axis=1, keepdims=True))
-    return ensure_array((made if full else made[1:]).astype(dtypes.default_float_dtype()))
+    out = np.tril(np.ones((n, n)), -1) - np.diag(np.arange(n))
+    out[0] = 1
+    out /= np.sqrt((out**2).sum(axis=1, keepdims=True))
+    return ensure_array((out if full else out[1:]).astype(dtypes.default_float_dtype()))
 
 
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
@@ -238,7 +238,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     if scale not in (None, "sqrtn", "n"):
         raise ArgumentError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.")
     wanted = dtypes.default_complex_dtype() if dtype is None else requested(dtype, "dft")
-    numbers = np.arange(n)
-    made = np.exp(-2j * np.pi * (np.outer(numbers, numbers) % max(n, 1)) / max(n, 1))
-    made /= {None: 1.0, "sqrtn": math.sqrt(max(n, 1)), "n": max(n, 1)}[scale]
-    return ensure_array(made.astype(wanted))
+    k = np.arange(n)
+    out = np.exp(-2j * np.pi * (np.outer(k, k) % max(n, 1)) / max(n, 1))
+    out /= {None: 1.0, "sqrtn": math.sqrt(max(n, 1)), "n": max(n, 1)}[scale]
+    return ensure_array(out.astype(wanted))
