@@ -19,22 +19,22 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 41
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 24
+name turn, turns, turning              | weft               | iteration                                   | 40
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 22
 name words                             | weft/compiler      | instructions, bytecode                      | 14
-name place, places                     | weft               | index, offset, address, position: say which | 117
-name number, numbers                   | weft               | index, i                                    | 190
-name made                              | weft               | result, out                                 | 188
-name given                             | weft               | args, operands                              | 72
-name program, programs                 | jaxprs             | jaxpr                                       | 18
+name place, places                     | weft               | index, offset, address, position: say which | 109
+name number, numbers                   | weft               | index, i                                    | 181
+name made                              | weft               | result, out                                 | 178
+name given                             | weft               | args, operands                              | 69
+name program, programs                 | jaxprs             | jaxpr                                       | 14
 name product, products                 | weft/compiler      | matmul, contraction                         | 29
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 23
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 35
-name kept                              | weft               | cached, retained, stored: say which         | 74
-name spread                            | weft               | broadcast                                   | 27
-name joined                            | weft               | concatenated, merged                        | 32
-name slope, slopes                     | weft               | derivative                                  | 13
+name kept                              | weft               | cached, retained, stored: say which         | 70
+name spread                            | weft               | broadcast                                   | 23
+name joined                            | weft               | concatenated, merged                        | 30
+name slope, slopes                     | weft               | derivative                                  | 12
 name bare                              | weft               | unfused                                     | 10
 name watched                           | weft               | checked                                     | 2
 name face, faces                       | weft               | API, frontend                               | 0
@@ -50,10 +50,10 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 73
-text gives                             | text               | returns                                     | 105
+text stands                            | text               | is                                          | 71
+text gives                             | text               | returns                                     | 100
 text step machine                      | text               | bytecode interpreter                        | 6
-text whole number, whole numbers       | text               | integer                                     | 16
+text whole number, whole numbers       | text               | integer                                     | 15
 text carried program, carried programs | text               | body, sub-jaxpr                             | 6
 text settled                           | text               | final, fixed                                | 1
 text turn of, turns of                 | text               | iteration of                                | 16

@@ -147,8 +147,8 @@ def triangular_solve(
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
     """The x with T x = b; T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
 
-    For a singular T x is NaN. With `perturb_singular` a pivot of exactly zero is replaced by a small number, the precision
-    of the dtype times the largest element, so that the result is finite.
+    If T is singular, x is NaN. With `perturb_singular` a pivot of exactly zero is replaced by a small number, the
+    precision of the dtype times the largest element, so that the result is finite.
     """
     dl, d, du, b = _array(dl), _array(d), _array(du), _array(b)
     columns = b if b.ndim != d.ndim else reshape(b, new_sizes=(*b.shape, 1), dimensions=None)
