@@ -1,4 +1,4 @@
-"""Random keys and bits: the threefry2x32 counter cipher, and the operations that make, split and use keys.
+"""Random keys and bits: the hash threefry2x32, and the operations that make, split and use keys.
 
 A key array has the dtype `key<fry>`; its elements are kept as pairs of 32-bit words, so every operation that moves
 elements works on keys too. All operations here act on arrays of keys elementwise.
@@ -6,6 +6,7 @@ elements works on keys too. All operations here act on arrays of keys elementwis
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,7 +15,6 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.base.settings import config
 from weft.indexing.expression import Expression
 from weft.ir.element import Element
 from weft.ir.fusing import AT_OTHER_INDEX, AT_SAME_INDEX, Machine, Properties
@@ -24,14 +24,12 @@ from weft.ir.types import ArrayType, Shape, array_type
 from weft.ir.zeros import Zero
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape
-from weft.primitives.random import definitions as definitions
-from weft.primitives.random.definitions import UNSIGNED
-from weft.primitives.random.threefry import threefry_arrays, threefry_integers
+from weft.primitives.random import layouts
+from weft.primitives.random.arrays import ARRAYS, WORDS
+from weft.primitives.random.definitions import PRIMITIVES
+from weft.primitives.random.layouts import UNSIGNED
+from weft.primitives.random.threefry import threefry_arrays
 from weft.sharding.factors import AxisFactors, elementwise
-
-WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
-FEW = 8
-BLOCK = 1 << 14  # words enciphered at a time, so that the rounds stay in cache
 
 
 class KeyDtype(dtypes.ExtendedDtype):
@@ -67,67 +65,6 @@ dtypes.register_extended_dtype(FRY)
 def key_dtype(impl: str) -> KeyDtype:
     """The key dtype of the generator of that name."""
     return IMPLEMENTATIONS[impl]
-
-
-# ---------------------------------------------------------------------------------------------------------- the cipher
-
-
-def words_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The two words of each key, contiguous."""
-    return np.ascontiguousarray(keys["first"]).reshape(keys.shape), np.ascontiguousarray(keys["second"]).reshape(
-        keys.shape
-    )
-
-
-def enciphered_counts(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each key, in the rows of the result, the encipherments of the 64-bit counts 0 .. size - 1."""
-    first, second = (words.reshape(-1, 1) for words in words_of(keys))
-    rows = first.shape[0]
-    x, y = np.empty((rows, size), np.uint32), np.empty((rows, size), np.uint32)
-    if rows * size <= FEW:
-        hashed = threefry_integers()
-        for row, (a, b) in enumerate(zip(first[:, 0].tolist(), second[:, 0].tolist(), strict=True)):
-            for column in range(size):
-                x[row, column], y[row, column] = hashed(a, b, 0, column)
-        return x, y
-    columns = min(size, BLOCK)
-    if not columns:
-        return x, y
-    step = max(1, BLOCK // columns)
-    for start in range(0, size, columns):
-        stop = min(start + columns, size)
-        counts = np.arange(start, stop, dtype=np.uint64)
-        high = (counts >> np.uint64(32)).astype(np.uint32) if stop > 1 << 32 else np.zeros((), np.uint32)
-        low = counts.astype(np.uint32)
-        for row in range(0, rows, step):
-            part = slice(row, row + step)
-            x[part, start:stop], y[part, start:stop] = threefry_arrays(first[part], second[part], high, low)
-    return x, y
-
-
-def enciphered_halves(keys: np.ndarray, size: int) -> np.ndarray:
-    """For each key `size` words in the older layout: count i is paired with count i + size / 2 (rounded up)."""
-    half = -(-size // 2)
-    counts = np.zeros(2 * half, np.uint32)
-    counts[:size] = np.arange(size, dtype=np.uint32)
-    first, second = (words.reshape(-1, 1) for words in words_of(keys))
-    pair = threefry_arrays(first, second, counts[:half], counts[half:])
-    return np.concatenate(pair, axis=1)[:, :size]
-
-
-def older_bits(keys: np.ndarray, bit_width: int, size: int) -> np.ndarray:
-    """For each key `size` integers in the older layout, in which narrow ones share a word."""
-    words = enciphered_halves(keys, -(-size * bit_width // 32))
-    if bit_width == 64:
-        return (words[:, :size].astype(np.uint64) << np.uint64(32)) | words[:, size:]
-    return np.ascontiguousarray(words).view(UNSIGNED[bit_width])[:, :size]
-
-
-def make_keys(first: Any, second: Any, shape: Sequence[int]) -> np.ndarray:
-    """A key array from the two words of each key."""
-    keys = np.empty(shape, WORDS)
-    keys["first"], keys["second"] = np.reshape(first, shape), np.reshape(second, shape)
-    return keys
 
 
 # ------------------------------------------------------------------------------------------------------ the primitives
@@ -178,7 +115,7 @@ class KeyOperation(Primitive):
 
 @primitive
 class threefry2x32(Primitive):
-    """The cipher itself on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
+    """The hash itself on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
 
     multiple_results = True
     zero_derivative = True
@@ -255,7 +192,7 @@ def broadcast_dimensions(shape: Shape, other: Shape, types: Sequence[ArrayType])
 class random_seed(KeyOperation):
     """Keys from integers: the seed is the key's 64 bits, of which 32-bit seeds fill the lower half."""
 
-    definition = staticmethod(definitions.random_seed)
+    definition = staticmethod(functools.partial(layouts.random_seed, PRIMITIVES))
 
     def type(self, seeds: ArrayType, *, impl: KeyDtype) -> ArrayType:
         if dtypes.kind(seeds.dtype) not in "biu":
@@ -265,10 +202,7 @@ class random_seed(KeyOperation):
         return array_type(seeds.shape, impl)
 
     def eval(self, seeds: Any, *, impl: KeyDtype) -> Any:
-        seeds = np.asarray(seeds)
-        wide = seeds.astype(np.int64).view(np.uint64) if seeds.dtype.kind != "u" else seeds.astype(np.uint64)
-        high = wide >> np.uint64(32) if seeds.dtype.itemsize > 4 else np.zeros_like(wide)
-        return make_keys(high.astype(np.uint32), wide.astype(np.uint32), seeds.shape)
+        return layouts.random_seed(ARRAYS, np.asarray(seeds), impl=impl)
 
     def samples(self) -> Any:
         yield Sample(np.array([0, 1, -1, 2**31 - 1], np.int32), impl=FRY, differentiable=False)
@@ -335,7 +269,7 @@ class random_bits(KeyOperation):
     """`shape` unsigned integers of `bit_width` bits from each key."""
 
     consumes_keys = True
-    definition = staticmethod(definitions.random_bits)
+    definition = staticmethod(functools.partial(layouts.random_bits, PRIMITIVES))
 
     def type(self, keys: ArrayType, *, bit_width: int, shape: Shape) -> ArrayType:
         check_key(self.name, keys)
@@ -344,16 +278,8 @@ class random_bits(KeyOperation):
         check_shape(self.name, shape)
         return array_type((*keys.shape, *shape), UNSIGNED[bit_width])
 
-    def eval(self, keys: Any, *, bit_width: int, shape: Shape) -> Any:
-        size = count_of(shape)
-        if not config.threefry_partitionable:
-            return older_bits(keys, bit_width, size).reshape((*keys.shape, *shape))
-        first, second = enciphered_counts(keys, size)
-        if bit_width == 64:
-            bits = (first.astype(np.uint64) << np.uint64(32)) | second
-        else:
-            bits = np.bitwise_xor(first, second, out=first).astype(UNSIGNED[bit_width], copy=False)
-        return bits.reshape((*keys.shape, *shape))
+    def eval(self, keys: Any, *, bit_width: int, shape: Any) -> Any:
+        return layouts.random_bits(ARRAYS, keys, bit_width=bit_width, shape=shape)
 
     def samples(self) -> Any:
         for bit_width in (8, 16, 32):
@@ -368,21 +294,15 @@ class random_split(KeyOperation):
     """`shape` new keys from each key."""
 
     consumes_keys = True
-    definition = staticmethod(definitions.random_split)
+    definition = staticmethod(functools.partial(layouts.random_split, PRIMITIVES))
 
     def type(self, keys: ArrayType, *, shape: Shape) -> ArrayType:
         check_key(self.name, keys)
         check_shape(self.name, shape)
         return array_type((*keys.shape, *shape), keys.dtype)
 
-    def eval(self, keys: Any, *, shape: Shape) -> Any:
-        size = count_of(shape)
-        if config.threefry_partitionable:
-            first, second = enciphered_counts(keys, size)
-        else:
-            words = enciphered_halves(keys, 2 * size)
-            first, second = words[:, 0::2], words[:, 1::2]
-        return make_keys(first, second, (*keys.shape, *shape))  # type: ignore[arg-type]
+    def eval(self, keys: Any, *, shape: Any) -> Any:
+        return layouts.random_split(ARRAYS, keys, shape=shape)
 
     def samples(self) -> Any:
         yield Sample(sample_keys(), shape=(3,), differentiable=False)
@@ -394,7 +314,7 @@ class random_fold_in(Primitive):
     """A new key from each key and a 32-bit integer."""
 
     zero_derivative = True
-    definition = staticmethod(definitions.random_fold_in)
+    definition = staticmethod(functools.partial(layouts.random_fold_in, PRIMITIVES))
 
     def type(self, keys: ArrayType, data: ArrayType) -> ArrayType:
         check_key(self.name, keys)
@@ -410,13 +330,7 @@ class random_fold_in(Primitive):
         return array_type(shape, keys.dtype)
 
     def eval(self, keys: Any, data: Any) -> Any:
-        if not keys.shape and not np.shape(data):
-            first, second = keys.item()
-            return make_keys(*threefry_integers()(first, second, 0, int(data)), ())
-        first, second = words_of(keys)
-        return make_keys(
-            *threefry_arrays(first, second, np.uint32(0), data), np.broadcast_shapes(keys.shape, np.shape(data))
-        )
+        return layouts.random_fold_in(ARRAYS, keys, data)
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         shapes = [tuple(n for i, n in enumerate(np.shape(a)) if i != d) for a, d in zip(args, dims, strict=True)]
@@ -448,11 +362,6 @@ class random_clone(KeyOperation):
 
     def samples(self) -> Any:
         yield Sample(sample_keys(2), differentiable=False)
-
-
-def count_of(shape: Any) -> int:
-    """How many elements a shape has; when numbers are drawn, every size is known."""
-    return math.prod(shape)
 
 
 def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
