@@ -22,7 +22,7 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 40
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 22
 name words                             | weft/compiler      | instructions, bytecode                      | 14
-name place, places                     | weft               | index, offset, address, position: say which | 109
+name place, places                     | weft               | index, offset, address, position: say which | 108
 name number, numbers                   | weft               | index, i                                    | 181
 name made                              | weft               | result, out                                 | 178
 name given                             | weft               | args, operands                              | 69
@@ -33,7 +33,7 @@ name depth                             | weft/compiler/emit | K, the contracting
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 35
 name kept                              | weft               | cached, retained, stored: say which         | 70
 name spread                            | weft               | broadcast                                   | 23
-name joined                            | weft               | concatenated, merged                        | 30
+name joined                            | weft               | concatenated, merged                        | 29
 name slope, slopes                     | weft               | derivative                                  | 12
 name bare                              | weft               | unfused                                     | 10
 name watched                           | weft               | checked                                     | 2
@@ -44,7 +44,7 @@ name settled                           | weft               | final, fixed      
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 2
-name cipher, enciphered                | weft               | hash, bit generator                         | 6
+name cipher, enciphered                | weft               | hash, bit generator                         | 4
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 0
