@@ -19,45 +19,46 @@ def unsigned(bits: int) -> np.dtype[Any]:
     return dtypes.storage(dtypes.as_dtype(f"uint{bits}"))
 
 
-def piece(k: KernelBuilder, value: Value, number: Index, dtype: np.dtype[Any]) -> Value:
+def piece(k: KernelBuilder, value: Value, i: Index, dtype: np.dtype[Any]) -> Value:
     """One of the narrower elements that a value consists of, the lowest bits first."""
     width = dtypes.itemsize_bits(dtype)
     code = k.scalars.bitcast(value, unsigned(dtypes.itemsize_bits(value.dtype)))
-    amount = k.scalars.convert(k.position(number * width, np.dtype(np.int32)), code.dtype)
+    amount = k.scalars.convert(k.position(i * width, np.dtype(np.int32)), code.dtype)
     code = k.compute("shift_right_logical", code, amount)
     if width < 8:
         code = k.compute("and", code, k.constant((1 << width) - 1, code.dtype))
     return k.scalars.bitcast(k.scalars.convert(code, unsigned(width)), dtype)
 
 
-def joined(k: KernelBuilder, values: Sequence[Value], dtype: np.dtype[Any]) -> Value:
+def concatenated(k: KernelBuilder, values: Sequence[Value], dtype: np.dtype[Any]) -> Value:
     """Narrower elements as one, the first in the lowest bits."""
     width = dtypes.itemsize_bits(values[0].dtype)
     wide = unsigned(dtypes.itemsize_bits(dtype))
     total: Value | None = None
-    for number, value in enumerate(values):
+    for i, value in enumerate(values):
         code = k.scalars.convert(k.scalars.bitcast(value, unsigned(width)), wide)
-        if number:
-            code = k.compute("shift_left", code, k.constant(number * width, wide))
+        if i:
+            code = k.compute("shift_left", code, k.constant(i * width, wide))
         total = code if total is None else k.compute("or", total, code)
     assert total is not None
     return k.scalars.bitcast(total, dtype)
 
 
-def word_of_key(k: KernelBuilder, key: Value, number: Index) -> Value:
-    """A word of a random key. Keys of 8 bytes are moved as one integer, of 16 bytes as two floats of the same bits."""
+def key_word(k: KernelBuilder, key: Value, i: Index) -> Value:
+    """A word of a random key. A key of 8 bytes is one integer in kernels, one of 16 bytes two floats of the same
+    bits."""
     if key.dtype == UINT64:
-        return piece(k, key, number, UINT32)
+        return piece(k, key, i, UINT32)
     low, high = (k.scalars.bitcast(k.compute(part, key), UINT64) for part in ("real", "imag"))
     # Within a half the words count from its start.
-    pieces = [piece(k, half, number - first, UINT32) for half, first in ((low, 0), (high, 2))]
-    upper = k.compute("ge", k.position(number), k.constant(2, np.int64))
+    pieces = [piece(k, half, i - first, UINT32) for half, first in ((low, 0), (high, 2))]
+    upper = k.compute("ge", k.position(i), k.constant(2, np.int64))
     return k.compute("select_n", upper, *pieces)
 
 
-def key_of_words(k: KernelBuilder, words: Sequence[Value]) -> Value:
-    """A random key of its words."""
-    halves = [joined(k, words[start : start + 2], UINT64) for start in range(0, len(words), 2)]
+def pack_key(k: KernelBuilder, parts: Sequence[Value]) -> Value:
+    """A random key from its words."""
+    halves = [concatenated(k, parts[start : start + 2], UINT64) for start in range(0, len(parts), 2)]
     if len(halves) == 1:
         return halves[0]
     return k.compute("complex", *(k.scalars.bitcast(half, dtypes.float64) for half in halves))

@@ -9,10 +9,10 @@ from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
 
-def emit(kind: str, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
+def emit(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """The kernels of a fusion."""
     emitter = tables_of(target).emitters.get(kind)
     if emitter is None:
-        raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(program))
-    emission: Emission = emitter(Fusion(program, hero, target, schedule))
+        raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(jaxpr))
+    emission: Emission = emitter(Fusion(jaxpr, hero, target, schedule))
     return emission

@@ -1,8 +1,8 @@
-"""What emitters give and what they write with.
+"""What emitters return and what they write with.
 
-An `Emission` is one fusion as launches of kernels. Its operands are numbered: the fusion's arguments, its results, its
-scratch buffers, then one buffer of literals for each dtype that has some. Literals that are floats stand in such a
-buffer and not in the code, so that a program with another learning rate has the same kernels.
+An `Emission` is one fusion as launches of kernels. Its operands have indices: the fusion's arguments, its results, its
+scratch buffers, then one buffer of literals for each dtype that has some. Literals that are floats are in such a
+buffer and not in the code, so that a jaxpr with another learning rate has the same kernels.
 
 A `Writer` is a kernel of a fusion while it is written: the builder, and the values of the fusion at an index.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.moved import bits_of, moved_dtypes
+from weft.compiler.emit.copied_dtypes import bits_of, copied_dtypes
 from weft.compiler.emit.values import MultiIndex, Values, expanded, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
@@ -29,38 +29,38 @@ _KEY_STORAGE = {8: dtypes.uint64, 16: dtypes.complex128}
 
 
 def storage(atom: Any) -> np.dtype[Any]:
-    """The dtype by which kernels know the elements of a value. Random keys are moved as plain numbers of their size."""
+    """The dtype by which kernels know the elements of a value. Random keys are plain numbers of their size."""
     dtype = dtypes.storage(atom.aval.dtype)
     return _KEY_STORAGE[dtype.itemsize] if dtype.names is not None else dtype
 
 
-def kept_dtype(atom: Any, moved: Mapping[Any, Any]) -> np.dtype[Any]:
-    """The dtype of a value's elements in kernels: what is only moved is a number of the same bits."""
+def kernel_dtype(atom: Any, copied: Mapping[Any, Any]) -> np.dtype[Any]:
+    """The dtype of a value's elements in kernels: what is only copied is an integer of the same bits."""
     dtype = storage(atom)
-    return moved.get(dtype) or dtype
+    return copied.get(dtype) or dtype
 
 
 def size_of(atom: Any) -> int:
-    """The number of elements."""
+    """How many elements a value has."""
     return int(np.prod(atom.aval.shape, dtype=np.int64))
 
 
-def literals_of(program: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
+def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
     """The literals of a fusion that are operands of its kernels: floats, in the order of their first use."""
     found: dict[int, tuple[Literal, np.dtype[Any]]] = {}
-    for atom in (a for e in program.eqns for a in e.invars if type(a) is Literal):
+    for atom in (a for e in jaxpr.eqns for a in e.invars if type(a) is Literal):
         dtype = storage(atom)
         if dtypes.kind(dtype) in "fc":
             found.setdefault(id(atom), (atom, dtype))
     return list(found.values())
 
 
-def literal_arrays(program: Jaxpr) -> list[np.ndarray]:
-    """The numbers of a fusion's literals, an array for each dtype: the last operands of its emission."""
-    numbers: dict[np.dtype[Any], list[Any]] = {}
-    for atom, dtype in literals_of(program):
-        numbers.setdefault(dtype, []).append(atom.val)
-    return [np.array(values, dtype) for dtype, values in numbers.items()]
+def literal_arrays(jaxpr: Jaxpr) -> list[np.ndarray]:
+    """The values of a fusion's literals, an array for each dtype: the last operands of its emission."""
+    by_dtype: dict[np.dtype[Any], list[Any]] = {}
+    for atom, dtype in literals_of(jaxpr):
+        by_dtype.setdefault(dtype, []).append(atom.val)
+    return [np.array(values, dtype) for dtype, values in by_dtype.items()]
 
 
 @dataclass(frozen=True)
@@ -92,51 +92,51 @@ class Emission:
 
 
 class Fusion:
-    """A fusion being emitted: the inner program and what its kernels share.
+    """A fusion being emitted: the jaxpr and what its kernels share.
 
-    `program` has its hero at `hero` (None: it has none). `schedule` is the one to emit, where the emitter has several
+    `jaxpr` has its hero at `hero` (None: it has none). `schedule` is the one to emit, where the emitter has several
     (0 is what it prefers).
     """
 
-    def __init__(self, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> None:
-        self.program = program
+    def __init__(self, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> None:
+        self.jaxpr = jaxpr
         self.target = target
-        self.hero = None if hero is None else program.eqns[hero]
+        self.hero = None if hero is None else jaxpr.eqns[hero]
         self.schedule = schedule
         self.schedules = 1
-        self.arguments = {v: n for n, v in enumerate(program.invars)}
-        self.results = {v: n + len(program.invars) for n, v in enumerate(program.outvars)}
-        self.moved = moved_dtypes(program)
+        self.arguments = {v: n for n, v in enumerate(jaxpr.invars)}
+        self.results = {v: n + len(jaxpr.invars) for n, v in enumerate(jaxpr.outvars)}
+        self.copied = copied_dtypes(jaxpr)
         self.scratch: list[Scratch] = []
         self._launches: list[Writer] = []
-        # Where each literal stands, by its occurrence and not by its value: another value gives the same kernel.
+        # The offset of each literal, by its occurrence and not by its value: with another value the kernel is the same.
         self.literals: dict[np.dtype[Any], int] = {}
-        self.literal_places: dict[int, int] = {}
-        for atom, dtype in literals_of(program):
-            self.literal_places[id(atom)] = self.literals.get(dtype, 0)
+        self.literal_offsets: dict[int, int] = {}
+        for atom, dtype in literals_of(jaxpr):
+            self.literal_offsets[id(atom)] = self.literals.get(dtype, 0)
             self.literals[dtype] = self.literals.get(dtype, 0) + 1
 
-    def kept(self, atom: Any) -> np.dtype[Any]:
+    def kernel_dtype(self, atom: Any) -> np.dtype[Any]:
         """The dtype of a value's elements in the kernels."""
-        return kept_dtype(atom, self.moved)
+        return kernel_dtype(atom, self.copied)
 
     def new_scratch(self, dtype: Any, size: int) -> int:
-        """Memory between kernels; gives its number for `Writer.scratch`."""
+        """Memory between kernels; returns its index for `Writer.scratch`."""
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
 
-    def writer(self, name: str, final: bool = False, moved: Mapping[Any, Any] | None = None) -> Writer:
+    def writer(self, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> Writer:
         """The next kernel. Kernels are launched in the order in which they were asked for. The loops of one that is
-        `final` are neither merged nor cut. `moved` are dtypes that this kernel only moves, where that is more than
-        what is true of the whole fusion."""
-        made = Writer(self, name, final, moved)
-        self._launches.append(made)
-        return made
+        `final` are neither merged nor split. `copied` are dtypes that this kernel only copies, where these are more
+        than in the whole fusion."""
+        writer = Writer(self, name, final, copied)
+        self._launches.append(writer)
+        return writer
 
     def finish(self, in_place: Sequence[tuple[int, int]] = (), updated: Sequence[tuple[int, int]] = ()) -> Emission:
         """All kernels. Pairs are positions among the arguments and among the results."""
         dtypes_of_literals = list(self.literals)
-        first = len(self.program.invars) + len(self.program.outvars) + len(self.scratch)
+        first = len(self.jaxpr.invars) + len(self.jaxpr.outvars) + len(self.scratch)
         launches = []
         for writer in self._launches:
             operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
@@ -147,59 +147,59 @@ class Fusion:
 class Writer:
     """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
 
-    def __init__(self, fusion: Fusion, name: str, final: bool = False, moved: Mapping[Any, Any] | None = None) -> None:
+    def __init__(self, fusion: Fusion, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> None:
         self.fusion = fusion
-        self.moved = fusion.moved if moved is None else moved
+        self.copied = fusion.copied if copied is None else copied
         self.k = KernelBuilder(name)
         self.final = final
-        self.operands: list[Any] = []  # a number of the emission's operands, or the dtype of a literals' buffer
+        self.operands: list[Any] = []  # an index of the emission's operands, or the dtype of a buffer of literals
         self._buffers: dict[Any, Buffer] = {}
         self._finished: Kernel | None = None
-        self.values = Values(self.k, fusion.program, self.argument, self.literal)
+        self.values = Values(self.k, fusion.jaxpr, self.argument, self.literal)
 
-    def kept(self, atom: Any) -> np.dtype[Any]:
+    def kernel_dtype(self, atom: Any) -> np.dtype[Any]:
         """The dtype of a value's elements in this kernel."""
-        return kept_dtype(atom, self.moved)
+        return kernel_dtype(atom, self.copied)
 
     def argument(self, v: Any) -> Buffer:
         """The buffer of an argument of the fusion."""
-        number = self.fusion.arguments[v]
-        return self._buffer(number, f"in{number}", self.kept(v), size_of(v), False)
+        i = self.fusion.arguments[v]
+        return self._buffer(i, f"in{i}", self.kernel_dtype(v), size_of(v), False)
 
     def result(self, v: Any) -> Buffer:
         """The buffer of a result of the fusion. It can be read too."""
-        number = self.fusion.results[v]
-        return self._buffer(number, f"out{number - len(self.fusion.arguments)}", self.kept(v), size_of(v), True)
+        i = self.fusion.results[v]
+        return self._buffer(i, f"out{i - len(self.fusion.arguments)}", self.kernel_dtype(v), size_of(v), True)
 
-    def scratch(self, number: int) -> Buffer:
+    def scratch(self, i: int) -> Buffer:
         """A scratch buffer, written and read."""
-        made = self.fusion.scratch[number]
-        place = len(self.fusion.arguments) + len(self.fusion.program.outvars) + number
-        return self._buffer(place, f"scratch{number}", made.dtype, made.size, True)
+        scratch = self.fusion.scratch[i]
+        operand = len(self.fusion.arguments) + len(self.fusion.jaxpr.outvars) + i
+        return self._buffer(operand, f"scratch{i}", scratch.dtype, scratch.size, True)
 
-    def scratch_input(self, number: int, padded: bool = False) -> Buffer:
+    def scratch_input(self, i: int, padded: bool = False) -> Buffer:
         """A scratch buffer that an earlier kernel wrote and this one only reads."""
-        made = self.fusion.scratch[number]
-        place = len(self.fusion.arguments) + len(self.fusion.program.outvars) + number
-        return self._buffer(place, f"scratch{number}", made.dtype, made.size, False, padded)
+        scratch = self.fusion.scratch[i]
+        operand = len(self.fusion.arguments) + len(self.fusion.jaxpr.outvars) + i
+        return self._buffer(operand, f"scratch{i}", scratch.dtype, scratch.size, False, padded)
 
     def literal(self, literal: Literal) -> Value:
         """The value of a literal: floats from memory, others in the code."""
         dtype = storage(literal)
         value = self._literal(literal, dtype)
-        return bits_of(self.k, value) if self.kept(literal) != dtype else value
+        return bits_of(self.k, value) if self.kernel_dtype(literal) != dtype else value
 
     def _literal(self, literal: Literal, dtype: np.dtype[Any]) -> Value:
         if dtypes.kind(dtype) not in "fc":
             return self.k.constant(literal.val, dtype)
         size = self.fusion.literals[dtype]
         buffer = self._buffer(dtype, f"literals_{dtype.name}", dtype, size, False)
-        return self.k.load(buffer, self.fusion.literal_places[id(literal)])
+        return self.k.load(buffer, self.fusion.literal_offsets[id(literal)])
 
     def store_results(self, index: MultiIndex) -> None:
         """Write every result at an index of the space that all of them have. All are computed before the first is
         stored, because a result may have the memory of an argument."""
-        results = self.fusion.program.outvars
+        results = self.fusion.jaxpr.outvars
         for v, value in [(v, self.values.at(v, expanded(v, index))) for v in results]:
             self.store(v, index, value)
 
@@ -211,15 +211,15 @@ class Writer:
     def lanes(self) -> int:
         """How many elements go together: as many as fit a register in the widest type that is computed with (at least
         four bytes, at most eight)."""
-        program = self.fusion.program
-        widest = max((storage(v).itemsize for e in program.eqns for v in e.outvars), default=4)
+        jaxpr = self.fusion.jaxpr
+        widest = max((storage(v).itemsize for e in jaxpr.eqns for v in e.outvars), default=4)
         return max(1, self.fusion.target.vector_bytes // max(4, min(widest, 8)))
 
     def kernel(self) -> Kernel:
-        """The finished kernel: loops merged where they run on, and cut for threads."""
+        """The finished kernel: loops merged where they run on, and split for threads."""
         if self._finished is None:
-            made = self.k.finish()
-            self._finished = made if self.final else split_for_threads(merge_loops(made))
+            kernel = self.k.finish()
+            self._finished = kernel if self.final else split_for_threads(merge_loops(kernel))
         return self._finished
 
     def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool, padded: bool = False) -> Buffer:

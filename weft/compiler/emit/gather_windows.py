@@ -20,23 +20,23 @@ def first_of_window(
 ) -> tuple[list[Index], Value | None]:
     """From the components of an index vector, where its window starts, and whether it lies inside.
 
-    With `clip` (and where a start may be anything) starts are moved to the nearest place inside, and None is given for
-    the condition. A limit is the greatest start; it is negative where there is no place at all.
+    With `clip` (and where a start may be anything) starts are clamped to the range, and the condition is None. A limit
+    is the greatest start; it is negative where no start is inside.
     """
-    places: list[Index] = []
+    starts: list[Index] = []
     inside: Value | None = None
     for component, limit in zip(components, limits, strict=True):
-        number = as_index(k, component, limit)
-        low, high = k.constant(0, number.dtype), k.constant(max(limit, 0), number.dtype)
+        start = as_index(k, component, limit)
+        low, high = k.constant(0, start.dtype), k.constant(max(limit, 0), start.dtype)
         if limit < 0:
             inside = k.constant(False, np.bool_)
         elif not clip:
-            inside = both(k, inside, _fits(k, number, limit))
+            inside = both(k, inside, _fits(k, start, limit))
         if clip or limit < 0:
-            number = k.compute("clamp", low, number, high)
-            k.ranges[number] = (0, max(limit, 0))
-        places.append(Index.of(number))
-    return places, inside
+            start = k.compute("clamp", low, start, high)
+            k.ranges[start] = (0, max(limit, 0))
+        starts.append(Index.of(start))
+    return starts, inside
 
 
 def as_index(k: KernelBuilder, component: Value, limit: int) -> Value:
@@ -45,7 +45,7 @@ def as_index(k: KernelBuilder, component: Value, limit: int) -> Value:
     return k.scalars.convert(component, INT32 if narrow and limit < 1 << 31 else INT64)
 
 
-def _fits(k: KernelBuilder, number: Value, limit: int) -> Value:
-    """Whether 0 <= number <= limit, by one comparison: as an unsigned number a negative one is a large one."""
-    unsigned = dtypes.uint32 if number.dtype == INT32 else dtypes.uint64
-    return k.compute("le", k.scalars.convert(number, unsigned), k.constant(limit, unsigned))
+def _fits(k: KernelBuilder, start: Value, limit: int) -> Value:
+    """Whether 0 <= start <= limit, by one comparison: as an unsigned integer a negative one is a large one."""
+    unsigned = dtypes.uint32 if start.dtype == INT32 else dtypes.uint64
+    return k.compute("le", k.scalars.convert(start, unsigned), k.constant(limit, unsigned))

@@ -11,35 +11,35 @@ from weft.ir.fusing import POINTWISE
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 
 
-def pointwise_pairs(program: Jaxpr) -> list[tuple[int, int]]:
+def pointwise_pairs(jaxpr: Jaxpr) -> list[tuple[int, int]]:
     """Pairs (argument, result) that may share memory when a kernel visits every index once and writes all results
     there: the argument is read at that index only, and elements are equally large."""
-    results = program.outvars
+    results = jaxpr.outvars
     space = space_of(results[0])
-    elsewhere = read_elsewhere(program, space)
+    elsewhere = read_elsewhere(jaxpr, space)
     pairs = []
-    for number, v in enumerate(program.invars):
+    for argument, v in enumerate(jaxpr.invars):
         if v in elsewhere or space_of(v) != space:
             continue
-        for position, result in enumerate(results):
+        for i, result in enumerate(results):
             if v.aval.dtype.itemsize == result.aval.dtype.itemsize:  # type: ignore[attr-defined]
-                pairs.append((number, position))
+                pairs.append((argument, i))
     return pairs
 
 
-def read_elsewhere(program: Jaxpr, space: tuple[int, ...], heroes: Sequence[Equation] = ()) -> set[Any]:
-    """Values that are read at other indices of a space than the one that is visited, by an equation or by what that one
-    gives. Heroes read at that index."""
+def read_elsewhere(jaxpr: Jaxpr, space: tuple[int, ...], heroes: Sequence[Equation] = ()) -> set[Any]:
+    """Values that are read at other indices of a space than the one that is visited, by an equation or by those that
+    use its results. Heroes read at that index."""
     found: set[Any] = set()
-    for equation in reversed(program.eqns):
+    for equation in reversed(jaxpr.eqns):
         if any(equation is hero for hero in heroes):
             continue
-        if not _reads_in_place(equation, space) or not found.isdisjoint(equation.outvars):
+        if not _reads_same_index(equation, space) or not found.isdisjoint(equation.outvars):
             found.update(a for a in equation.invars if type(a) is Var)
     return found
 
 
-def _reads_in_place(equation: Equation, space: tuple[int, ...]) -> bool:
+def _reads_same_index(equation: Equation, space: tuple[int, ...]) -> bool:
     """Whether the equation reads its operands at the index of its result."""
     if space_of(equation.outvars[0]) != space:
         return False

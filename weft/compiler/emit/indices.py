@@ -21,7 +21,7 @@ INT64 = np.dtype(np.int64)
 
 @lru_cache(maxsize=4096)
 def sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    """Where the elements of a result come from. Remembered, because maps are expensive to make and shapes repeat."""
+    """Where the elements of a result come from. Cached, because maps are expensive to build and shapes repeat."""
     found = primitive.sources(*types, **dict(params))  # type: ignore[attr-defined]
     return tuple((entry[0], entry[1]) for entry in found)
 
@@ -53,7 +53,7 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
     if isinstance(atom, Symbol):
         return bound[atom]
     if isinstance(atom, Division):
-        dividend, divisor = lowered(k, atom.dividend, bound), number(atom.divisor)
+        dividend, divisor = lowered(k, atom.dividend, bound), static_size(atom.divisor)
         quotient = divided(k, dividend, divisor)
         return quotient if isinstance(atom, FloorDivide) else dividend - quotient * divisor
     if isinstance(atom, Extremum):
@@ -65,8 +65,8 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
 
 
 def divided(k: KernelBuilder, dividend: Index, divisor: int) -> Index:
-    """An index divided by a positive number and rounded down: nothing is computed for terms that are multiples of the
-    divisor, nor where the rest has one quotient only; elsewhere a product and a shift do."""
+    """An index divided by a positive integer and rounded down: nothing is computed for terms that are multiples of the
+    divisor, nor where the rest has one quotient only; elsewhere by a multiplication and a shift."""
     whole, left = Index(), Index(dividend.constant)
     for term, coefficient in dividend.terms:
         if coefficient % divisor == 0:
@@ -76,39 +76,40 @@ def divided(k: KernelBuilder, dividend: Index, divisor: int) -> Index:
     bounds = k.bounds(left)
     if bounds is None:
         # Nothing is known of it but that indices are not negative, so that rounding towards zero is rounding down.
-        place, by = k.position(dividend), k.constant(divisor, INT64)
-        return Index.of(k.compute("div", place, by))
+        position, by = k.position(dividend), k.constant(divisor, INT64)
+        return Index.of(k.compute("div", position, by))
     shift = bounds[0] // divisor
     left, low, high = left - shift * divisor, bounds[0] - shift * divisor, bounds[1] - shift * divisor
     whole = whole + shift
     if high < divisor:
         return whole
-    dtype, factor, bits = _reciprocal(divisor, high)
-    place = k.position(left, dtype)
-    if factor is None:
-        made = k.compute("div", place, k.constant(divisor, dtype))
+    dtype, multiplier, bits = _reciprocal(divisor, high)
+    position = k.position(left, dtype)
+    if multiplier is None:
+        quotient = k.compute("div", position, k.constant(divisor, dtype))
     else:
-        product = place if factor == 1 else k.compute("mul", place, k.constant(factor, dtype))
-        made = k.compute("shift_right_logical", product, k.constant(bits, dtype))
-    k.ranges[made] = (low // divisor, high // divisor)
-    return whole + Index.of(made)
+        scaled = position if multiplier == 1 else k.compute("mul", position, k.constant(multiplier, dtype))
+        quotient = k.compute("shift_right_logical", scaled, k.constant(bits, dtype))
+    k.ranges[quotient] = (low // divisor, high // divisor)
+    return whole + Index.of(quotient)
 
 
 def _reciprocal(divisor: int, high: int) -> tuple[np.dtype[Any], int | None, int]:
-    """A dtype, a factor and a shift so that x * factor >> shift is x // divisor for all x from 0 to `high`."""
+    """A dtype, a multiplier and a shift so that x * multiplier >> shift is x // divisor for all x from 0 to `high`."""
     for dtype, limit in ((INT32, 1 << 31), (INT64, 1 << 63)):
         for bits in range(63):
-            factor = -(-(1 << bits) // divisor)
-            if high * factor >= limit:
+            multiplier = -(-(1 << bits) // divisor)
+            if high * multiplier >= limit:
                 break
-            # The factor is too large by error / 2**bits / divisor, which must not carry a product over a whole number.
-            if high * (factor * divisor - (1 << bits)) < 1 << bits:
-                return dtype, factor, bits
+            # The multiplier is too large by error / 2**bits / divisor, which must not carry x * multiplier past an
+            # integer.
+            if high * (multiplier * divisor - (1 << bits)) < 1 << bits:
+                return dtype, multiplier, bits
     return INT64, None, 0
 
 
 def position_dtype(k: KernelBuilder, index: Index) -> np.dtype[Any]:
-    """The narrower dtype in which an index can be a number: vectors of it are half as long."""
+    """The narrowest dtype that holds an index: vectors of int32 are half as long."""
     bounds = k.bounds(index)
     return INT32 if bounds is not None and bounds[0] >= -(1 << 31) and bounds[1] < 1 << 31 else INT64
 
@@ -118,25 +119,25 @@ def condition(
 ) -> Value | None:
     """Whether all constraints hold at an index; None when they always do."""
     bound = dict(zip(index_map.symbols, index, strict=True))
-    joined: Value | None = None
+    result: Value | None = None
     for constraint in constraints:
         if not constraint.always_holds():
-            place = lowered(k, constraint.expression, bound)
-            joined = both(k, joined, within(k, place, number(constraint.low), number(constraint.high)))
-    return joined
+            index_value = lowered(k, constraint.expression, bound)
+            result = both(k, result, within(k, index_value, static_size(constraint.low), static_size(constraint.high)))
+    return result
 
 
-def within(k: KernelBuilder, place: Index, low: int, high: int) -> Value | None:
+def within(k: KernelBuilder, index: Index, low: int, high: int) -> Value | None:
     """Whether an index is from `low` to `high`; None when it always is."""
-    bounds, dtype = k.bounds(place), position_dtype(k, place)
+    bounds, dtype = k.bounds(index), position_dtype(k, index)
     if low > high or (bounds is not None and (bounds[1] < low or bounds[0] > high)):
         return k.constant(False, np.bool_)
-    made: Value | None = None
+    result: Value | None = None
     if bounds is None or bounds[0] < low:
-        made = k.compute("ge", k.position(place, dtype), k.constant(low, dtype))
+        result = k.compute("ge", k.position(index, dtype), k.constant(low, dtype))
     if bounds is None or bounds[1] > high:
-        made = both(k, made, k.compute("le", k.position(place, dtype), k.constant(high, dtype)))
-    return made
+        result = both(k, result, k.compute("le", k.position(index, dtype), k.constant(high, dtype)))
+    return result
 
 
 def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value | None:
@@ -147,7 +148,7 @@ def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value |
     return never if never in (first, second) else k.compute("and", first, second)
 
 
-def number(expression: Any) -> int:
+def static_size(expression: Any) -> int:
     """An expression that must be known when compiling."""
     if isinstance(expression, Expression):
         raise InternalError(f"The size {expression} must be known when a kernel is emitted.")

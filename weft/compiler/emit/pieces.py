@@ -15,7 +15,7 @@ from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.ir import Index, LoopKind
 from weft.compiler.kernel.threads import BLOCK
 
-# Fewer turns of a loop over threads than this are not worth sharing out.
+# Fewer iterations of a loop over threads than this are not worth sharing out.
 FEW = 8
 
 
@@ -34,11 +34,11 @@ class Piece:
 
 def copy_lanes(fusion: Fusion) -> int:
     """How many elements go together: a register of the widest results. What is computed takes at least four bytes in a
-    register, but what is only moved does not. Indices do not count, since they are the same along a row."""
-    results = fusion.program.outvars
-    moved = all(v.aval.dtype in fusion.moved for v in results)  # type: ignore[attr-defined]
+    register, but what is only copied does not. Indices do not count, since they are the same along a row."""
+    results = fusion.jaxpr.outvars
+    only_copied = all(v.aval.dtype in fusion.copied for v in results)  # type: ignore[attr-defined]
     widest = max((storage(v).itemsize for v in results), default=4)
-    return max(1, min(fusion.target.vector_bytes // max(widest, 1 if moved else 4), 64))
+    return max(1, min(fusion.target.vector_bytes // max(widest, 1 if only_copied else 4), 64))
 
 
 def lane_axis(space: Sequence[int], apart: int, width: int) -> int:
@@ -62,14 +62,14 @@ def visit(
     if axis is not None:
         order.append(axis)
 
-    def inner(position: int, places: dict[int, Index]) -> None:
+    def inner(position: int, indices: dict[int, Index]) -> None:
         if position == len(order):
-            body(tuple(places[a] for a in range(len(space))))
+            body(tuple(indices[a] for a in range(len(space))))
             return
         lanes = order[position] == axis
         kind = LoopKind.LANES if lanes else LoopKind.THREADS if threads and position == 0 else LoopKind.SERIAL
         with writer.k.loop(space[order[position]], kind=kind, width=width if lanes else 1) as i:
-            inner(position + 1, {**places, order[position]: Index.of(i)})
+            inner(position + 1, {**indices, order[position]: Index.of(i)})
 
     inner(0, {})
 
@@ -90,7 +90,7 @@ def emit_pieces(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int)
 
 
 def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
-    """One kernel: loops over what is shared, and in each turn over the rest of every piece."""
+    """One kernel: loops over what is shared, and in each iteration over the rest of every piece."""
     writer = fusion.writer(name)
     width = copy_lanes(fusion)
     common = pieces[0].space[:shared]
@@ -101,8 +101,8 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
             with writer.k.loop(common[-1], kind=LoopKind.LANES, width=width) as lane:
                 for piece in pieces:
                     rest = piece.space[shared:]
-                    for number in range(math.prod(rest)):
-                        piece.store(writer, (*index, Index.of(lane), *_unraveled(number, rest)))
+                    for i in range(math.prod(rest)):
+                        piece.store(writer, (*index, Index.of(lane), *_unraveled(i, rest)))
 
         visit(writer, common[:-1], None, 1, whole, threads=True)
         return
@@ -120,12 +120,12 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
     visit(writer, common, None, 1, row, threads=True)
 
 
-def _unraveled(number: int, shape: Sequence[int]) -> MultiIndex:
-    places = []
+def _unraveled(flat: int, shape: Sequence[int]) -> MultiIndex:
+    indices = []
     for size in reversed(shape):
-        number, place = divmod(number, size)
-        places.append(Index(place))
-    return tuple(reversed(places))
+        flat, i = divmod(flat, size)
+        indices.append(Index(i))
+    return tuple(reversed(indices))
 
 
 def _emit_alone(fusion: Fusion, name: str, pieces: Sequence[Piece]) -> None:

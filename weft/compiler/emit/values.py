@@ -1,8 +1,8 @@
 """The value at an index: all of fusion.
 
-A fusion's inner program is never visited equation by equation. Its hero asks for elements, each element for the
-elements it is made of (as its card says: `value_at`), down to loads; what was asked for before, in a block still open,
-is not made again.
+A fusion's jaxpr is never visited equation by equation. Its hero asks for elements, each element for the elements that
+it is computed from (as its card says: `value_at`), down to loads; what was asked for before, in a block still open, is
+not computed again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit import bits
+from weft.compiler.emit.copied_dtypes import bits_of
 from weft.compiler.emit.gather_windows import first_of_window
 from weft.compiler.emit.indices import INT64, applied, both, condition, position_dtype, sources
-from weft.compiler.emit.moved import bits_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Value
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
@@ -42,8 +42,8 @@ def space_of(v: Any) -> tuple[int, ...]:
 
 def expanded(v: Any, index: MultiIndex) -> MultiIndex:
     """An index of a value's space as one of its shape."""
-    given = iter(index)
-    return tuple(Index() if d == 1 else next(given) for d in v.aval.shape)
+    rest = iter(index)
+    return tuple(Index() if d == 1 else next(rest) for d in v.aval.shape)
 
 
 class Values:
@@ -63,8 +63,8 @@ class Values:
         self.overrides: dict[Any, Value] = {}  # results of heroes, known at the index being visited
 
     def at(self, atom: Atom, index: MultiIndex, guard: Value | None = None) -> Value:
-        """The element of a value at an index. Where the guard does not hold, memory is not touched and anything may
-        come."""
+        """The element of a value at an index. Where the guard does not hold, memory is not touched and the value may be
+        anything."""
         k = self.k
         if isinstance(atom, Literal):
             return self.literal(atom)
@@ -90,20 +90,20 @@ class Values:
         return equation.primitive.value_at(_Element(self, equation, atom, index, guard), **equation.params)
 
     def clamped_starts(self, starts: Sequence[Atom], shape: Sequence[int], sizes: Sequence[int]) -> list[Index]:
-        """Where a slice of `sizes` starts: the scalars given, moved so that it lies inside."""
-        k, places = self.k, []
+        """Where a slice of `sizes` starts: the scalars `starts`, clamped so that it lies inside."""
+        k, clamped = self.k, []
         for start, size, extent in zip(starts, sizes, shape, strict=True):
             if size == extent:
-                places.append(Index())
+                clamped.append(Index())
                 continue
-            number = self.at(start, ())
-            if number.dtype == dtypes.uint64:  # the greatest are no int64
-                number = k.compute("min", number, k.constant(extent - size, number.dtype))
-            number = k.scalars.convert(number, INT64)
-            number = k.compute("clamp", k.constant(0, INT64), number, k.constant(extent - size, INT64))
-            k.ranges[number] = (0, extent - size)
-            places.append(Index.of(number))
-        return places
+            first = self.at(start, ())
+            if first.dtype == dtypes.uint64:  # the greatest are no int64
+                first = k.compute("min", first, k.constant(extent - size, first.dtype))
+            first = k.scalars.convert(first, INT64)
+            first = k.compute("clamp", k.constant(0, INT64), first, k.constant(extent - size, INT64))
+            k.ranges[first] = (0, extent - size)
+            clamped.append(Index.of(first))
+        return clamped
 
 
 class _Element:
@@ -121,10 +121,10 @@ class _Element:
     def types(self) -> list[Any]:
         return [a.aval for a in self._equation.invars]
 
-    def operand(self, number: int, index: Sequence[Any] | None = None, inside: Value | None = None) -> Value:
+    def operand(self, i: int, index: Sequence[Any] | None = None, inside: Value | None = None) -> Value:
         guard = self._guard if inside is None else both(self._values.k, self._guard, inside)
-        place = self.index if index is None else tuple(map(Index.of, index))
-        return self._values.at(self._equation.invars[number], place, guard)
+        at = self.index if index is None else tuple(map(Index.of, index))
+        return self._values.at(self._equation.invars[i], at, guard)
 
     def operands(self) -> list[Value]:
         at, index, guard = self._values.at, self.index, self._guard
@@ -135,20 +135,20 @@ class _Element:
         types = tuple(a.aval for a in equation.invars)
         found = sources(equation.primitive, types, tuple(sorted(equation.params.items(), key=lambda item: item[0])))
         result: Value | None = None
-        for number, index_map in reversed(found):
+        for i, index_map in reversed(found):
             holds = condition(k, index_map.constraints, index_map, self.index)
             if holds is not None and holds is k.constant(False, np.bool_) and len(found) > 1:
                 continue
             guard = both(k, self._guard, holds)
-            value = self._values.at(equation.invars[number], applied(k, index_map, self.index), guard)
+            value = self._values.at(equation.invars[i], applied(k, index_map, self.index), guard)
             result = value if result is None or holds is None else k.compute("select_n", holds, result, value)
         if result is None:
             raise InternalError(f"`{equation.primitive.name}` has an element that comes from nowhere.")
         return result
 
     def position(self, index: Any) -> Value:
-        place = Index.of(index)
-        return self._values.k.position(place, position_dtype(self._values.k, place))
+        offset = Index.of(index)
+        return self._values.k.position(offset, position_dtype(self._values.k, offset))
 
     def clamped_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Index]:
         return self._values.clamped_starts([self._equation.invars[i] for i in starts], shape, sizes)
@@ -158,18 +158,18 @@ class _Element:
     ) -> tuple[list[Index], Value | None]:
         return first_of_window(self._values.k, components, limits, clip)
 
-    def constant_like(self, value: Value, number: Any, dtype: Any) -> Value:
-        made = self._values.k.constant(number, dtype)
-        return made if value.dtype == dtype else bits_of(self._values.k, made)
+    def constant_like(self, value: Value, constant: Any, dtype: Any) -> Value:
+        out = self._values.k.constant(constant, dtype)
+        return out if value.dtype == dtype else bits_of(self._values.k, out)
 
-    def piece(self, value: Value, number: Any, dtype: Any) -> Value:
-        return bits.piece(self._values.k, value, Index.of(number), dtype)
+    def piece(self, value: Value, i: Any, dtype: Any) -> Value:
+        return bits.piece(self._values.k, value, Index.of(i), dtype)
 
     def concatenated(self, values: Sequence[Value], dtype: Any) -> Value:
-        return bits.joined(self._values.k, values, dtype)
+        return bits.concatenated(self._values.k, values, dtype)
 
-    def word_of_key(self, key: Value, number: Any) -> Value:
-        return bits.word_of_key(self._values.k, key, Index.of(number))
+    def word_of_key(self, key: Value, i: Any) -> Value:
+        return bits.key_word(self._values.k, key, Index.of(i))
 
     def key_of_words(self, words: Sequence[Value]) -> Value:
-        return bits.key_of_words(self._values.k, words)
+        return bits.pack_key(self._values.k, words)

@@ -90,7 +90,7 @@ def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
     assert fusion.hero is not None
     known: set[Any] = set(fusion.hero.outvars)
     weight = 0.0
-    for equation in fusion.program.eqns:
+    for equation in fusion.jaxpr.eqns:
         if any(a in known for a in equation.invars):
             known.update(equation.outvars)
             weight += weight_of(equation)
@@ -99,7 +99,7 @@ def _ends_apart(fusion: Fusion, products: Products, chosen: Plan) -> bool:
 
 def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
     """Arguments that follow a sum of products at its own index, and whose memory the result may take."""
-    return pointwise_pairs(fusion.program) if len(fusion.program.outvars) == 1 else []
+    return pointwise_pairs(fusion.jaxpr) if len(fusion.jaxpr.outvars) == 1 else []
 
 
 def _join_parts(fusion: Fusion, products: Products, count: int, number: int) -> None:
@@ -324,7 +324,7 @@ class _Kernel:
 
     def sums(self, spot: Spot, offsets: Sequence[Offsets]) -> None:
         """Sum all places of a tile and write them."""
-        spots = [self.moved(spot, offset) for offset in offsets]
+        spots = [self.shifted(spot, offset) for offset in offsets]
         zero = self.k.constant(0, self.dtype)
         if self.cut is None or self.plan.folded:
             totals: Sequence[Value] = [zero] * len(spots)
@@ -359,7 +359,7 @@ class _Kernel:
         for there, total in zip(spots, totals, strict=True):
             finish(self.writer, self.products, there.places, total)
 
-    def moved(self, spot: Spot, offset: Offsets) -> Spot:
+    def shifted(self, spot: Spot, offset: Offsets) -> Spot:
         places = dict(spot.places)
         for axis, n in offset:
             places[axis] = places[axis] + n

@@ -29,8 +29,8 @@ from weft.compiler.emit.contractions.products import (
     product_of,
     store_at,
 )
+from weft.compiler.emit.copied_dtypes import bits_dtype, bits_of, copied_dtypes
 from weft.compiler.emit.emission import Fusion, Writer
-from weft.compiler.emit.moved import bits_dtype, bits_of, moved_dtypes
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Index, LoopKind, TileMatmul, Value
 from weft.compiler.kernel.tiles import SUPPORTED
@@ -301,7 +301,7 @@ class _Multiply:
 def _pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
     """The kernel that packs both operands, each into `steps` tiles along K (those beyond it are zeros); gives the
     scratch memory of each. One iteration of its loop over threads makes the tiles of 16 rows or columns."""
-    writer = fusion.writer("pack", final=True, moved=_only_moved(fusion.program, (m.left.atom, m.right.atom)))
+    writer = fusion.writer("pack", final=True, copied=_only_moved(fusion.jaxpr, (m.left.atom, m.right.atom)))
     k = writer.k
     parts = [_Pack(fusion, writer, m, operand, steps) for operand in (m.left, m.right)]
     with k.loop(sum(part.turns for part in parts), kind=LoopKind.THREADS) as turn:
@@ -313,14 +313,14 @@ def _pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
     return [part.number for part in parts]
 
 
-def _only_moved(program: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
+def _only_moved(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
     """Dtypes of values that are only moved, from arguments of the fusion to these values."""
     needed, chosen = set(atoms), []
-    for equation in reversed(program.eqns):
+    for equation in reversed(jaxpr.eqns):
         if any(v in needed for v in equation.outvars):
             chosen.append(equation)
             needed.update(a for a in equation.invars if type(a) is not Literal)
-    found = moved_dtypes(Jaxpr((), program.invars, list(atoms), list(reversed(chosen))))
+    found = copied_dtypes(Jaxpr((), jaxpr.invars, list(atoms), list(reversed(chosen))))
     computed = {v.aval.dtype for e in chosen for v in (*e.invars, *e.outvars)} - found.keys()  # type: ignore[attr-defined]
     return {a.aval.dtype: bits_dtype(a.aval.dtype) for a in atoms if a.aval.dtype not in computed} | found
 

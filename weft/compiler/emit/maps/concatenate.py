@@ -1,4 +1,4 @@
-"""The emitter of joined arrays: each operand is visited by loops of its own, so that no element asks where it is from.
+"""The emitter of concatenated arrays: each operand has loops of its own, so that no element asks where it is from.
 
 Hero: `concatenate`. What follows it, element by element, is computed before an element is stored.
 """
@@ -25,21 +25,21 @@ def emit_concatenate(fusion: Fusion) -> Emission:
         pieces.append(Piece(space_of(operand), shared, _storing(fusion, operand, dimension, before)))
         before += operand.aval.shape[dimension]  # type: ignore[attr-defined]
     emit_pieces(fusion, "concatenate", pieces, shared)
-    return fusion.finish(in_place=pointwise_pairs(fusion.program))
+    return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
 
 
 def _storing(fusion: Fusion, operand: Any, dimension: int, before: int) -> Any:
-    """What to do at an index of an operand: work on its element and store it where it comes to stand."""
+    """What to do at an index of an operand: compute with its element and store it at its index in the result."""
     hero: Any = fusion.hero
-    made = hero.outvars[0]
-    joined = made.aval.shape
+    out = hero.outvars[0]
+    shape = out.aval.shape
 
     def store(writer: Writer, index: MultiIndex) -> None:
         full = expanded(operand, index)
         values = writer.values
-        values.overrides[made] = values.at(operand, full)
-        moved = tuple(i + before if axis == dimension else i for axis, i in enumerate(full))
-        writer.store_results(tuple(i for i, d in zip(moved, joined, strict=True) if d != 1))
-        del values.overrides[made]
+        values.overrides[out] = values.at(operand, full)
+        target = tuple(i + before if axis == dimension else i for axis, i in enumerate(full))
+        writer.store_results(tuple(i for i, d in zip(target, shape, strict=True) if d != 1))
+        del values.overrides[out]
 
     return store

@@ -22,10 +22,10 @@ REGISTERS = 4
 def emit_gather(fusion: Fusion) -> Emission:
     """A kernel that computes all results, which have one space."""
     writer = fusion.writer("gather")
-    space = space_of(fusion.program.outvars[0])
+    space = space_of(fusion.jaxpr.outvars[0])
     width = _width(fusion, space)
     visit(writer, space, len(space) - 1 if space else None, width, writer.store_results, threads=True)
-    return fusion.finish(in_place=pointwise_pairs(fusion.program))
+    return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
 
 
 def _width(fusion: Fusion, space: Sequence[int]) -> int:

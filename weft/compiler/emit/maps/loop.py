@@ -30,7 +30,7 @@ def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callab
 def emit_loop(fusion: Fusion) -> Emission:
     """A kernel that computes all results, which have one space."""
     writer = fusion.writer("loop")
-    moved = all(v.aval.dtype in fusion.moved for v in fusion.program.outvars)  # type: ignore[attr-defined]
-    width = copy_lanes(fusion) if moved else writer.lanes
-    nest(writer.k, space_of(fusion.program.outvars[0]), width, writer.store_results)
-    return fusion.finish(in_place=pointwise_pairs(fusion.program))
+    only_copied = all(v.aval.dtype in fusion.copied for v in fusion.jaxpr.outvars)  # type: ignore[attr-defined]
+    width = copy_lanes(fusion) if only_copied else writer.lanes
+    nest(writer.k, space_of(fusion.jaxpr.outvars[0]), width, writer.store_results)
+    return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))

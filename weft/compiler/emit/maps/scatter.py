@@ -1,10 +1,9 @@
-"""The emitter of scatters: windows of updates are brought into an array in place, in the order of their indices.
+"""The emitter of scatters: windows of updates are scattered into an array in place, in the order of their indices.
 
-Hero: one of the `Scatter` family. Of two updates of one place the later comes later, so the loop over indices is
-serial; lanes run along a window. Threads take what is written apart: batches, windows that are said to be unique, or
-parts of a dimension that windows cover whole. Many scalars have kernels of their own.
-Sums and products of short floats are kept wider until the last update: in memory of their own, which is rounded at the
-end.
+Hero: one of the `Scatter` family. Updates of one element happen in order, so the loop over indices is serial; lanes run
+along a window. Threads take what is written apart: batches, windows that are said to be unique, or parts of a dimension
+that windows cover whole. Many scalars have kernels of their own. Sums and products of short floats are accumulated in a
+wider dtype until the last update: in memory of their own, which is rounded at the end.
 """
 
 from __future__ import annotations
@@ -37,40 +36,40 @@ def emit_scatter(fusion: Fusion) -> Emission:
     """A kernel that changes the hero's first operand; with short floats, two more that widen and round."""
     hero: Any = fusion.hero
     operand, _, updates = hero.invars
-    made = hero.outvars[0]
-    exact = storage(made)
+    out = hero.outvars[0]
+    exact = storage(out)
     wide = dtypes.accumulation_dtype(exact)
     _clear_flag(fusion)
     nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
-    # What is updated once only is rounded once only, wherever it is kept.
+    # What is updated once only is rounded once only, wherever it is stored.
     widened = card_of(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
-    needed = made in fusion.results  # else it is done for the flag alone
+    needed = out in fusion.results  # else it is done for the flag alone
     if needed and (nothing or not widened or hero.params["unique_indices"]):
         updated = begin_update(fusion)
         if not nothing:
-            _emit(fusion, lambda writer: writer.result(made), wide if widened else exact)
+            _emit(fusion, lambda writer: writer.result(out), wide if widened else exact)
         return fusion.finish(updated=updated)
     if nothing:
         return fusion.finish()
-    kept = fusion.new_scratch(wide, math.prod(operand.aval.shape))
+    accumulated = fusion.new_scratch(wide, math.prod(operand.aval.shape))
     writer = fusion.writer("widen")
 
     def widen(index: MultiIndex) -> None:
         value = writer.values.at(operand, expanded(operand, index))
-        place = row_major(operand.aval.shape, expanded(operand, index))
-        writer.k.store(writer.scratch(kept), place, writer.k.scalars.convert(value, wide))
+        offset = row_major(operand.aval.shape, expanded(operand, index))
+        writer.k.store(writer.scratch(accumulated), offset, writer.k.scalars.convert(value, wide))
 
     nest(writer.k, space_of(operand), writer.lanes, widen)
-    _emit(fusion, lambda writer: writer.scratch(kept), wide)
+    _emit(fusion, lambda writer: writer.scratch(accumulated), wide)
     if not needed:
         return fusion.finish()
     last = fusion.writer("round")
 
     def rounded(index: MultiIndex) -> None:
-        place = row_major(operand.aval.shape, expanded(operand, index))
-        last.store(made, index, last.k.scalars.convert(last.k.load(last.scratch_input(kept), place), exact))
+        offset = row_major(operand.aval.shape, expanded(operand, index))
+        last.store(out, index, last.k.scalars.convert(last.k.load(last.scratch_input(accumulated), offset), exact))
 
-    nest(last.k, space_of(made), last.lanes, rounded)
+    nest(last.k, space_of(out), last.lanes, rounded)
     return fusion.finish()
 
 
@@ -85,17 +84,17 @@ def _clear_flag(fusion: Fusion) -> None:
 def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
     """One kernel, or several for many scalars, that store into a buffer."""
 
-    def made(writer: Writer) -> Scattering:
+    def scattering_of(writer: Writer) -> Scattering:
         return Scattering(fusion, writer, buffer_of, wide)
 
-    if fits_split(made(Writer(fusion, "none"))):
-        emit_split(fusion, made)
+    if fits_split(scattering_of(Writer(fusion, "none"))):
+        emit_split(fusion, scattering_of)
     else:
-        made(fusion.writer("scatter")).emit()
+        scattering_of(fusion.writer("scatter")).emit()
 
 
 class Scattering:
-    """One kernel: loops over batches, indices and windows that store into the buffer that `buffer_of` gives for a
+    """One kernel: loops over batches, indices and windows that store into the buffer that `buffer_of` returns for a
     writer, computing in `wide`."""
 
     def __init__(self, fusion: Fusion, writer: Writer, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
@@ -104,12 +103,16 @@ class Scattering:
         self.hero = hero
         operand, self.indices, self.updates = hero.invars
         self.shape: tuple[int, ...] = operand.aval.shape
-        self.numbers = hero.params["dimension_numbers"]
-        self.sizes = window_sizes(len(self.shape), self.updates.aval.shape, self.numbers)
-        self.window_dims = window_dims(len(self.shape), self.numbers)
+        self.dimension_numbers = hero.params["dimension_numbers"]
+        self.sizes = window_sizes(len(self.shape), self.updates.aval.shape, self.dimension_numbers)
+        self.window_dims = window_dims(len(self.shape), self.dimension_numbers)
         self.many = self.indices.aval.shape[:-1]
         self.pairs = list(
-            zip(self.numbers.operand_batching_dims, self.numbers.scatter_indices_batching_dims, strict=True)
+            zip(
+                self.dimension_numbers.operand_batching_dims,
+                self.dimension_numbers.scatter_indices_batching_dims,
+                strict=True,
+            )
         )
         self.width = copy_lanes(fusion)
         self.clip = hero.params["mode"] is GatherScatterMode.CLIP
@@ -123,7 +126,7 @@ class Scattering:
     def emit(self) -> None:
         """The loop over threads, if there is one, then batches, indices in order, and the window."""
         batched = [e for _, e in self.pairs if self.many[e] != 1]
-        # No two windows meet, unless they were moved inside.
+        # No two windows meet, unless they were clamped.
         apart = self.hero.params["unique_indices"] and not self.clip
         if apart and not self.pairs and not self.flags and all(size == 1 for size in self.sizes):
             self._scalars_apart()
@@ -146,19 +149,19 @@ class Scattering:
         """Single elements of which no two meet: lanes run along the indices."""
 
         def body(index: MultiIndex) -> None:
-            given = iter(index)
-            many = tuple(Index() if size == 1 else next(given) for size in self.many)
+            rest = iter(index)
+            many = tuple(Index() if size == 1 else next(rest) for size in self.many)
             begin, inside = self.start(many)
-            self._met(self.place(many, {}, begin), self.update(many, {}), inside)
+            self._met(self.offset(many, {}, begin), self.update(many, {}), inside)
 
         nest(self.k, [size for size in self.many if size != 1], self.writer.lanes, body)
 
     def _blocks(self) -> tuple[int, int] | None:
-        """A window dimension that may be cut for threads, and the length of a part: what it covers whole is apart for
-        all indices if it is cut at the same places."""
+        """A window dimension that may be split for threads, and the length of a part: what it covers whole is apart for
+        all indices if it is split at the same indices."""
         width = REGISTERS * self.width
         for d in self.window_dims:
-            covered = d not in self.numbers.scatter_dims_to_operand_dims
+            covered = d not in self.dimension_numbers.scatter_dims_to_operand_dims
             last = d == self._lane_dim()
             if covered and self.sizes[d] >= (4 * width if last else 4):
                 return d, 2 * width if last else 1
@@ -168,16 +171,16 @@ class Scattering:
         """The last dimension in which a window is more than one element."""
         return next((d for d in reversed(self.window_dims) if self.sizes[d] != 1), None)
 
-    def _over_indices(self, order: Sequence[int], places: dict[int, Index], threads: bool, part: Any) -> None:
+    def _over_indices(self, order: Sequence[int], indices: dict[int, Index], threads: bool, part: Any) -> None:
         if not order:
-            self._window(tuple(places[e] for e in range(len(self.many))), part)
+            self._window(tuple(indices[e] for e in range(len(self.many))), part)
             return
         dimension, *rest = order
         if self.many[dimension] == 1:
-            self._over_indices(rest, {**places, dimension: Index()}, threads, part)
+            self._over_indices(rest, {**indices, dimension: Index()}, threads, part)
             return
         with self.k.loop(self.many[dimension], kind=LoopKind.THREADS if threads else LoopKind.SERIAL) as i:
-            self._over_indices(rest, {**places, dimension: Index.of(i)}, False, part)
+            self._over_indices(rest, {**indices, dimension: Index.of(i)}, False, part)
 
     def _window(self, many: MultiIndex, part: Any) -> None:
         """One window: where it starts, and loops over its elements."""
@@ -198,7 +201,7 @@ class Scattering:
 
     def start(self, many: MultiIndex) -> tuple[dict[int, Index], Value | None]:
         """Where a window starts, in the dimensions that indices are of, and whether it lies inside (None: it does)."""
-        starts = self.numbers.scatter_dims_to_operand_dims
+        starts = self.dimension_numbers.scatter_dims_to_operand_dims
         vector = [self.writer.values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
         limits = [self.shape[d] - self.sizes[d] for d in starts]
         first, inside = first_of_window(self.k, vector, limits, self.clip)
@@ -237,36 +240,36 @@ class Scattering:
         return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
 
     def _element(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
-        """One element of a window: what is there and the update meet. Gives what is there then."""
-        return self._met(self.place(many, inner, begin), self.update(many, inner))
+        """One element of a window: what is there and the update are combined. Returns the new value."""
+        return self._met(self.offset(many, inner, begin), self.update(many, inner))
 
-    def place(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
+    def offset(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
         """Where an element of a window lies in the buffer."""
-        place = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
-        return row_major(self.shape, [Index.of(i) for i in place])
+        index = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
+        return row_major(self.shape, [Index.of(i) for i in index])
 
     def update(self, many: MultiIndex, inner: dict[int, Index]) -> Value:
-        """An element of an update; of dimensions that are not given, the first."""
+        """An element of an update; of dimensions that are left out, the first."""
         rank = len(self.updates.aval.shape)
-        window = self.numbers.update_window_dims
+        window = self.dimension_numbers.update_window_dims
         found = dict(zip(kept_axes(rank, window), many, strict=True))
         found.update(zip(window, (inner.get(d, Index()) for d in self.window_dims), strict=True))
         return self.writer.values.at(self.updates, tuple(found[axis] for axis in range(rank)))
 
-    def meet(self, place: Index, update: Value) -> None:
-        """Bring an update into the buffer, outside of loops over lanes."""
-        self._note_nan(self._met(place, update))
+    def meet(self, offset: Index, update: Value) -> None:
+        """Combine an update with an element of the buffer, outside of loops over lanes."""
+        self._note_nan(self._met(offset, update))
 
     def _note_nan(self, value: Value) -> None:
         if self.notes_nan:
             self.note(self.k.compute("ne", value, value))
 
-    def _met(self, place: Index, update: Value, condition: Value | None = None) -> Value:
+    def _met(self, offset: Index, update: Value, condition: Value | None = None) -> Value:
         k, buffer = self.k, self.buffer_of(self.writer)
         met = update
         if self.op is not None:
-            there = k.scalars.convert(k.load(buffer, place, condition), self.wide)
+            there = k.scalars.convert(k.load(buffer, offset, condition), self.wide)
             new = k.compute(self.op, there, k.scalars.convert(update, self.wide))
             met = k.scalars.convert(new, buffer.dtype)
-        k.store(buffer, place, met, condition)
+        k.store(buffer, offset, met, condition)
         return met

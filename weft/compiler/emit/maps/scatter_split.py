@@ -1,8 +1,8 @@
-"""Many scalars brought into a large array, by several threads.
+"""Many scalars scattered into a large array, by several threads.
 
-The array is cut into parts, each small enough for a cache. Blocks of the updates count how many go to each part; from
-these numbers each block knows where to put its updates, in their order, so that those of one part come together. Parts
-are then updated on their own. Updates of one place keep their order, and nothing depends on the number of threads.
+The array is split into parts, each small enough for a cache. Blocks of the updates count how many go to each part; from
+these counts each block knows where to put its updates, in their order, so that those of one part come together. Parts
+are then updated on their own. Updates of one element keep their order, and nothing depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Updates, and bytes of an array, from which on it pays to bring updates together: smaller arrays are in a cache anyway.
 LEAST, LARGE = 1 << 17, 3 << 20
 # Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most. Updates and
-# places are written to two lines for each part, and with many more of these caches lose them before they are full.
+# offsets are written to two lines for each part, and with many more of these caches lose them before they are full.
 BLOCKS, PART, MOST = 16, 1 << 17, 32
 COUNT = dtypes.uint32
 # Bytes of a line of the cache.
@@ -44,42 +44,42 @@ def fits_split(scattering: Scattering) -> bool:
 
 @dataclass(frozen=True)
 class ScatterSplit:
-    """How updates are brought together: `shift` gives the part of a place. Scratch: `counts` has the numbers of blocks,
-    `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `places` and
+    """How updates are brought together: an offset >> `shift` is its part. Scratch: `counts` has the counts of blocks,
+    `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `offsets` and
     `updates` what is brought together."""
 
     fusion: Fusion
-    made: Callable[[Writer], Scattering]
+    scattering_of: Callable[[Writer], Scattering]
     shift: int
     parts: int
     counts: int
     starts: int
     ranks: int
-    places: int
+    offsets: int
     updates: int
 
     def written_by(self, name: str) -> Scattering:
         """What the next kernel knows of the scatter."""
-        return self.made(self.fusion.writer(name, final=True))
+        return self.scattering_of(self.fusion.writer(name, final=True))
 
 
-def emit_split(fusion: Fusion, made: Callable[[Writer], Scattering]) -> None:
-    """Kernels that count, that add up, that bring updates together and that update. `made` gives what a kernel knows of
-    the scatter."""
-    some = made(Writer(fusion, "none"))
+def emit_split(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
+    """Kernels that count, that add up, that bring updates together and that update. `scattering_of` returns what a
+    kernel knows of the scatter."""
+    some = scattering_of(Writer(fusion, "none"))
     size, many = math.prod(some.shape), math.prod(some.many)
     shift = max((PART // some.wide.itemsize).bit_length() - 1, (size - 1).bit_length() - (MOST.bit_length() - 1))
     parts = (size - 1 >> shift) + 1
     split = ScatterSplit(
         fusion,
-        made,
+        scattering_of,
         shift,
         parts,
         fusion.new_scratch(COUNT, BLOCKS * (parts + 1)),
         fusion.new_scratch(COUNT, parts + 1),
         fusion.new_scratch(COUNT, many),
         fusion.new_scratch(dtypes.uint32, many),
-        fusion.new_scratch(fusion.kept(some.updates), many),
+        fusion.new_scratch(fusion.kernel_dtype(some.updates), many),
     )
     _count(split)
     _add_up(split)
@@ -105,14 +105,14 @@ def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiInde
 
 
 def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> tuple[Value, Index]:
-    """The place that an update goes to, and its part. What goes nowhere has a part of its own, the last."""
+    """The offset that an update goes to, and its part. What goes nowhere has a part of its own, the last."""
     k = scattering.k
     begin, inside = scattering.start(index)
-    place = k.scalars.convert(k.position(scattering.place(index, {}, begin)), dtypes.uint32)
-    part = k.compute("shift_right_logical", place, k.constant(split.shift, place.dtype))
+    offset = k.scalars.convert(k.position(scattering.offset(index, {}, begin)), dtypes.uint32)
+    part = k.compute("shift_right_logical", offset, k.constant(split.shift, offset.dtype))
     if inside is not None:
         part = k.compute("select_n", inside, k.constant(split.parts, part.dtype), part)
-    return place, Index.of(part)
+    return offset, Index.of(part)
 
 
 def _count(split: ScatterSplit) -> None:
@@ -145,30 +145,30 @@ def _add_up(split: ScatterSplit) -> None:
     counts, starts = writer.scratch(split.counts), writer.scratch(split.starts)
     with k.loop(split.parts + 1, carries=[k.constant(0, COUNT)]) as (part, (total,)):
         k.store(starts, part, total)
-        with k.loop(BLOCKS, carries=[total]) as (block, (place,)):
+        with k.loop(BLOCKS, carries=[total]) as (block, (begin,)):
             at = block * (split.parts + 1) + part
             held = k.load(counts, at)
-            k.store(counts, at, place)
-            (place,) = k.carry(k.compute("add", place, held))
-        k.carry(place)
+            k.store(counts, at, begin)
+            (begin,) = k.carry(k.compute("add", begin, held))
+        k.carry(begin)
 
 
 def _bring_together(split: ScatterSplit) -> None:
-    """Write the updates of each part, and their places, one after the other."""
+    """Write the updates of each part, and their offsets, one after the other."""
     scattering = split.written_by("scatter_move")
     k, writer = scattering.k, scattering.writer
     counts, ranks = (writer.scratch_input(n) for n in (split.counts, split.ranks))
-    places, updates = (writer.scratch(n) for n in (split.places, split.updates))
+    offsets, updates = (writer.scratch(n) for n in (split.offsets, split.updates))
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
 
         def visit(index: MultiIndex) -> None:
-            place, part = _target(split, scattering, index)
+            offset, part = _target(split, scattering, index)
             update = scattering.update(index, {})
             first = k.load(counts, block * (split.parts + 1) + part)
             target = Index.of(k.compute("add", first, k.load(ranks, row_major(scattering.many, index))))
-            for buffer, number in ((places, place), (updates, update)):
+            for buffer, value in ((offsets, offset), (updates, update)):
                 k.expect(buffer, target + LINE // buffer.dtype.itemsize)
-                k.store(buffer, target, number)
+                k.store(buffer, target, value)
 
         _over_block(scattering, Index.of(block), visit)
 
@@ -177,10 +177,10 @@ def _update(split: ScatterSplit) -> None:
     """Bring the updates of each part into it, in their order."""
     scattering = split.written_by("scatter")
     k, writer = scattering.k, scattering.writer
-    starts, places, updates = (writer.scratch_input(n) for n in (split.starts, split.places, split.updates))
+    starts, offsets, updates = (writer.scratch_input(n) for n in (split.starts, split.offsets, split.updates))
     with k.loop(split.parts, kind=LoopKind.THREADS) as part:
         begin = k.load(starts, part)
         size = k.compute("sub", k.load(starts, part + 1), begin)
         with k.loop(updates.size, limit=Index.of(size)) as i:
-            place = Index.of(k.load(places, Index.of(begin) + i))
-            scattering.meet(place, k.load(updates, Index.of(begin) + i))
+            offset = Index.of(k.load(offsets, Index.of(begin) + i))
+            scattering.meet(offset, k.load(updates, Index.of(begin) + i))

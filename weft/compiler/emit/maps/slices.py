@@ -12,13 +12,13 @@ from weft.ir.jaxpr import Equation
 
 def emit_slices(fusion: Fusion) -> Emission:
     """Kernels that store every result."""
-    results = fusion.program.outvars
-    made: dict[Any, Equation] = {v: e for e in fusion.program.eqns for v in e.outvars}
+    results = fusion.jaxpr.outvars
+    defined: dict[Any, Equation] = {v: e for e in fusion.jaxpr.eqns for v in e.outvars}
     spaces = [space_of(v) for v in results]
     shared = 0
     while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):
         shared += 1
-    pieces = [Piece(space_of(v), _apart(made[v], v), _storing(v)) for v in results]
+    pieces = [Piece(space_of(v), _apart(defined[v], v), _storing(v)) for v in results]
     # Where the results have all dimensions in common, the last one is for lanes.
     emit_pieces(fusion, "slices", pieces, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
     return fusion.finish()

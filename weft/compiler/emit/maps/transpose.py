@@ -1,7 +1,7 @@
 """The emitter of transposes: square tiles that are read along the operand's rows and written along the result's.
 
 Hero: `transpose`; there may be several with one permutation. A tile is read as vectors along the dimension that is last
-in the operand, turned round in registers, and worked on and stored as vectors along the dimension that is last in the
+in the operand, transposed in registers, and worked on and stored as vectors along the dimension that is last in the
 result. So memory is touched in whole lines on both sides. What does not fill a tile is visited along the result with
 loads that are apart.
 """
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.compiler.emit.copied_dtypes import bits_dtype
 from weft.compiler.emit.emission import Emission, Fusion, Writer, size_of, storage
 from weft.compiler.emit.in_place import pointwise_pairs
-from weft.compiler.emit.moved import bits_dtype
 from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
@@ -62,19 +62,19 @@ class Axes:
         self.read = next(n for n, group in enumerate(groups) if last in group)
         self.others = [n for n in range(len(groups)) if n not in (self.read, self.written)]
 
-    def index(self, k: KernelBuilder, places: dict[int, Index]) -> MultiIndex:
-        """An index of the result's space, from places along the groups."""
-        parts = [k.unravel(places[n], [self.full[axis] for axis in group]) for n, group in enumerate(self.groups)]
+    def index(self, k: KernelBuilder, indices: dict[int, Index]) -> MultiIndex:
+        """An index of the result's space, from indices along the groups."""
+        parts = [k.unravel(indices[n], [self.full[axis] for axis in group]) for n, group in enumerate(self.groups)]
         return tuple(i for part in parts for i in part)
 
 
 def _uniform(fusion: Fusion) -> bool:
-    """Whether everything is read at the index of the result or of the hero's operand, as it stands in memory."""
+    """Whether everything is read at the index of the result or of the hero's operand, as it is in memory."""
     hero: Any = fusion.hero
-    program = fusion.program
+    jaxpr = fusion.jaxpr
     spaces = (space_of(hero.outvars[0]), space_of(hero.invars[0]), ())
-    plain = all(_is_hero(fusion, e) or isinstance(e.primitive, Elementwise) for e in program.eqns)
-    return plain and all(space_of(v) in spaces for v in program.invars)
+    plain = all(_is_hero(fusion, e) or isinstance(e.primitive, Elementwise) for e in jaxpr.eqns)
+    return plain and all(space_of(v) in spaces for v in jaxpr.invars)
 
 
 def _is_hero(fusion: Fusion, equation: Any) -> bool:
@@ -95,7 +95,7 @@ def emit_transpose(fusion: Fusion) -> Emission:
         if math.prod(axes.sizes):
             writer = fusion.writer("transpose_apart")
             _visit_apart(writer, axes, (0, rows), (0, columns), threads=True)
-        return fusion.finish(in_place=pointwise_pairs(fusion.program))
+        return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
     writer = fusion.writer("transpose")
     tiles = _Tiles(
         writer,
@@ -112,14 +112,14 @@ def emit_transpose(fusion: Fusion) -> Emission:
         if whole_columns < columns:
             _visit_apart(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
     # A result in which tiles are parked is written before everything is read.
-    return fusion.finish(in_place=pointwise_pairs(fusion.program) if parked is None else ())
+    return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr) if parked is None else ())
 
 
 def _work(fusion: Fusion) -> tuple[float, float]:
     """What is computed for an element before the heroes and after them."""
     needed: set[Any] = set()
     before = after = 0.0
-    for equation in reversed(fusion.program.eqns):
+    for equation in reversed(fusion.jaxpr.eqns):
         if _is_hero(fusion, equation):
             needed.update(equation.invars)
         elif needed.intersection(equation.outvars):
@@ -131,16 +131,16 @@ def _work(fusion: Fusion) -> tuple[float, float]:
 
 
 def _parking(fusion: Fusion) -> Any:
-    """A result in whose memory a tile can stand for a while: one with the elements of the only hero."""
-    heroes = [e for e in fusion.program.eqns if _is_hero(fusion, e)]
-    dtype = fusion.kept(heroes[0].outvars[0])
-    same = (v for v in fusion.program.outvars if fusion.kept(v) == dtype)
+    """A result in whose memory a tile can be stored for a while: one with the elements of the only hero."""
+    heroes = [e for e in fusion.jaxpr.eqns if _is_hero(fusion, e)]
+    dtype = fusion.kernel_dtype(heroes[0].outvars[0])
+    same = (v for v in fusion.jaxpr.outvars if fusion.kernel_dtype(v) == dtype)
     return next(same, None) if len(heroes) == 1 else None
 
 
 def tile_side(fusion: Fusion) -> int:
-    """The side of a tile: the lanes of a register, of the widest elements that are turned."""
-    widest = max((e.outvars[0] for e in fusion.program.eqns if _is_hero(fusion, e)), key=lambda v: storage(v).itemsize)
+    """The side of a tile: the lanes of a register, of the widest elements that are transposed."""
+    widest = max((e.outvars[0] for e in fusion.jaxpr.eqns if _is_hero(fusion, e)), key=lambda v: storage(v).itemsize)
     size = storage(widest).itemsize
     longest = SHORT_SIDE if size > 2 and size_of(widest) * size < SMALL_BYTES else SIDE
     return max(4, min(longest, fusion.target.vector_bytes // size))
@@ -152,14 +152,14 @@ def tile_side(fusion: Fusion) -> int:
 class _Tiles:
     """The loops over tiles, and what is done with each.
 
-    Much work is not copied out for each row of a tile: the tile is parked in a result, where it comes to stand anyway,
-    and its rows are visited by a loop, before it is turned (`before` is that result) or after that (`after`).
+    Much work is not copied out for each row of a tile: the tile is parked in a result, where it belongs anyway, and its
+    rows are visited by a loop, before it is transposed (`before` is that result) or after that (`after`).
     """
 
     def __init__(self, writer: Writer, axes: Axes, side: int, before: Any, after: Any) -> None:
         self.writer, self.axes, self.side = writer, axes, side
         self.before, self.after = before, after
-        self.heroes: list[Any] = [e for e in writer.fusion.program.eqns if _is_hero(writer.fusion, e)]
+        self.heroes: list[Any] = [e for e in writer.fusion.jaxpr.eqns if _is_hero(writer.fusion, e)]
         self.inverse = inverse_permutation(self.heroes[0].params["permutation"])
 
     def visit(self) -> None:
@@ -169,68 +169,68 @@ class _Tiles:
         counts |= {n: axes.sizes[n] // side for n in (axes.written, axes.read)}
         order = [*_longest_first([*axes.others, axes.written], counts), axes.read]
 
-        def inner(position: int, places: dict[int, Index]) -> None:
+        def inner(position: int, indices: dict[int, Index]) -> None:
             if position == len(order):
-                self.tile(places)
+                self.tile(indices)
                 return
-            number = order[position]
-            with self.writer.k.loop(counts[number], kind=LoopKind.SERIAL if position else LoopKind.THREADS) as i:
-                step = side if number in (axes.read, axes.written) else 1
-                inner(position + 1, {**places, number: i * step})
+            axis = order[position]
+            with self.writer.k.loop(counts[axis], kind=LoopKind.SERIAL if position else LoopKind.THREADS) as i:
+                step = side if axis in (axes.read, axes.written) else 1
+                inner(position + 1, {**indices, axis: i * step})
 
         inner(0, {})
 
-    def tile(self, places: dict[int, Index]) -> None:
-        """Read a tile, turn it, and store it."""
-        k, side, heroes, kept = self.writer.k, self.side, self.heroes, self.writer.fusion.kept
+    def tile(self, indices: dict[int, Index]) -> None:
+        """Read a tile, transpose it, and store it."""
+        k, side, heroes, kernel_dtype = self.writer.k, self.side, self.heroes, self.writer.fusion.kernel_dtype
         if self.before is not None:
             with k.loop(side) as row, k.loop(side, kind=LoopKind.LANES, width=side) as lane:
-                self.park(self.before, self.index(places, row, lane), self.operand(heroes[0], places, lane, row))
-        codes = [code_dtype(kept(e.outvars[0])) for e in heroes]
+                self.park(self.before, self.index(indices, row, lane), self.operand(heroes[0], indices, lane, row))
+        codes = [code_dtype(kernel_dtype(e.outvars[0])) for e in heroes]
         empty = [k.constant(0, dtype) for dtype in codes for _ in range(side)]
         with k.loop(side, kind=LoopKind.LANES, width=side, carries=empty) as (lane, _):
             vectors = k.carry(
                 *(
-                    _code(k, self.read(e, places, number, lane), dtype)
+                    _code(k, self.read(e, indices, i, lane), dtype)
                     for e, dtype in zip(heroes, codes, strict=True)
-                    for number in range(side)
+                    for i in range(side)
                 )
             )
-        turned = [v for n in range(len(heroes)) for v in transposed(k, vectors[n * side : (n + 1) * side])]
-        with k.loop(side, kind=LoopKind.LANES, width=side, carries=turned) as (lane, inside):
-            for number in range(side):
-                made = [_decoded(k, inside[n * side + number], kept(e.outvars[0])) for n, e in enumerate(heroes)]
+        transposed_rows = [v for n in range(len(heroes)) for v in transposed(k, vectors[n * side : (n + 1) * side])]
+        with k.loop(side, kind=LoopKind.LANES, width=side, carries=transposed_rows) as (lane, inside):
+            for i in range(side):
+                values = [_decoded(k, inside[n * side + i], kernel_dtype(e.outvars[0])) for n, e in enumerate(heroes)]
                 if self.after is not None:
-                    self.park(self.after, self.index(places, number, lane), made[0])
+                    self.park(self.after, self.index(indices, i, lane), values[0])
                 else:
-                    self.store(self.index(places, number, lane), made)
+                    self.store(self.index(indices, i, lane), values)
             k.carry(*inside)
         if self.after is not None:
             with k.loop(side) as row, k.loop(side, kind=LoopKind.LANES, width=side) as lane:
-                index = self.index(places, row, lane)
+                index = self.index(indices, row, lane)
                 self.store(index, [self.parked(self.after, index)])
 
-    def index(self, places: dict[int, Index], row: Any, column: Any) -> MultiIndex:
+    def index(self, indices: dict[int, Index], row: Any, column: Any) -> MultiIndex:
         """The result's index of an element of a tile; its rows are along what is written."""
         axes = self.axes
-        moved = {axes.read: places[axes.read] + row, axes.written: places[axes.written] + column}
-        return axes.index(self.writer.k, {**places, **moved})
+        shifted = {axes.read: indices[axes.read] + row, axes.written: indices[axes.written] + column}
+        return axes.index(self.writer.k, {**indices, **shifted})
 
-    def operand(self, hero: Any, places: dict[int, Index], row: Any, column: Any) -> Value:
-        """The element of the hero's operand that comes to stand at an element of a tile."""
-        full = expanded(hero.outvars[0], self.index(places, row, column))
+    def operand(self, hero: Any, indices: dict[int, Index], row: Any, column: Any) -> Value:
+        """The element of the hero's operand that belongs at an element of a tile."""
+        full = expanded(hero.outvars[0], self.index(indices, row, column))
         return self.writer.values.at(hero.invars[0], tuple(full[axis] for axis in self.inverse))
 
-    def read(self, hero: Any, places: dict[int, Index], number: int, lane: Any) -> Value:
-        """A lane of one of the vectors that are turned."""
+    def read(self, hero: Any, indices: dict[int, Index], i: int, lane: Any) -> Value:
+        """A lane of one of the vectors that are transposed."""
         if self.before is not None:
-            return self.parked(self.before, self.index(places, number, lane))
-        return self.operand(hero, places, lane, number)
+            return self.parked(self.before, self.index(indices, i, lane))
+        return self.operand(hero, indices, lane, i)
 
-    def store(self, index: MultiIndex, made: Sequence[Value]) -> None:
-        """Work on an element of each hero, and store the results."""
+    def store(self, index: MultiIndex, values: Sequence[Value]) -> None:
+        """Compute with an element of each hero, and store the results."""
         overrides = self.writer.values.overrides
-        overrides.update((e.outvars[0], value) for e, value in zip(self.heroes, made, strict=True))
+        overrides.update((e.outvars[0], value) for e, value in zip(self.heroes, values, strict=True))
         self.writer.store_results(index)
         for e in self.heroes:
             del overrides[e.outvars[0]]
@@ -245,21 +245,21 @@ class _Tiles:
 def transposed(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
     """The columns of a square of vectors.
 
-    Registers consist of parts, between which elements move less easily. So squares as long as a part are turned first,
-    side by side in all parts, and then the parts are exchanged.
+    Registers consist of parts, between which elements move less easily. So squares as long as a part are transposed
+    first, side by side in all parts, and then the parts are exchanged.
     """
     side, dtype = len(rows), rows[0].dtype
     part = min(side, PART_BYTES // (dtype.itemsize // 2 if dtypes.kind(dtype) == "c" else dtype.itemsize))
-    turned: list[Value] = []
+    transposed_rows: list[Value] = []
     for first in range(0, side, part):
-        turned += _turned_parts(k, rows[first : first + part], side)
-    columns = [_exchanged(k, turned[j::part], part, side) for j in range(part)]
-    return [columns[number % part][number // part] for number in range(side)]
+        transposed_rows += _transposed_parts(k, rows[first : first + part], side)
+    columns = [_exchanged(k, transposed_rows[j::part], part, side) for j in range(part)]
+    return [columns[i % part][i // part] for i in range(side)]
 
 
-def _turned_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Value]:
-    """As many vectors as a part has elements, with the square in each part turned. A round interleaves vectors that are
-    half of them apart, which moves the highest bit of a vector's number to the end of the number of an element."""
+def _transposed_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Value]:
+    """As many vectors as a part has elements, with the square in each part transposed. A round interleaves vectors that
+    are half of them apart, which moves the highest bit of a vector's index to the end of the index of an element."""
     vectors, part = list(rows), len(rows)
     half = part // 2
     halves = [
@@ -274,19 +274,20 @@ def _turned_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Va
 
 def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int) -> list[Value]:
     """The first parts of all vectors, their second parts, and so on: the even parts of neighbours, and the odd ones,
-    are put together until each vector has one number of parts only."""
+    are put together until each vector has parts of one index only."""
     if len(vectors) == 1:
         return list(vectors)
     sorted_parts = []
     for start in (0, part):
         chosen = [lane for first in range(start, 2 * side, 2 * part) for lane in range(first, first + part)]
-        joined = [k.shuffle(pair, chosen) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
-        sorted_parts.append(_exchanged(k, joined, part, side))
+        paired = [k.shuffle(pair, chosen) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
+        sorted_parts.append(_exchanged(k, paired, part, side))
     return [vector for pair in zip(*sorted_parts, strict=True) for vector in pair]
 
 
 def code_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What stands for a dtype while it is turned: where lanes have other sizes than memory, integers of its size."""
+    """The dtype that elements have while they are transposed: where lanes have other sizes than memory, integers of its
+    size."""
     bits = bits_dtype(dtype)
     return dtype if bits is None or dtypes.kind(dtype) == "c" else bits
 
@@ -314,28 +315,30 @@ def _visit_apart(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tup
     counts = {n: axes.sizes[n] for n in axes.others} | {n: -(-lengths[n] // BLOCK) for n in (lanes, other)}
     order = _longest_first([*axes.others, lanes, other], counts)
 
-    def outer(position: int, places: dict[int, Index]) -> None:
+    def outer(position: int, indices: dict[int, Index]) -> None:
         if position == len(order):
-            block(places)
+            block(indices)
             return
         kind = LoopKind.THREADS if threads and position == 0 else LoopKind.SERIAL
         with k.loop(counts[order[position]], kind=kind) as i:
-            outer(position + 1, {**places, order[position]: Index.of(i)})
+            outer(position + 1, {**indices, order[position]: Index.of(i)})
 
-    def block(places: dict[int, Index]) -> None:
-        limits = {n: None if lengths[n] % BLOCK == 0 else Index(lengths[n]) - places[n] * BLOCK for n in (lanes, other)}
-        first = {n: places[n] * BLOCK + ranges[n][0] for n in (lanes, other)}
+    def block(indices: dict[int, Index]) -> None:
+        limits = {
+            n: None if lengths[n] % BLOCK == 0 else Index(lengths[n]) - indices[n] * BLOCK for n in (lanes, other)
+        }
+        first = {n: indices[n] * BLOCK + ranges[n][0] for n in (lanes, other)}
         with (
             k.loop(BLOCK, limit=limits[other]) as j,
             k.loop(BLOCK, kind=LoopKind.LANES, width=width, limit=limits[lanes]) as i,
         ):
-            here = {**places, lanes: first[lanes] + i, other: first[other] + j}
+            here = {**indices, lanes: first[lanes] + i, other: first[other] + j}
             writer.store_results(axes.index(k, here))
 
     outer(0, {})
 
 
-def _longest_first(numbers: Sequence[int], counts: dict[int, int]) -> list[int]:
+def _longest_first(axes: Sequence[int], counts: dict[int, int]) -> list[int]:
     """The order of loops: the longest outermost, for threads, and the others as they are."""
-    first = max(numbers, key=lambda n: counts[n])
-    return [first, *(n for n in numbers if n != first)]
+    first = max(axes, key=lambda n: counts[n])
+    return [first, *(n for n in axes if n != first)]

@@ -17,7 +17,7 @@ def emit_update(fusion: Fusion) -> Emission:
     hero = fusion.hero
     assert hero is not None
     operand, update, *starts = hero.invars
-    (made,) = hero.outvars
+    (out,) = hero.outvars
     shape, sizes = operand.aval.shape, update.aval.shape  # type: ignore[attr-defined]
     updated = begin_update(fusion)
     if not math.prod(sizes):
@@ -30,8 +30,8 @@ def emit_update(fusion: Fusion) -> Emission:
     def store(index: MultiIndex) -> None:
         inside = expanded(update, index)
         first = writer.values.clamped_starts(starts, shape, sizes)
-        place = tuple(i + start for i, start in zip(inside, first, strict=True))
-        writer.k.store(writer.result(made), row_major(shape, place), writer.values.at(update, inside))
+        target = tuple(i + start for i, start in zip(inside, first, strict=True))
+        writer.k.store(writer.result(out), row_major(shape, target), writer.values.at(update, inside))
 
     width = copy_lanes(fusion)
     visit(writer, space, lane_axis(space, apart, width) if space else None, width, store, threads=True)
@@ -39,7 +39,7 @@ def emit_update(fusion: Fusion) -> Emission:
 
 
 def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
-    """Bring the hero's first operand into the result: by sharing its buffer, as the pair that is given says, or where
+    """Get the hero's first operand into the result: by sharing its buffer, as the pair that is returned says, or where
     the hero reads it in another way too, or it is a literal, by a kernel that copies."""
     hero: Any = fusion.hero
     operand, *others = hero.invars
@@ -53,9 +53,9 @@ def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
 def copy_operand(fusion: Fusion, writer: Writer) -> None:
     """A loop that stores the hero's first operand as the result."""
     hero: Any = fusion.hero
-    operand, made = hero.invars[0], hero.outvars[0]
+    operand, out = hero.invars[0], hero.outvars[0]
 
     def store(index: MultiIndex) -> None:
-        writer.store(made, index, writer.values.at(operand, expanded(operand, index)))
+        writer.store(out, index, writer.values.at(operand, expanded(operand, index)))
 
-    nest(writer.k, space_of(made), copy_lanes(fusion), store)
+    nest(writer.k, space_of(out), copy_lanes(fusion), store)

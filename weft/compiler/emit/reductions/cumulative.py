@@ -164,7 +164,7 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     """The kernels of a fusion with a running fold, whose results have one space."""
     running = Running(fusion)
     space, axis = running.space, running.axis
-    passes = Passes(fusion.program, [running.hero], running.full)
+    passes = Passes(fusion.jaxpr, [running.hero], running.full)
     if axis is None or 0 in running.full:
         _emit_copy(running)
         return fusion.finish(in_place=passes.in_place())

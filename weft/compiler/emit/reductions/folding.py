@@ -131,8 +131,8 @@ def _weight(body: Sequence[Statement]) -> float:
 
 def register_lanes(fusion: Fusion, besides: Any = None) -> int:
     """How many elements fit a register in the widest type that is computed with, results of one equation aside."""
-    sizes = [storage(v).itemsize for e in fusion.program.eqns if e is not besides for v in e.outvars]
-    sizes += [storage(v).itemsize for v in fusion.program.invars if v.aval.shape]  # type: ignore[attr-defined]
+    sizes = [storage(v).itemsize for e in fusion.jaxpr.eqns if e is not besides for v in e.outvars]
+    sizes += [storage(v).itemsize for v in fusion.jaxpr.invars if v.aval.shape]  # type: ignore[attr-defined]
     return max(1, fusion.target.vector_bytes // max(4, min(max(sizes, default=4), 8)))
 
 

@@ -89,8 +89,8 @@ class Folds:
         if properties.full is None or properties.reduced is None:
             raise InternalError(f"`{fusion.hero.primitive.name}` folds nothing.", stage="emit")
         self.full: tuple[int, ...] = tuple(properties.full)
-        self.heroes = [Hero.of(e) for e in fusion.program.eqns if classify(e, fusion.target).full is not None]
-        self.passes = Passes(fusion.program, [h.equation for h in self.heroes], self.full)
+        self.heroes = [Hero.of(e) for e in fusion.jaxpr.eqns if classify(e, fusion.target).full is not None]
+        self.passes = Passes(fusion.jaxpr, [h.equation for h in self.heroes], self.full)
         self.empty = 0 in [self.full[d] for d in properties.reduced]
         self.space = collapsed(fusion, self.full, properties.reduced, self._ask)
         self.lanes = register_lanes(fusion)
@@ -104,7 +104,7 @@ class Folds:
         for hero in self.heroes:
             operand = hero.equation.invars[0]
             values.at(operand, expanded(operand, full))
-        for v in self.fusion.program.outvars:
+        for v in self.fusion.jaxpr.outvars:
             index = full if self.passes.is_full(v) else kept
             writer.store(v, index, values.at(v, expanded(v, index)))
 
@@ -132,7 +132,7 @@ class Folds:
     def store_kept(self, writer: Writer, places: AxisIndices) -> None:
         """Write the results of the kept space, when all folds are known."""
         index = self.space.kept_index(writer.k, places)
-        results = [v for v in self.fusion.program.outvars if not self.passes.is_full(v)]
+        results = [v for v in self.fusion.jaxpr.outvars if not self.passes.is_full(v)]
         made = [writer.values.at(v, expanded(v, index)) for v in results]
         for v, value in zip(results, made, strict=True):
             writer.store(v, index, value)

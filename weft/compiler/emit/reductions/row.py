@@ -25,22 +25,22 @@ EXPENSIVE = 8
 class Passes:
     """The passes of a fusion whose reductions `heroes` fold the space `full`."""
 
-    def __init__(self, program: Jaxpr, heroes: Sequence[Equation], full: tuple[int, ...]) -> None:
-        self.program, self.heroes, self.full = program, heroes, full
-        self.defined: dict[Any, Equation] = {v: e for e in program.eqns for v in e.outvars}
+    def __init__(self, jaxpr: Jaxpr, heroes: Sequence[Equation], full: tuple[int, ...]) -> None:
+        self.jaxpr, self.heroes, self.full = jaxpr, heroes, full
+        self.defined: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
         self._hero_ids = {id(e) for e in heroes}
         self.levels: dict[Any, int] = {}
-        for equation in program.eqns:
+        for equation in jaxpr.eqns:
             level = max((self.level(a) for a in equation.invars), default=0)
             for v in equation.outvars:
                 self.levels[v] = level + self._is_hero(equation)
-        self.results = [v for v in program.outvars if self.is_full(v)]
+        self.results = [v for v in jaxpr.outvars if self.is_full(v)]
         last = [self.level(e.invars[0]) for e in heroes] + [self.level(v) for v in self.results]
         self.count = 1 + max(last, default=0)
         # Values that are kept: the result in whose place they stand, and the pass that puts them there.
         self.places: dict[Any, tuple[Any, int]] = {}
         self._needed: dict[int, set[Any]] = {}
-        self._elsewhere = read_elsewhere(program, full, heroes)
+        self._elsewhere = read_elsewhere(jaxpr, full, heroes)
         if self.count > 1:
             self._choose_places()
 
@@ -111,7 +111,7 @@ class Passes:
         while True:
             best: tuple[float, Any, Any, int] | None = None
             costs = self._costs()
-            for equation in self.program.eqns:
+            for equation in self.jaxpr.eqns:
                 v = equation.outvars[0]
                 if v in self.places or not self.is_full(v) or self._is_hero(equation):
                     continue
@@ -144,7 +144,7 @@ class Passes:
     def _costs(self) -> dict[Any, float]:
         """The work to compute an element of each full value again, from what is read."""
         costs: dict[Any, float] = {}
-        for equation in self.program.eqns:
+        for equation in self.jaxpr.eqns:
             v = equation.outvars[0]
             if v not in self.places and self.is_full(v) and not self._is_hero(equation):
                 costs[v] = weight_of(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
@@ -156,11 +156,11 @@ class Passes:
         """Pairs (argument, result) that may share memory: the argument is read at the index of the result only, and not
         in passes after the one that first writes there."""
         pairs = []
-        for number, argument in enumerate(self.program.invars):
+        for number, argument in enumerate(self.jaxpr.invars):
             if not self.is_full(argument) or argument in self._elsewhere:
                 continue
             read = max((n for n in range(self.count) if argument in self.needed(n)), default=0)
-            for position, result in enumerate(self.program.outvars):
+            for position, result in enumerate(self.jaxpr.outvars):
                 if not self.is_full(result) or storage(result).itemsize != storage(argument).itemsize:
                     continue
                 first = min([n for r, n in self.places.values() if r is result] + [self.level(result)])

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
-from weft.compiler.emit.scalar_program import run_on_scalars
+from weft.compiler.emit.scalar_jaxpr import run_on_scalars
 from weft.compiler.emit.values import row_major
 from weft.compiler.emit.windows.window_loops import At, fold_taps, visit
 from weft.compiler.emit.windows.window_taps import transposed
@@ -45,7 +45,7 @@ def emit_window(fusion: Fusion) -> Emission:
     """The kernels of a program with one fold over windows, or one choice in windows, and pointwise work after it."""
     hero = fusion.hero
     assert hero is not None
-    if any(0 in v.aval.shape for v in fusion.program.outvars):  # type: ignore[attr-defined]
+    if any(0 in v.aval.shape for v in fusion.jaxpr.outvars):  # type: ignore[attr-defined]
         return fusion.finish()
     if isinstance(hero.primitive, WindowFold):
         _emit_fold(fusion, windows_of(hero, hero.invars[0]))
@@ -168,8 +168,8 @@ def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, targe
 def keeps_of(k: KernelBuilder, hero: Any) -> Keeps:
     """How the hero chooses."""
     if hero.primitive is select_and_scatter:
-        program = hero.params["select_jaxpr"]
-        return lambda a, b: run_on_scalars(k, program, [a, b])[0]
+        jaxpr = hero.params["select_jaxpr"]
+        return lambda a, b: run_on_scalars(k, jaxpr, [a, b])[0]
     return lambda a, b: k.compute(hero.params["select_prim"].name, a, b)
 
 

@@ -1,0 +1,45 @@
+"""Elements that a jaxpr only copies: in kernels they are unsigned integers of the same bits.
+
+So nothing is unpacked that is only stored again, one element is one integer, and bits stay as they are, also those of a
+nan.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.bits import concatenated, unsigned
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Value
+from weft.ir.jaxpr import Jaxpr
+
+
+def copied_dtypes(jaxpr: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
+    """The dtypes that a jaxpr only copies, and for each the integer dtype that is used for it in kernels, or None where
+    it is copied as it is."""
+    copied: set[Any] = set()
+    others: set[Any] = set()
+    for equation in jaxpr.eqns:
+        found = copied if equation.primitive.copies else others
+        found.update(v.aval.dtype for v in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
+    return {dtype: bits_dtype(dtype) for dtype in copied - others}
+
+
+def bits_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """The integer with the bits of a dtype that lanes hold in another way than memory does; None for all others."""
+    kind = dtypes.kind(dtype)
+    if kind == "b" or (kind == "f" and dtypes.itemsize_bits(dtype) in (8, 16)):
+        return unsigned(dtype.itemsize * 8)
+    return unsigned(64) if dtype == dtypes.complex64 else None
+
+
+def bits_of(k: KernelBuilder, value: Value) -> Value:
+    """The bits of a value as an integer."""
+    if value.dtype == dtypes.bool_:
+        return k.scalars.convert(value, unsigned(8))
+    if value.dtype == dtypes.complex64:
+        return concatenated(k, [k.compute("real", value), k.compute("imag", value)], unsigned(64))
+    return k.scalars.bitcast(value, unsigned(value.dtype.itemsize * 8))
