@@ -21,19 +21,19 @@ ROOT = pathlib.Path(__file__).parents[2]
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 40
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 22
-name words                             | weft/compiler      | instructions, bytecode                      | 14
-name place, places                     | weft               | index, offset, address, position: say which | 108
-name number, numbers                   | weft               | index, i                                    | 181
-name made                              | weft               | result, out                                 | 178
-name given                             | weft               | args, operands                              | 69
+name words                             | weft/compiler      | instructions, bytecode                      | 13
+name place, places                     | weft               | index, offset, address, position: say which | 97
+name number, numbers                   | weft               | index, i                                    | 169
+name made                              | weft               | result, out                                 | 167
+name given                             | weft               | args, operands                              | 67
 name program, programs                 | jaxprs             | jaxpr                                       | 14
-name product, products                 | weft/compiler      | matmul, contraction                         | 29
-name factor, factors                   | weft/compiler      | lhs, rhs                                    | 23
+name product, products                 | weft/compiler      | matmul, contraction                         | 28
+name factor, factors                   | weft/compiler      | lhs, rhs                                    | 22
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 35
-name kept                              | weft               | cached, retained, stored: say which         | 70
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 27
+name kept                              | weft               | cached, retained, stored: say which         | 66
 name spread                            | weft               | broadcast                                   | 23
-name joined                            | weft               | concatenated, merged                        | 29
+name joined                            | weft               | concatenated, merged                        | 22
 name slope, slopes                     | weft               | derivative                                  | 12
 name bare                              | weft               | unfused                                     | 10
 name watched                           | weft               | checked                                     | 2
@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 71
-text gives                             | text               | returns                                     | 100
+text stands                            | text               | is                                          | 67
+text gives                             | text               | returns                                     | 96
 text step machine                      | text               | bytecode interpreter                        | 6
-text whole number, whole numbers       | text               | integer                                     | 15
+text whole number, whole numbers       | text               | integer                                     | 14
 text carried program, carried programs | text               | body, sub-jaxpr                             | 6
 text settled                           | text               | final, fixed                                | 1
-text turn of, turns of                 | text               | iteration of                                | 16
+text turn of, turns of                 | text               | iteration of                                | 15
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
