@@ -15,7 +15,7 @@ from tests.compiler.here import AVX512, fuse, refusals, run_passes, verify_fused
 from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.fuse.cost import equation_cost, parts_cost, program_cost
+from weft.compiler.fuse.cost import equation_cost, jaxpr_cost, parts_cost
 from weft.compiler.fuse.fusion import fusion, fusions
 from weft.compiler.kernel.printer import to_text as kernel_text
 from weft.compiler.target.target import FusionLimits
@@ -54,7 +54,7 @@ def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: FusionLimits = D
         inner = equation.params["jaxpr"]
         assert equation_cost(equation).bytes <= parts_cost(inner.eqns).bytes
         assert len(inner.eqns) <= limits.values and len(inner.invars) <= max(limits.operands, widest(inner))
-    assert program_cost(after).bytes <= program_cost(before).bytes
+    assert jaxpr_cost(after).bytes <= jaxpr_cost(before).bytes
     return after
 
 
@@ -115,12 +115,10 @@ def test_a_fusion_is_not_transformed() -> None:
         weft.vmap(lambda x, y: weft.ir.interpreter.evaluate(after, x, y))(*(np.ones((2, 6, 10), np.float32),) * 2)
 
 
-def test_a_library_call_takes_an_epilogue_where_the_limits_say_so() -> None:
+def test_nothing_is_fused_into_the_call_of_a_library() -> None:
     x = np.ones((400, 400), np.complex64)
     before = make_jaxpr(lambda a, b: weft.lax.tanh(a @ b + 1.0))(x, x)
     assert [e.primitive.name for e in fuse(before).eqns] == ["dot_general", "fusion"]
-    (only,) = check_laws(before, [x, x], FusionLimits(library_epilogue=True)).eqns
-    assert only.params["kind"] == "library" and len(only.params["jaxpr"].eqns) == 3
 
 
 KIND_OF = {
@@ -212,7 +210,7 @@ WRONG = [
         b:f32[4] = reduce_sum[axes=(1,)] a
         c:f32[5] = iota[dimension=0 dtype=float32 shape=(5,)]
       in (b, c)"""),
-    ("does not fold as", "row", 0, """a:f32[4,5]. let
+    ("does not reduce as", "row", 0, """a:f32[4,5]. let
         b:f32[4] = reduce_sum[axes=(1,)] a
         c:f32[5] = reduce_sum[axes=(0,)] a
         d:f32[4,5] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(4, 5)] c
@@ -229,7 +227,7 @@ WRONG = [
         b:f32[4,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ()))] a a
         c:f32[4,4] = rev[dimensions=(0,)] b
       in (c,)"""),
-    ("stands in a fusion", "loop", None, """a:f32[4]. let
+    ("is in a fusion", "loop", None, """a:f32[4]. let
         b:f32[4] = optimization_barrier a
       in (b,)"""),
     ("second hero", "sort", 0, """a:f32[4,4]. let

@@ -277,7 +277,7 @@ def test_log_and_dump(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     before = program("a:f32[3] b:f32[]. let c:f32[3] = mul 1.0:f32[] a; d:f32[3] = add c b in (d,)")
     after = run_passes(before, log=log)
     assert [entry.name for entry in log] == [step.name for step in STEPS]
-    assert log[-1].program is after
+    assert log[-1].jaxpr is after
     changed = {entry.name for entry in log if entry.changed}
     assert changed == {"canonicalize", "simplify"}
     (folder,) = tmp_path.iterdir()

@@ -21,7 +21,7 @@ from weft.base.settings import config
 from weft.base.spans import span
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
-from weft.compiler.fuse.verify import verify_unfused_or_fused
+from weft.compiler.fuse.verify import verify_equation
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
@@ -78,7 +78,7 @@ class Fused(Spec):
 
     def _check_equations(self, jaxpr: Jaxpr, target: Target) -> None:
         for equation in jaxpr.eqns:
-            verify_unfused_or_fused(equation, target)
+            verify_equation(equation, target)
             if not is_fusion(equation):
                 for inner in subjaxprs(equation.params):
                     self._check_equations(inner, target)

@@ -13,7 +13,7 @@ from typing import Any
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
-from weft.compiler.fuse.report import carried
+from weft.compiler.fuse.report import inner_jaxprs
 from weft.compiler.kernel import printer as kernel_printer
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import Lifetimes
@@ -134,7 +134,7 @@ class Collector:
         """What was not fused and why, in the program and in those that it carries."""
         found: list[dict[str, Any]] = []
         before = self.compilation.stages[-2].jaxpr if len(self.compilation.stages) > 1 else self.compilation.traced
-        for number, jaxpr in enumerate((before, *_carried(before))):
+        for number, jaxpr in enumerate((before, *_all_inner_jaxprs(before))):
             for reason in refusals(jaxpr, self.compilation.target):
                 about = _reason(reason)
                 about["id"] = f"r{len(found)}"
@@ -357,10 +357,10 @@ def _units(jaxpr: Jaxpr, depth: int) -> Iterator[tuple[Equation, int]]:
                 yield from _units(inner, depth + 1)
 
 
-def _carried(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
-    for inner in carried(jaxpr):
+def _all_inner_jaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    for inner in inner_jaxprs(jaxpr):
         yield inner
-        yield from _carried(inner)
+        yield from _all_inner_jaxprs(inner)
 
 
 def _head(printer: Printer, equation: Equation, used: frozenset[Var]) -> str:

@@ -1,4 +1,4 @@
-"""From groups to equations: each group becomes one `fusion` with its inner program, in the order that was kept."""
+"""From groups to equations: each group becomes one `fusion` with its inner jaxpr, in the order of the groups."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 FUSION: Any = fusion
 
 
-def build(graph: Graph, order: Order, bare: dict[int, Equation]) -> Jaxpr:
-    """The fused program; `bare` holds the equations that stay, with what they carry fused."""
+def build(graph: Graph, order: Order, unfused: dict[int, Equation]) -> Jaxpr:
+    """The fused jaxpr; `unfused` has the other equations by index, with their sub-jaxprs fused."""
     needed = {v for v in graph.jaxpr.outvars if type(v) is Var}
     groups = order.groups()
     for group in groups:
         needed.update(group.operands)
     equations = []
     for group in groups:
-        if group.bare:
-            equations.append(bare[next(iter(group.members))])
+        if group.unfused:
+            equations.append(unfused[next(iter(group.members))])
         else:
             equations.append(fusion_equation(group, needed))
     return graph.jaxpr.replace(eqns=equations)
 
 
 def fusion_equation(group: Group, needed: set[Var]) -> Equation:
-    """One group as an equation. Inner variables are those of the program around it: names stay the same."""
+    """One group as an equation. Inner variables are those of the jaxpr around it: names stay the same."""
     members = [group.members[i] for i in sorted(group.members)]
     operands: dict[Var, None] = {}
-    made: dict[Var, bool] = {}
+    owned_here: dict[Var, bool] = {}
     for node in members:
         for v in node.operands:
-            if v not in made:
+            if v not in owned_here:
                 operands[v] = None
         for v in node.equation.outvars:
-            made[v] = node.owner is group
-    results = [v for v, own in made.items() if own and v in needed]
+            owned_here[v] = node.owner is group
+    results = [v for v, own in owned_here.items() if own and v in needed]
     inner = Jaxpr((), list(operands), results, [n.equation for n in members])
     kind, hero = group.kind, group.hero if group.kind != "alias" else None
     if kind == "loop" and hero is None:

@@ -20,8 +20,8 @@ def structure(equation: Equation) -> Properties:
     return classify(equation, ANY)
 
 
-def leading(operand: ArrayType, result: ArrayType, dimensions: tuple[int, ...], kept: Space) -> bool:
+def leading(operand: ArrayType, result: ArrayType, dimensions: tuple[int, ...], out: Space) -> bool:
     """Whether a broadcast puts the operand's dimensions, those of size 1 aside, on the leading ones of the result."""
     placed = [dimensions[i] for i, d in enumerate(operand.shape) if d != 1]
     wide = [i for i, d in enumerate(result.shape) if d != 1]
-    return placed == wide[: len(placed)] and squeezed(operand.shape) == kept
+    return placed == wide[: len(placed)] and squeezed(operand.shape) == out

@@ -1,8 +1,9 @@
 """What equations and fusions cost in bytes and flops, and the reasons that follow from it.
 
-Bytes are those a kernel moves to and from memory: an operand is read once if its elements are read in order, a slice
-reads what it takes, a gather reads an element for each element of its result, an update in place writes what is new.
-Flops are weighted: one is an addition, and the weight of a function is about how many additions take as long.
+Bytes are those that a kernel reads from memory and writes to it: an operand is read once if its elements are read in
+order, a slice reads what it takes, a gather reads an element for each element of its result, an update in place writes
+what is new. Flops are weighted: one is an addition, and the weight of a function is about how many additions take as
+long.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from weft.ir.types import ArrayType, Type
 
 
 class Reason(NamedTuple):
-    """Why two operations were or were not fused: the rule that decided, on whom, how, and by which numbers."""
+    """Why two operations were or were not fused: the rule that decided, on which, how, and by what."""
 
     rule: str
     producer: str
     consumer: str
     verdict: bool
-    numbers: tuple[tuple[str, Any], ...] = ()
+    details: tuple[tuple[str, Any], ...] = ()
 
     @property
     def text(self) -> str:
         """One line: `instruction: mul.3 into loop.7: yes (reads 64, writes 32)`."""
-        told = ", ".join(f"{name} {_short(value)}" for name, value in self.numbers)
+        told = ", ".join(f"{name} {_short(value)}" for name, value in self.details)
         verdict = "yes" if self.verdict else "no"
         return f"{self.rule}: {self.producer} into {self.consumer}: {verdict}" + (f" ({told})" if told else "")
 
@@ -75,7 +76,7 @@ def bytes_of(aval: Type) -> int:
 
 
 def equation_flops(equation: Equation) -> float:
-    """Flops of an equation; what a library or a program it carries does is counted elsewhere."""
+    """Flops of an equation; those of a library or a sub-jaxpr are counted elsewhere."""
     if not equation.outvars or not isinstance(equation.outvars[0].aval, ArrayType):
         return 0
     return equation.primitive.flops(equation)
@@ -90,7 +91,7 @@ def traffic(equation: Equation, properties: Properties) -> tuple[Sequence[int], 
 
 
 def equation_cost(equation: Equation) -> Cost:
-    """What one equation costs: as a kernel of its own, as a fusion, or with the programs it carries."""
+    """What one equation costs: as a kernel of its own, as a fusion, or with its sub-jaxprs."""
     if equation.primitive is fusion:
         return fusion_cost(equation.params["jaxpr"])
     properties = structure(equation)
@@ -101,8 +102,8 @@ def equation_cost(equation: Equation) -> Cost:
 
 
 def _control_cost(equation: Equation) -> Cost:
-    """Each step of a scan, the costlier branch of a cond, one pass of any other loop."""
-    costs = [program_cost(p) for p in subjaxprs(equation.params)]
+    """All iterations of a scan, the costlier branch of a cond, one iteration of any other loop."""
+    costs = [jaxpr_cost(p) for p in subjaxprs(equation.params)]
     card: Any = equation.primitive
     if card.exclusive:
         return max(costs, key=lambda c: (c.bytes, c.flops), default=Cost())
@@ -115,7 +116,8 @@ def _control_cost(equation: Equation) -> Cost:
 
 
 def fusion_cost(jaxpr: Jaxpr) -> Cost:
-    """What a fused program costs: its operands, read once by those of its equations that read them, and its results."""
+    """What the jaxpr of a fusion costs: its operands, read once by those of its equations that read them, and its
+    results."""
     reads: dict[Var, list[int]] = {v: [] for v in (*jaxpr.invars, *jaxpr.constvars)}
     written: dict[Var, int] = {}
     source: dict[Var, Var] = {}  # the value whose bytes an alias shows
@@ -139,8 +141,8 @@ def fusion_cost(jaxpr: Jaxpr) -> Cost:
     return Cost(read, sum(written.get(v, 0) for v in results), flops)
 
 
-def program_cost(jaxpr: Jaxpr) -> Cost:
-    """The sum over a program's equations."""
+def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
+    """The sum over the equations of a jaxpr."""
     total = Cost()
     for equation in jaxpr.eqns:
         total = total.plus(equation_cost(equation))

@@ -1,7 +1,7 @@
-"""The fusion pass: which equations of a program become one kernel.
+"""The fusion pass: which equations of a jaxpr become one kernel.
 
-Needs a program after `canonicalize` (it also takes one before, with scalars among the operands of elementwise
-equations); makes one in which every equation is a fusion or a bare one. The mechanisms run in this order:
+Needs a jaxpr after `canonicalize` (it also takes one before, with scalars among the operands of elementwise
+equations); in the result every equation is a fusion, or of a role that is not fused. The mechanisms run in this order:
 
 1. row-wise fusion, which must see reductions before others take them apart;
 2. instruction fusion, from the last equation to the first;
@@ -31,12 +31,12 @@ from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 
 
 def fuse(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """The program with its equations in fusions for a machine, and the same inside of the programs it carries."""
+    """The jaxpr with its equations in fusions for a machine, and the same in its sub-jaxprs."""
     return jaxpr.cached(("fuse", target), lambda: _fuse(jaxpr, target)[0])
 
 
 def refusals(jaxpr: Jaxpr, target: Target) -> tuple[Reason, ...]:
-    """Why operations of the program were not fused, in the order in which it was decided."""
+    """Why operations of the jaxpr were not fused, in the order in which it was decided."""
     return jaxpr.cached(("fusion refusals", target), lambda: _fuse(jaxpr, target)[1])
 
 
@@ -49,12 +49,12 @@ def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:
     order = Order(graph)
     fuse_siblings(graph, order)
     fuse_producers(graph, order)
-    bare = {n.index: inside(n.equation, target, n.role == CONTROL) for n in graph.nodes if n.bare}
-    return build(graph, order, bare), tuple(graph.refusals)
+    unfused = {n.index: inside(n.equation, target, n.role == CONTROL) for n in graph.nodes if n.unfused}
+    return build(graph, order, unfused), tuple(graph.refusals)
 
 
 def inside(equation: Equation, target: Target, control: bool) -> Equation:
-    """A bare equation with the programs it carries fused, if they are run as they are."""
+    """An unfused equation, with its sub-jaxprs fused if it is control flow."""
     if not control or equation.primitive is fusion:
         return equation
     params = {name: _inside_value(value, target) for name, value in equation.params.items()}

@@ -1,7 +1,7 @@
-"""The `fusion` primitive: a call of an inner program that becomes one kernel, with its kind, its hero and the reasons.
+"""The `fusion` primitive: a call of an inner jaxpr that becomes one kernel, with its kind, its hero and the reasons.
 
-A fusion means what its program means, so a fused program runs in the interpreter like any other. The kind says which
-emitter owns the loops; the hero is the position, in the inner program, of the equation that gives the kind its name.
+A fusion means what its jaxpr means, so a fused jaxpr runs in the interpreter like any other. The kind says which
+emitter owns the loops; the hero is the position, in the inner jaxpr, of the equation that the kind is named after.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.primitive import No, Params, primitive
 from weft.primitives.control.call import Call
 
-# Every kind with what its loops run over. `full` is the space of what a reduction folds, `kept` that of its result.
+# Every kind with what its loops run over. The full space is that of the operand of a reduction.
 KINDS: dict[str, str] = {
     "loop": "one space: that of all results; no hero",
-    "row": "rows (the kept leading dimensions), in several passes over trailing dimensions that stay in cache",
-    "column": "the full space; what is folded is not exactly trailing, so accumulators are arrays",
-    "all": "the full space, folded to scalars",
+    "row": "rows (the leading dimensions, not reduced), in several passes over trailing dimensions that stay in cache",
+    "column": "the full space; the reduced dimensions are not the trailing ones, so accumulators are arrays",
+    "all": "the full space, reduced to scalars",
     "transpose": "the transposed space in tiles; all transposes in it have one permutation",
-    "concatenate": "the joined space, one operand after the other",
+    "concatenate": "the space of the result, one operand after the other",
     "slices": "the space that is cut; each result is a slice",
     "dynamic_update_slice": "the update; the hero's first operand is written in place; nothing else reads it",
     "scatter": "the updates; the hero's first operand is written in place; nothing else reads it",
@@ -32,7 +32,6 @@ KINDS: dict[str, str] = {
     "convolution": "the result's space, with pointwise work after it",
     "window": "the result's space and the window",
     "matrices": "the batch of the hero, a small matrix to a lane",
-    "library": "a library's result, with pointwise work on its tiles",
     "alias": "no loop at all: the operand's bytes under another shape",
 }
 
@@ -60,5 +59,5 @@ def is_fusion(equation: Equation) -> bool:
 
 
 def fusions(jaxpr: Jaxpr) -> list[Equation]:
-    """The fusions of a program, in order; those of programs it carries are theirs."""
+    """The fusions of a jaxpr in order, without those of its sub-jaxprs."""
     return [e for e in jaxpr.eqns if e.primitive is fusion]

@@ -1,8 +1,8 @@
-"""The working form of a program while it is fused: nodes (equations), groups (fusions to be), and the order of groups.
+"""The working form of a jaxpr while it is fused: nodes (equations), groups (fusions to be), and the order of groups.
 
-An equation may be in several groups, where it is computed again; at most one of them, its owner, gives its value to
-others. Groups know what they read; `Order` keeps a schedule of groups and bare equations, so that joining two of them
-never makes a cycle.
+An equation may be in several groups, where it is computed again; other groups read its value from at most one of them,
+its owner. Groups know what they read; `Order` is a schedule of groups and unfused equations, so that merging two of
+them never makes a cycle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from weft.compiler.target.target import FusionLimits, Target
 from weft.ir.fusing import (
     EXPAND,
     HERO,
-    LIBRARY,
     LOOKUP,
     MOVE,
     POINTWISE,
@@ -29,7 +28,6 @@ from weft.ir.fusing import (
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import weight_of
 from weft.ir.types import ArrayType
-from weft.primitives.contraction.contract import BY_LIBRARY
 
 REDUCTIONS = frozenset({"row", "column", "all"})
 IN_PLACE_KINDS = frozenset({"dynamic_update_slice", "scatter"})
@@ -40,7 +38,6 @@ class Node:
     """An equation with what the rules ask of it again and again."""
 
     __slots__ = (
-        "bare",
         "bytes",
         "equation",
         "properties",
@@ -55,6 +52,7 @@ class Node:
         "shape",
         "size",
         "space",
+        "unfused",
         "users",
         "weight",
     )
@@ -62,7 +60,7 @@ class Node:
     def __init__(self, index: int, equation: Equation, properties: Properties, limits: FusionLimits):
         self.index, self.equation, self.properties, self.limits = index, equation, properties, limits
         self.role = properties.role
-        self.bare = properties.role in UNFUSED_ROLES
+        self.unfused = properties.role in UNFUSED_ROLES
         first = equation.outvars[0].aval if equation.outvars else None
         self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
         self.space, self.size = measure(self.shape)
@@ -70,7 +68,7 @@ class Node:
             self.bytes = bytes_of(first)  # type: ignore[arg-type]
         else:
             self.bytes = sum(bytes_of(v.aval) for v in equation.outvars)
-        self.weight = 0.0 if self.bare else weight_of(equation)
+        self.weight = 0.0 if self.unfused else weight_of(equation)
         self.operands: tuple[Var, ...] = ()
         self.producers: tuple[Node, ...] = ()
         self.users: list[Node] = []
@@ -80,7 +78,7 @@ class Node:
 
     @property
     def cheap(self) -> bool:
-        """Whether computing it again is cheaper than keeping it."""
+        """Whether computing it again is cheaper than storing it."""
         limits = self.limits
         return self.role != HERO and (
             self.weight <= limits.cheap_weight or self.weight * self.size <= limits.cheap_flops
@@ -97,36 +95,35 @@ class Node:
 class Group:
     """Equations that become one kernel.
 
-    `out` is the space of its results, `full` the space a reduction folds (or `out`); `folded` says which dimensions of
-    `full` go. `evaluations` counts how often each member is computed, in elements; `direct` says that a member is
-    computed at the very index of the loops, so that its value there may also be a result; `sites` are the different
-    indices at which a member's value is asked for, each of which is code of its own; `repeated` is how much of such
-    code there is, of members at further indices than one.
+    `out` is the space of its results, `full` the space of a reduction's operand (or `out`); `reduced` says which
+    dimensions of `full` are reduced. `evaluations` counts how often each member is computed, in elements; `direct` says
+    that a member is computed at the very index of the loops, so that its value there may also be a result; `sites` are
+    the different indices at which a member's value is asked for, each of which is code of its own; `repeated` is how
+    much of such code there is, of members at further indices than one.
     """
 
     __slots__ = (
         "direct",
         "evaluations",
-        "folded",
         "full",
         "hero",
         "kind",
         "last",
         "members",
-        "number",
         "operands",
         "out",
         "position",
         "predecessors",
         "reasons",
+        "reduced",
         "repeated",
         "sites",
         "successors",
     )
 
-    def __init__(self, number: int, kind: str, out: Space):
-        self.number, self.kind, self.out, self.full = number, kind, out, out
-        self.folded: tuple[int, ...] | None = None
+    def __init__(self, kind: str, out: Space):
+        self.kind, self.out, self.full = kind, out, out
+        self.reduced: tuple[int, ...] | None = None
         self.hero: Node | None = None
         self.members: dict[int, Node] = {}
         self.last = -1
@@ -141,13 +138,13 @@ class Group:
         self.successors: set[Group] = set()
 
     @property
-    def bare(self) -> bool:
-        return self.kind == "bare"
+    def unfused(self) -> bool:
+        return self.kind == "unfused"
 
     @property
     def label(self) -> str:
-        """The kind and the number of the last equation, which names the fusion before it is built."""
-        return self.members[self.last].label if self.bare else f"{self.kind}.{self.last}"
+        """The kind and the index of the last equation, which names the fusion before it is built."""
+        return self.members[self.last].label if self.unfused else f"{self.kind}.{self.last}"
 
     def add(self, node: Node, evaluations: float, direct: bool) -> None:
         """Take an equation in, whose results the group has read until now."""
@@ -171,7 +168,7 @@ class Group:
 
 
 class Graph:
-    """The nodes of a program and their groups."""
+    """The nodes of a jaxpr and their groups."""
 
     def __init__(self, jaxpr: Jaxpr, target: Target):
         limits = target.fusion
@@ -183,8 +180,6 @@ class Graph:
         node_of = self.node_of
         for index, equation in enumerate(jaxpr.eqns):
             properties = classify(equation, target)
-            if properties.role == LIBRARY and limits.library_epilogue and properties is BY_LIBRARY:
-                properties = Properties(HERO, "library", materialized=None)
             node = Node(index, equation, properties, limits)
             operands = tuple(dict.fromkeys([a for a in equation.invars if type(a) is Var]))
             node.operands = operands
@@ -200,12 +195,12 @@ class Graph:
                 node_of[atom].is_output = True
 
     def new_group(self, kind: str, out: Space) -> Group:
-        group = Group(len(self.groups), kind, out)
+        group = Group(kind, out)
         self.groups.append(group)
         return group
 
     def lead(self, node: Node) -> Group:
-        """A group of its own for an equation, which gives it its kind."""
+        """A group of its own for an equation, of the kind that the equation says."""
         properties = node.properties
         group = self.new_group(properties.kind if node.role == HERO else "loop", node.space)
         if node.role == HERO:
@@ -227,14 +222,14 @@ def set_hero(group: Group, node: Node) -> None:
     properties = node.properties
     group.kind, group.hero = properties.kind, node
     if properties.full is not None:
-        group.full, group.folded = properties.full, properties.reduced
+        group.full, group.reduced = properties.full, properties.reduced
 
 
 # ---------------------------------------------------------------------------------------- how often, and at which index
 
 
 def demand(user: Node, node: Node, evaluations: float) -> float:
-    """How many elements of `node` are computed when `user` is computed at `evaluations` places.
+    """How many elements of `node` are computed when `user` is computed at `evaluations` indices.
 
     A value that does not change in the inner loops is computed outside of them, so trailing repetition is free.
     """
@@ -251,16 +246,16 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
         return evaluations if node.equation.outvars[0] is equation.invars[0] else 1.0
     if user.role == LOOKUP:
         return evaluations if node.equation.outvars[0] is equation.invars[0] else min(evaluations, node.size)
-    if properties.full is not None:  # a fold reads every element of its operand
+    if properties.full is not None:  # a reduction reads every element of its operand
         return float(node.size)
     if properties.repeats is not None:
-        places = [i for i, a in enumerate(equation.invars) if type(a) is Var and a in node.equation.outvars]
-        return float(node.size * sum(properties.repeats[i] for i in places))
+        positions = [i for i, a in enumerate(equation.invars) if type(a) is Var and a in node.equation.outvars]
+        return float(node.size * sum(properties.repeats[i] for i in positions))
     return float(node.size)
 
 
 def is_direct(group: Group, user: Node, node: Node) -> bool:
-    """Whether `user` reads `node` at the index at which the group's loops stand."""
+    """Whether `user` reads `node` at the index of the group's loops."""
     if not group.direct[user.index]:
         return False
     if user.role == POINTWISE or user.properties.trivial:
@@ -277,15 +272,15 @@ def users_in(group: Group, node: Node) -> list[Node]:
 
 def usage(group: Group, node: Node) -> tuple[float, bool]:
     """How often `node` would be computed in `group`, in elements, and whether at the loops' own index."""
-    aligned, moved, direct = 0.0, 0.0, True
+    aligned, elsewhere, direct = 0.0, 0.0, True
     for user in users_in(group, node):
         wanted = demand(user, node, group.evaluations[user.index])
         if user.role == POINTWISE or user.properties.trivial or user.properties.full is not None:
             aligned = max(aligned, wanted)  # those at one index share the value
         else:
-            moved += wanted
+            elsewhere += wanted
         direct = direct and is_direct(group, user, node)
-    return aligned + moved, direct
+    return aligned + elsewhere, direct
 
 
 def in_memory(node: Node) -> list[Var]:
@@ -298,13 +293,13 @@ def in_memory(node: Node) -> list[Var]:
     ]
 
 
-# The index at which the loops of a group stand.
+# The index of the loops of a group.
 HERE = frozenset((0,))
 
 
 def sites_of(group: Group, node: Node) -> frozenset[int]:
-    """The indices at which `group` would ask for the value of `node`, as numbers that tell them apart: operations that
-    keep the index hand theirs on, each that moves it makes new ones."""
+    """The indices at which `group` would ask for the value of `node`, as integers that tell them apart: operations at
+    the same index pass theirs on, each that reads at another index makes new ones."""
     found: set[int] = set()
     for user in users_in(group, node):
         asked = group.sites.get(user.index, HERE)
@@ -324,7 +319,7 @@ def code_at_further_sites(node: Node, sites: int) -> int:
 
 
 class Order:
-    """A schedule of all groups and bare equations that is kept while groups are joined."""
+    """A schedule of all groups and unfused equations, which stays valid while groups are merged."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -341,9 +336,9 @@ class Order:
         items = [g for g in graph.groups if g.members]
         last_effect: Group | None = None
         for node in graph.nodes:
-            if not node.bare:
+            if not node.unfused:
                 continue
-            item = Group(-1, "bare", ())
+            item = Group("unfused", ())
             item.members[node.index] = node
             item.last = node.index
             item.operands = dict.fromkeys(node.operands)
@@ -380,7 +375,7 @@ class Order:
     def join(self, first: Group, last: Group) -> str | None:
         """Make one group of two, the earlier of which remains, or say why not.
 
-        What `first` leads to moves behind the joined group; everything else between stays before it.
+        What `first` leads to goes behind the merged group; everything else between stays before it.
         """
         after = self.path(first, last)
         if after is None:
@@ -391,7 +386,7 @@ class Order:
             return "what is read would be overwritten before"
         replaced = [i for i in between if i not in after] + [first] + [i for i in between if i in after]
         start = first.position
-        # The place of `last` stays empty, so that nothing behind it has to be numbered again.
+        # The position of `last` stays empty, so that those behind it keep theirs.
         self.items[start : last.position + 1] = [*replaced, None]
         for position, item in enumerate(replaced, start):
             if item is not None:
@@ -408,8 +403,8 @@ class Order:
         first.members.update(last.members)
         first.repeated = sum(code_at_further_sites(n, len(first.sites[i])) for i, n in first.members.items())
         first.last = max(first.last, last.last)
-        made = {v for n in first.members.values() for v in n.equation.outvars}
-        first.operands = {v: None for v in (*first.operands, *last.operands) if v not in made}
+        computed = {v for n in first.members.values() for v in n.equation.outvars}
+        first.operands = {v: None for v in (*first.operands, *last.operands) if v not in computed}
         for node in last.members.values():
             node.groups = list(dict.fromkeys(first if g is last else g for g in node.groups))
             if node.owner is last:
@@ -435,7 +430,7 @@ def link(first: Group, last: Group) -> None:
 
 
 def topological(items: Sequence[Group]) -> list[Group]:
-    """The items in an order in which each stands after what it reads, near to the given one."""
+    """The items in topological order, each after what it reads, near to the order of `items`."""
     done: set[Group] = set()
     result: list[Group] = []
     for root in items:

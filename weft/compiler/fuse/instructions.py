@@ -1,8 +1,8 @@
 """Instruction fusion: each equation goes into those that read it, from the last to the first.
 
-An equation that costs nothing to compute again goes wherever it is read; a cheap one into several fusions if that
-moves no more bytes; any other into the one fusion that reads it. None goes through an expensive operation, and a value
-that costs something is not computed several times because its reader repeats it.
+An equation that costs nothing to compute again goes wherever it is read; a cheap one into several fusions if those
+read and write no more bytes; any other into the one fusion that reads it. None goes through an expensive operation, and
+a value that costs something is not computed several times because its reader repeats it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ EPILOGUE_KINDS = frozenset(
         "contraction",
         "convolution",
         "window",
-        "library",
     )
 )
 # More than this many evaluations for each element is computing again.
@@ -48,18 +47,18 @@ ONCE = 1.001
 
 
 def fuse_instructions(graph: Graph) -> None:
-    """Give every equation that is not bare a group; those that row-wise fusion took have theirs."""
+    """Put every equation that can be fused into a group; those that row-wise fusion took have theirs."""
     for node in reversed(graph.nodes):
-        if not node.bare and not node.groups:
-            place(graph, node)
+        if not node.unfused and not node.groups:
+            fuse_node(graph, node)
 
 
-def place(graph: Graph, node: Node) -> None:
-    """Into the fusions that read it, or to the head of a new one."""
+def fuse_node(graph: Graph, node: Node) -> None:
+    """Put an equation into the fusions that read it, or into a new one."""
     readers: dict[Group, None] = {}
     needed = node.is_output
     for user in node.users:
-        if user.bare:
+        if user.unfused:
             needed = True
         else:
             readers.update(dict.fromkeys(user.groups))
@@ -67,7 +66,7 @@ def place(graph: Graph, node: Node) -> None:
         graph.lead(node)
         return
     if node.role == EXPAND:
-        _spread(graph, node, list(readers), needed)
+        _fuse_expansion(graph, node, list(readers), needed)
     elif needed:
         _refuse(graph, node, readers, "is a result or read by a bare equation")
     elif len(readers) == 1:
@@ -82,8 +81,8 @@ def place(graph: Graph, node: Node) -> None:
         _duplicate(graph, node, list(readers))
 
 
-def _spread(graph: Graph, node: Node, readers: list[Group], needed: bool) -> None:
-    """What repeats a smaller value is never worth memory, so every fusion that reads it has its own."""
+def _fuse_expansion(graph: Graph, node: Node, readers: list[Group], needed: bool) -> None:
+    """Put a broadcast into all fusions that read it: a repeated smaller value is never worth memory."""
     for reader in readers:
         refusal = obstacle(graph, reader, node)
         if refusal is None:
@@ -98,7 +97,7 @@ def _spread(graph: Graph, node: Node, readers: list[Group], needed: bool) -> Non
 
 
 def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
-    """Into several fusions, if it is cheap and the bytes that are moved do not grow."""
+    """Put an equation into several fusions, if it is cheap and they read and write no more bytes."""
     limit = graph.limits.copies
     if not node.cheap or len(readers) > limit:
         why = f"has more than {limit} readers" if node.cheap else "is expensive"
@@ -114,21 +113,21 @@ def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
             return
     before, after = bytes_apart(node, readers), bytes_inside(node, readers)
     if after > before:
-        numbers = (("copies", len(readers)), ("bytes apart", before), ("bytes inside", after))
-        graph.note(None, Reason(RULE, node.label, f"{len(readers)} fusions", False, numbers))
+        details = (("copies", len(readers)), ("bytes apart", before), ("bytes inside", after))
+        graph.note(None, Reason(RULE, node.label, f"{len(readers)} fusions", False, details))
         graph.lead(node)
         return
     for reader in readers:
-        take(graph, reader, node, owner=False, numbers=(("copies", len(readers)), ("bytes", after - before)))
+        take(graph, reader, node, owner=False, details=(("copies", len(readers)), ("bytes", after - before)))
 
 
 def bytes_apart(node: Node, readers: list[Group]) -> int:
-    """What moves when the value is made once, stored, and read by each fusion."""
+    """Bytes read and written when the value is computed once, stored, and read by each fusion."""
     return sum(bytes_of(v.aval) for v in node.operands) + node.bytes * (1 + len(readers))
 
 
 def bytes_inside(node: Node, readers: list[Group]) -> int:
-    """What moves when each fusion computes the value: the operands that it does not read anyway."""
+    """Bytes read when each fusion computes the value: the operands that it does not read anyway."""
     return sum(bytes_of(v.aval) for reader in readers for v in node.operands if v not in reader.operands)
 
 
@@ -140,13 +139,13 @@ def _refuse(graph: Graph, node: Node, readers: dict[Group, None] | list[Group], 
 
 
 def take(
-    graph: Graph, group: Group, node: Node, *, owner: bool, numbers: tuple[tuple[str, object], ...] | None = None
+    graph: Graph, group: Group, node: Node, *, owner: bool, details: tuple[tuple[str, object], ...] | None = None
 ) -> None:
-    """Move or copy a node into a group that has no objection."""
+    """Put a node into a group that has no objection, as its owner or as a copy."""
     evaluations, direct = usage(group, node)
-    if numbers is None:
-        numbers = (("saves", 2 * node.bytes),)
-    graph.note(group, Reason(RULE, node.label, group.label, True, numbers))
+    if details is None:
+        details = (("saves", 2 * node.bytes),)
+    graph.note(group, Reason(RULE, node.label, group.label, True, details))
     if node.role == HERO and group.kind in POINTWISE_KINDS:
         set_hero(group, node)
     group.add(node, evaluations, direct)
@@ -159,9 +158,9 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
     limits = graph.limits
     if len(group.members) >= limits.values:
         return (("values", len(group.members)), ("limit", limits.values))
-    closed = closed_operand(group, node)
-    if closed is not None:
-        return (("closed", f"{closed} reads it from memory"),)
+    reader = reader_from_memory(group, node)
+    if reader is not None:
+        return (("closed", f"{reader} reads it from memory"),)
     if overwrites(group, node.operands):
         return (("in place", "it would read what the hero overwrites"),)
     if len(group.operands) + len(node.operands) > limits.operands:
@@ -191,16 +190,16 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
     return None
 
 
-def closed_operand(group: Group, node: Node) -> str | None:
+def reader_from_memory(group: Group, node: Node) -> str | None:
     """The reader in the group that needs the value in memory, if there is one."""
-    made = set(node.equation.outvars)
-    return next((user.label for user in users_in(group, node) if not made.isdisjoint(in_memory(user))), None)
+    results = set(node.equation.outvars)
+    return next((user.label for user in users_in(group, node) if not results.isdisjoint(in_memory(user))), None)
 
 
 def _takes_index(user: Node, node: Node) -> bool:
     """Whether an equation is a gather or a scatter, and the node is nothing but its index."""
-    made = node.equation.outvars
-    found = [n for n, a in enumerate(user.equation.invars) if type(a) is Var and a in made]
+    results = node.equation.outvars
+    found = [i for i, a in enumerate(user.equation.invars) if type(a) is Var and a in results]
     return found == [user.equation.primitive.index_operand]
 
 

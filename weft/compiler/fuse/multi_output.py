@@ -1,7 +1,7 @@
 """Producer-consumer fusion: a fusion and one that reads it become one kernel that stores both results.
 
-The reader must read at the index at which the producer's loops stand; then the value is stored and used where it is
-made, and is not read from memory again.
+The reader must read at the index of the producer's loops; then the value is stored and used where it is computed, and
+is not read from memory again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ RULE = "producer-consumer"
 
 
 def fuse_producers(graph: Graph, order: Order) -> None:
-    """Join fusions with those that read them, from the last to the first, the nearest reader first."""
+    """Merge fusions with those that read them, from the last to the first, the nearest reader first."""
     for group in reversed(order.groups()):
-        if group.members and not group.bare:
+        if group.members and not group.unfused:
             for reader in sorted(group.successors, key=lambda g: g.position):
-                if reader.members and not reader.bare and reader in group.successors:
+                if reader.members and not reader.unfused and reader in group.successors:
                     _try(graph, order, group, reader)
 
 
@@ -38,16 +38,16 @@ def _try(graph: Graph, order: Order, producer: Group, consumer: Group) -> None:
     if why is not None:
         graph.note(None, Reason(RULE, *names, False, why))
         return
-    full, out, folded, hero = producer.full, producer.out, producer.folded, producer.hero
+    full, out, reduced, hero = producer.full, producer.out, producer.reduced, producer.hero
     adopt_kind(producer, consumer, kind)
     if kind not in REDUCTIONS and kind not in POINTWISE_KINDS:
-        producer.full, producer.out, producer.folded, producer.hero = full, out, folded, hero
+        producer.full, producer.out, producer.reduced, producer.hero = full, out, reduced, hero
     saved = sum(bytes_of(v.aval) for v, _ in shared)
     graph.note(producer, Reason(RULE, *names, True, (("not read again", saved),)))
 
 
 def joint_kind(producer: Group, consumer: Group, shared: list[tuple[Var, Node]]) -> str | None:
-    """The kind of one kernel for both, or None where the consumer stands at other indices than the producer."""
+    """The kind of one kernel for both, or None where the consumer reads at another index than the producer's."""
     if any(not producer.direct[n.index] or not _read_directly(consumer, n) for _, n in shared):
         return None
     spaces = {n.space for _, n in shared}
@@ -65,12 +65,12 @@ def joint_kind(producer: Group, consumer: Group, shared: list[tuple[Var, Node]])
     if producer.kind in REDUCTIONS:
         if space == producer.out == consumer.out:
             return producer.kind
-        return producer.kind if space == producer.full == consumer.out and _before_fold(producer, shared) else None
+        return producer.kind if space == producer.full == consumer.out and _usable_in_full(producer, shared) else None
     return producer.kind if producer.kind in EPILOGUE_KINDS and space == producer.out == consumer.out else None
 
 
-def _before_fold(producer: Group, shared: list[tuple[Var, Node]]) -> bool:
-    """Full values of a row fusion can be used anywhere in it; those of other folds, as they are made."""
+def _usable_in_full(producer: Group, shared: list[tuple[Var, Node]]) -> bool:
+    """Full values of a row fusion can be used anywhere in it; those of other reductions, as they are computed."""
     return True if producer.kind == "row" else all(n.role != "hero" for _, n in shared)
 
 

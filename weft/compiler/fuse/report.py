@@ -1,4 +1,4 @@
-"""The text of a fused program with the reasons: what people read to see why two operations are one kernel or two."""
+"""The text of a fused jaxpr with the reasons: what people read to see why two operations are one kernel or two."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from weft.ir.printer import to_text
 
 
 def explain(jaxpr: Jaxpr, target: Target) -> str:
-    """The fused program, then for each fusion what it costs and why it was made, then what was refused.
+    """The fused jaxpr, then for each fusion what it costs and why it was made, then what was refused.
 
-    Operations in reasons are named by primitive and position in the program before fusion, fusions by kind and the
+    Operations in reasons are named by primitive and position in the jaxpr before fusion, fusions by kind and the
     position of their last equation at the time of the decision.
     """
     fused = fuse(jaxpr, target)
     lines = [to_text(without_reasons(fused)), ""]
     lines += decisions(fused, refusals(jaxpr, target))
-    for number, (before, after) in enumerate(zip(carried(jaxpr), carried(fused), strict=True)):
-        lines += ["", f"carried program {number}", *decisions(after, refusals(before, target))]
+    for i, (before, after) in enumerate(zip(inner_jaxprs(jaxpr), inner_jaxprs(fused), strict=True)):
+        lines += ["", f"carried program {i}", *decisions(after, refusals(before, target))]
     return "\n".join(lines)
 
 
 def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
-    """One block for each fusion of a program, and one for what was refused."""
+    """One block for each fusion of a jaxpr, and one for what was refused."""
     lines = []
-    for number, equation in enumerate(e for e in fused.eqns if e.primitive is fusion):
+    for i, equation in enumerate(e for e in fused.eqns if e.primitive is fusion):
         cost, inner = equation_cost(equation), equation.params["jaxpr"]
         hero = equation.params["hero"]
         led = "" if hero is None else f" led by {inner.eqns[hero].primitive.name}"
         lines.append(
-            f"fusion {number}: {equation.params['kind']}{led}, {len(inner.eqns)} equations, "
+            f"fusion {i}: {equation.params['kind']}{led}, {len(inner.eqns)} equations, "
             f"reads {cost.read} B, writes {cost.written} B, {cost.flops:g} flops"
         )
         lines += [f"  {reason.text}" for reason in equation.params["reasons"]]
@@ -42,15 +42,15 @@ def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
     return lines
 
 
-def carried(jaxpr: Jaxpr) -> list[Jaxpr]:
-    """The programs that the bare equations of a program carry."""
+def inner_jaxprs(jaxpr: Jaxpr) -> list[Jaxpr]:
+    """The sub-jaxprs of the unfused equations of a jaxpr."""
     return [
         p for e in jaxpr.eqns if e.primitive.higher_order and e.primitive is not fusion for p in subjaxprs(e.params)
     ]
 
 
 def without_reasons(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program, whose fusions do not say why."""
+    """The same jaxpr, whose fusions do not say why."""
     return jaxpr.replace(eqns=[_plain(e) for e in jaxpr.eqns])
 
 

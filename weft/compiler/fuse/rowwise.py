@@ -1,9 +1,9 @@
 """Row-wise fusion: reductions over trailing dimensions with what follows them, as one kernel that works row by row.
 
-A row space is (kept, folded): its *full* values have a row of elements for each kept index, its *row* values one. From
-each reduction the pass goes forward through equations that stay in the space: pointwise ones at either level, further
-reductions of full values, and broadcasts of row values back to full ones. So softmax, layer norm, logsumexp and their
-gradients become one fusion each; what comes before them is pulled in by instruction fusion afterwards.
+A row space is (outer, reduced): its *full* values have a row of elements for each outer index, its *row* values one.
+From each reduction the pass goes forward through equations that stay in the space: pointwise ones at either level,
+further reductions of full values, and broadcasts of row values back to full ones. So softmax, layer norm, logsumexp and
+their gradients become one fusion each; what comes before them is pulled in by instruction fusion afterwards.
 
 A cluster never reads what depends on itself by way of an equation outside, so no cycle can arise.
 """
@@ -22,24 +22,24 @@ TAIL_ROLES = frozenset({POINTWISE, EXPAND, MOVE})
 
 
 class Cluster:
-    """Equations of one row space. `mask` has the bits of all clusters that were joined into it."""
+    """Equations of one row space. `mask` has the bits of all clusters that were merged into it."""
 
     __slots__ = (
         "dependencies",
         "dependents",
-        "folded",
         "full",
-        "kept",
         "mask",
         "members",
+        "out",
         "outside",
         "reasons",
+        "reduced",
         "wide",
     )
 
-    def __init__(self, bit: int, full: Space, folded: tuple[int, ...], wide: bool):
-        self.full, self.folded = full, folded
-        self.kept = full[: len(full) - len(folded)]
+    def __init__(self, bit: int, full: Space, reduced: tuple[int, ...], wide: bool):
+        self.full, self.reduced = full, reduced
+        self.out = full[: len(full) - len(reduced)]
         self.wide = wide  # whether a row stays in cache, so that full values may follow the reduction
         self.mask = bit
         self.dependencies = 0
@@ -84,10 +84,10 @@ class Rows:
         self.bits[node.index] = outside
 
     def choose(self, node: Node, near: dict[Cluster, None], outside: int) -> Cluster | None:
-        """The cluster that the equation joins; a reduction that joins none starts one."""
-        joined: Cluster | None = None
+        """The cluster that the equation goes into; a reduction that fits none starts one."""
+        chosen: Cluster | None = None
         fitting = [c for c in near if fits(node, c)]
-        while fitting and joined is None:
+        while fitting and chosen is None:
             cluster = fitting.pop()
             for other in fitting:
                 # Two clusters meet in the node: one kernel, if neither waits for the other.
@@ -99,25 +99,25 @@ class Rows:
                 if other is not cluster and other.members:
                     others |= other.mask
             if self.admits(cluster, node, others):
-                joined = cluster
+                chosen = cluster
                 self.depend(cluster, others)
-        if joined is None and is_row_reduction(node):
-            joined = self.start(node)
+        if chosen is None and is_row_reduction(node):
+            chosen = self.start(node)
             for other in near:
                 outside |= other.mask
-            self.depend(joined, outside)
-        if joined is not None:
-            joined.members[node.index] = node
-            joined.outside.update(v for v in node.operands if not self._inside(v, joined))
-        return joined
+            self.depend(chosen, outside)
+        if chosen is not None:
+            chosen.members[node.index] = node
+            chosen.outside.update(v for v in node.operands if not self._inside(v, chosen))
+        return chosen
 
     def start(self, node: Node) -> Cluster:
-        full, folded = node.properties.full, node.properties.reduced
-        assert full is not None and folded is not None
+        full, reduced = node.properties.full, node.properties.reduced
+        assert full is not None and reduced is not None
         limits = self.graph.limits
-        row = size_of(full[len(full) - len(folded) :]) * (node.bytes // max(node.size, 1))
-        limit = limits.row_bytes if len(folded) < len(full) else limits.single_row_bytes
-        cluster = Cluster(1 << self.count, full, folded, row <= limit)
+        row = size_of(full[len(full) - len(reduced) :]) * (node.bytes // max(node.size, 1))
+        limit = limits.row_bytes if len(reduced) < len(full) else limits.single_row_bytes
+        cluster = Cluster(1 << self.count, full, reduced, row <= limit)
         if row > limit:
             self.graph.note(
                 None, Reason(RULE, node.label, "what follows", False, (("row bytes", row), ("limit", limit)))
@@ -132,8 +132,8 @@ class Rows:
         if others & (cluster.mask | cluster.dependents):
             return False
         if len(cluster.members) >= limits.values:
-            numbers = (("values", len(cluster.members)), ("limit", limits.values))
-            self.graph.note(None, Reason(RULE, node.label, "row", False, numbers))
+            details = (("values", len(cluster.members)), ("limit", limits.values))
+            self.graph.note(None, Reason(RULE, node.label, "row", False, details))
             return False
         if len(cluster.outside) + len(node.operands) <= limits.operands:
             return True
@@ -162,7 +162,7 @@ class Rows:
 
     def unite(self, first: Cluster, second: Cluster) -> bool:
         """Make one cluster of two with the same space that do not depend on each other."""
-        if (first.full, first.folded) != (second.full, second.folded):
+        if (first.full, first.reduced) != (second.full, second.reduced):
             return False
         if (first.dependents & second.mask) or (second.dependents & first.mask):
             return False
@@ -193,7 +193,7 @@ class Rows:
 
 
 def is_row_reduction(node: Node) -> bool:
-    """A fold by name over trailing dimensions or over all of them."""
+    """Whether it is a named reduction over trailing dimensions or over all of them."""
     return node.properties.kind in ("row", "all") and isinstance(node.equation.primitive, Reduction)
 
 
@@ -201,7 +201,7 @@ def fits(node: Node, cluster: Cluster) -> bool:
     """Whether the equation stays in the cluster's row space."""
     space = node.space
     if node.role == HERO:
-        same = node.properties.full == cluster.full and node.properties.reduced == cluster.folded
+        same = node.properties.full == cluster.full and node.properties.reduced == cluster.reduced
         return same and is_row_reduction(node)
     if space == cluster.full:
         if not cluster.wide:
@@ -211,8 +211,8 @@ def fits(node: Node, cluster: Cluster) -> bool:
         if node.role != EXPAND or not node.equation.invars:
             return False
         operand, result = node.equation.invars[0].aval, node.equation.outvars[0].aval
-        return leading(operand, result, node.equation.params["broadcast_dimensions"], cluster.kept)  # type: ignore[arg-type]
-    return space == cluster.kept and (node.role == POINTWISE or node.properties.trivial)
+        return leading(operand, result, node.equation.params["broadcast_dimensions"], cluster.out)  # type: ignore[arg-type]
+    return space == cluster.out and (node.role == POINTWISE or node.properties.trivial)
 
 
 def fuse_rows(graph: Graph) -> None:
@@ -226,7 +226,7 @@ def fuse_rows(graph: Graph) -> None:
 
 
 def trim(cluster: Cluster) -> None:
-    """Let go of full values at the end that only others read, if what they are made from is stored anyway.
+    """Drop full values at the end that only others read, if what they are computed from is stored anyway.
 
     They are computed where they are read, and the fusion has one result less.
     """
@@ -235,16 +235,16 @@ def trim(cluster: Cluster) -> None:
         node = members[index]
         if node.role not in TAIL_ROLES or node.is_output or node.space != cluster.full or not node.users:
             continue
-        if node.space == cluster.kept or any(u.index in members or not _takes(u) for u in node.users):
+        if node.space == cluster.out or any(u.index in members or not _takes(u) for u in node.users):
             continue
         sources = [p for p in node.producers if p is not None and p.index in members]
-        if all(p.space == cluster.kept or _stored(p, members, node) for p in sources):
+        if all(p.space == cluster.out or _stored(p, members, node) for p in sources):
             del members[index]
 
 
 def _takes(user: Node) -> bool:
     """Whether instruction fusion may put a producer into the user's kernel."""
-    return not user.bare and (user.role != HERO or user.properties.kind in REDUCTIONS)
+    return not user.unfused and (user.role != HERO or user.properties.kind in REDUCTIONS)
 
 
 def _stored(node: Node, members: dict[int, Node], besides: Node) -> bool:
@@ -253,10 +253,10 @@ def _stored(node: Node, members: dict[int, Node], besides: Node) -> bool:
 
 def _group(graph: Graph, cluster: Cluster) -> Group:
     heroes = [n for n in cluster.members.values() if n.role == HERO]
-    after = any(n.role != HERO and n.space == cluster.full != cluster.kept for n in cluster.members.values())
-    single = not cluster.kept and cluster.full
-    group = graph.new_group("all" if single and not after else "row", cluster.kept)
-    group.full, group.folded = cluster.full, cluster.folded
+    after = any(n.role != HERO and n.space == cluster.full != cluster.out for n in cluster.members.values())
+    single = not cluster.out and cluster.full
+    group = graph.new_group("all" if single and not after else "row", cluster.out)
+    group.full, group.reduced = cluster.full, cluster.reduced
     group.hero = min(heroes, key=lambda n: n.index)
     for index in sorted(cluster.members):
         node = cluster.members[index]
@@ -264,6 +264,6 @@ def _group(graph: Graph, cluster: Cluster) -> Group:
         node.owner = group
     group.reasons += cluster.reasons
     if len(cluster.members) > 1:
-        numbers = (("reductions", len(heroes)), ("values", len(cluster.members)), ("full values follow", after))
-        graph.note(group, Reason(RULE, group.hero.label, group.label, True, numbers))
+        details = (("reductions", len(heroes)), ("values", len(cluster.members)), ("full values follow", after))
+        graph.note(group, Reason(RULE, group.hero.label, group.label, True, details))
     return group

@@ -11,7 +11,7 @@ RULE = "sibling"
 
 
 def fuse_siblings(graph: Graph, order: Order) -> None:
-    """Look at the readers of every operand in order, and join each with the one before it that has its space."""
+    """Look at the readers of every operand in order, and merge each with the one before it that has its space."""
     readers: dict[Var, list[Group]] = {}
     for group in order.groups():
         if group.kind in POINTWISE_KINDS or group.kind in REDUCTIONS:
@@ -26,7 +26,7 @@ def _join_readers(graph: Graph, order: Order, v: Var, groups: list[Group]) -> No
     hosts: dict[object, Group] = {}
     scalar = not getattr(v.aval, "shape", ())
     for group in groups:
-        if not group.members:  # joined already, by way of another operand
+        if not group.members:  # merged already, by way of another operand
             continue
         if scalar and group.full:
             continue  # everybody may read a scalar; that makes no family
@@ -81,24 +81,24 @@ def joint_obstacle(graph: Graph, first: Group, last: Group) -> tuple[tuple[str, 
     if results > limits.results:
         return (("results", results), ("limit", limits.results))
     for group, other in ((first, last), (last, first)):
-        made = {v for node in other.members.values() for v in node.equation.outvars}
+        computed = {v for node in other.members.values() for v in node.equation.outvars}
         for node in group.members.values():
-            if not made.isdisjoint(in_memory(node)):
+            if not computed.isdisjoint(in_memory(node)):
                 return (("closed", f"{node.label} reads from memory what {other.label} computes too"),)
     return None
 
 
 def can_wait(graph: Graph, first: Group, last: Group) -> bool:
     """Whether the first of two groups may as well run when the last does: nobody else needs it, and it reads arguments
-    of the program and scalars only, which no memory is kept for. Updates of trees are such: a step for each leaf, then
-    the next step for each."""
+    of the program and scalars only, which take no memory of their own. Updates of trees are such: a step for each leaf,
+    then the next step for each."""
     if any(item is not last for item in first.successors):
         return False
     return all(v not in graph.node_of or not getattr(v.aval, "shape", ()) for v in first.operands)
 
 
 def count_results(graph: Graph, group: Group) -> int:
-    """How many equations of the group give their values to others."""
+    """How many equations of the group have values that others read."""
     count = 0
     for node in group.members.values():
         if node.owner is group and (node.is_output or any(group not in u.groups for u in node.users)):
@@ -109,10 +109,10 @@ def count_results(graph: Graph, group: Group) -> int:
 def combined_kind(first: Group, second: Group) -> str | None:
     """The kind of one kernel for both, or None where their spaces do not go together."""
     if first.kind in POINTWISE_KINDS and second.kind in POINTWISE_KINDS:
-        closed = first.hero is not None or second.hero is not None
-        return "loop" if first.out == second.out and not closed else None
+        has_hero = first.hero is not None or second.hero is not None
+        return "loop" if first.out == second.out and not has_hero else None
     if first.kind in REDUCTIONS and second.kind in REDUCTIONS:
-        if first.full != second.full or first.folded != second.folded:
+        if first.full != second.full or first.reduced != second.reduced:
             return None
         return first.kind if first.kind == second.kind else "row"  # all of one row, and that row worked on again
     if first.kind in REDUCTIONS and second.kind in POINTWISE_KINDS:
@@ -123,11 +123,11 @@ def combined_kind(first: Group, second: Group) -> str | None:
 
 
 def adopt_kind(first: Group, last: Group, kind: str) -> None:
-    """The spaces of the joined group, which is `first`."""
+    """Set the kind and the spaces of the merged group, which is `first`."""
     first.kind = kind
-    leader = first if first.folded is not None else last
+    leader = first if first.reduced is not None else last
     spaces: tuple[Space, Space] = (leader.out, leader.full)
     first.out, first.full = spaces
-    first.folded = leader.folded
+    first.reduced = leader.reduced
     heroes = [g.hero for g in (first, last) if g.hero is not None]
     first.hero = min(heroes, key=lambda n: n.index) if heroes else None

@@ -1,11 +1,11 @@
 """What the fusion pass must leave behind: checked between passes in tests.
 
 1. Every equation is a fusion, a library call, control flow, a callback, a collective or a barrier.
-2. The inner program of a fusion runs over one space, as its kind says, and its hero's operands that must be in memory
+2. The inner jaxpr of a fusion runs over one space, as its kind says, and its hero's operands that must be in memory
    are operands of the fusion.
-3. Results, barriers and the order of effects are those of the program before.
-4. The program is well formed, so nothing is read before it is made: no cycle.
-5. All of that holds inside of carried programs.
+3. Results, barriers and the order of effects are those of the jaxpr before.
+4. The jaxpr is well formed, so nothing is read before it is computed: no cycle.
+5. All of that holds in sub-jaxprs too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WITH_EPILOGUE = EPILOGUE_KINDS - REDUCTIONS
 ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax", "matrices"))
 
 
-def verify_unfused_or_fused(equation: Equation, target: Target) -> None:
+def verify_equation(equation: Equation, target: Target) -> None:
     """Raise unless the equation is a fusion as it should be, or one that needs none."""
     if equation.primitive is fusion:
         verify_fusion(equation, target)
@@ -37,23 +37,23 @@ def verify_unfused_or_fused(equation: Equation, target: Target) -> None:
 
 
 def verify_fused(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
-    """Raise `InternalError` unless `after` is `before` in fusions; gives it back."""
+    """Raise `InternalError` unless `after` is `before` in fusions; returns it."""
     verify(after)
     if before.invars != after.invars or not _same_atoms(before.outvars, after.outvars):
         fail("Fusion changed the arguments or the results of the program.")
-    bare = {e.outvars: e for e in after.eqns if e.primitive is not fusion}
+    unfused = {e.outvars: e for e in after.eqns if e.primitive is not fusion}
     for equation in after.eqns:
-        verify_unfused_or_fused(equation, target)
+        verify_equation(equation, target)
     alive = drop_dead(before, [True] * len(before.outvars))[0]
     effects = [(e.primitive, e.outvars) for e in alive.eqns if e.effects]
     if effects != [(e.primitive, e.outvars) for e in after.eqns if e.effects]:
         fail("Fusion changed the effects of the program or their order.")
     for equation in alive.eqns:
         role = classify(equation, target).role
-        if role == BARRIER and equation.outvars not in bare:
+        if role == BARRIER and equation.outvars not in unfused:
             fail("A barrier went away.", equation)
         if role == CONTROL and equation.primitive is not fusion and not equation.effects:
-            inner = subjaxprs(bare[equation.outvars].params)
+            inner = subjaxprs(unfused[equation.outvars].params)
             for first, second in zip(subjaxprs(equation.params), inner, strict=True):
                 verify_fused(first, second, target)
     return after
@@ -64,10 +64,10 @@ def verify_fusion(equation: Equation, target: Target) -> None:
     kind, position, inner = (equation.params[name] for name in ("kind", "hero", "jaxpr"))
     if kind not in KINDS:
         fail(f"There is no kind of fusion `{kind}`.", equation)
-    properties = [library_properties(kind, e, target) for e in inner.eqns]
+    properties = [classify(e, target) for e in inner.eqns]
     for e, f in zip(inner.eqns, properties, strict=True):
         if f.role in UNFUSED_ROLES:
-            fail(f"`{e.primitive.name}` stands in a fusion of kind {kind}.", equation)
+            fail(f"`{e.primitive.name}` is in a fusion of kind {kind}.", equation)
     if not inner.outvars:
         fail("A fusion has no results.", equation)
     hero = None
@@ -90,28 +90,20 @@ def verify_fusion(equation: Equation, target: Target) -> None:
         _check_hero(equation, kind, inner, properties, position)
 
 
-def library_properties(kind: str, equation: Equation, target: Target) -> Properties:
-    """As `classify`, but the hero of a library fusion is one."""
-    found = classify(equation, target)
-    return Properties(HERO, "library", materialized=None) if kind == "library" and found.role == "library" else found
-
-
 def _check_memory_operands(equation: Equation, inner: Jaxpr, properties: list[Properties]) -> None:
     available = {*inner.invars, *inner.constvars}
     for e, f in zip(inner.eqns, properties, strict=True):
-        for number, atom in enumerate(e.invars):
-            materialized = f.materialized is None or number in f.materialized
-            if materialized and type(atom) is Var and atom not in available:
-                fail(
-                    f"Operand {number} of `{e.primitive.name}` must be in memory, but is made in the fusion.", equation
-                )
+        for i, atom in enumerate(e.invars):
+            in_memory = f.materialized is None or i in f.materialized
+            if in_memory and type(atom) is Var and atom not in available:
+                fail(f"Operand {i} of `{e.primitive.name}` must be in memory, but is computed in the fusion.", equation)
 
 
 def _check_loop(
     equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], hero: Properties | None
 ) -> None:
     if any(f.role == HERO and f.kind not in ("loop", "alias") for f in properties):
-        fail(f"A hero stands in a fusion of kind {kind}.", equation)
+        fail(f"A hero is in a fusion of kind {kind}.", equation)
     if kind == "alias" and not all(f.alias for f in properties):
         fail("An equation of an alias does more than show bytes under another shape.", equation)
     if kind == "gather" and (hero is None or hero.role != LOOKUP):
@@ -123,35 +115,35 @@ def _check_loop(
 def _check_reduction(
     equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], hero: Properties
 ) -> None:
-    full, folded = hero.full, hero.reduced
-    assert full is not None and folded is not None
+    full, reduced = hero.full, hero.reduced
+    assert full is not None and reduced is not None
     if hero.kind != kind and not (kind == "row" and hero.kind == "all"):
-        fail(f"The hero folds as {hero.kind}, the fusion says {kind}.", equation)
-    kept = tuple(d for i, d in enumerate(full) if i not in folded)
+        fail(f"The hero reduces as {hero.kind}, the fusion says {kind}.", equation)
+    out = tuple(d for i, d in enumerate(full) if i not in reduced)
     for v in inner.outvars:
-        if space_of(v) not in (full, kept):
-            fail(f"A result has space {space_of(v)}, which is neither {full} nor {kept}.", equation)
-    after: set[Var] = set()  # what depends on a fold
+        if space_of(v) not in (full, out):
+            fail(f"A result has space {space_of(v)}, which is neither {full} nor {out}.", equation)
+    after: set[Var] = set()  # what depends on a reduction
     for e, f in zip(inner.eqns, properties, strict=True):
         depends = any(type(a) is Var and a in after for a in e.invars)
-        if f.role == HERO and ((f.full, f.reduced) != (full, folded) or f.kind not in REDUCTIONS):
-            fail(f"`{e.primitive.name}` does not fold as the hero does.", equation)
-        if depends and not _stays_in_rows(e, f, full, kept, kind == "row"):
-            fail(f"`{e.primitive.name}` leaves the space of the fold it depends on.", equation)
+        if f.role == HERO and ((f.full, f.reduced) != (full, reduced) or f.kind not in REDUCTIONS):
+            fail(f"`{e.primitive.name}` does not reduce as the hero does.", equation)
+        if depends and not _stays_in_rows(e, f, full, out, kind == "row"):
+            fail(f"`{e.primitive.name}` leaves the space of the reduction it depends on.", equation)
         if f.role == HERO or depends:
             after.update(e.outvars)
 
 
-def _stays_in_rows(e: Equation, f: Properties, full: Space, kept: Space, rows: bool) -> bool:
+def _stays_in_rows(e: Equation, f: Properties, full: Space, out: Space, rows: bool) -> bool:
     space = space_of(e.outvars[0])
     if f.role == HERO:
         return rows
     if f.role == POINTWISE or f.trivial:
-        return space == kept or (rows and space == full)
+        return space == out or (rows and space == full)
     if f.role != EXPAND or not rows or space != full:
         return False
     operand: Any = e.invars[0].aval
-    return leading(operand, e.outvars[0].aval, e.params["broadcast_dimensions"], kept)  # type: ignore[arg-type]
+    return leading(operand, e.outvars[0].aval, e.params["broadcast_dimensions"], out)  # type: ignore[arg-type]
 
 
 def _check_hero(equation: Equation, kind: str, inner: Jaxpr, properties: list[Properties], position: int) -> None:

@@ -32,7 +32,6 @@ class FusionLimits:
     prologue_repeats: int = 8  # how often a contraction may compute a producer's element again
     window: int = 64  # steps between two fusions that are merged: what is between waits, and values live longer
     reach: int = 2048  # ... where nothing waits, and what is read lives anyway
-    library_epilogue: bool = False  # whether pointwise work may follow a library's contraction, tile by tile
     # Computing a value of at most this weight (an addition is 1) again is cheaper than a trip to memory,
     cheap_weight: float = 4
     # ... and so is computing any value of at most this many flops in total.

@@ -13,7 +13,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
-from weft.ir.fusing import HERO, LIBRARY, Machine, Properties, size_of
+from weft.ir.fusing import HERO, UNFUSED, Machine, Properties, size_of
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
@@ -135,9 +135,6 @@ def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers)
 
 def _rank(x: Any) -> int:
     return len(x.shape) if hasattr(x, "shape") else 0
-
-
-BY_LIBRARY = Properties(LIBRARY, "contraction")
 
 
 def matmul_sizes(equation: Any) -> tuple[int, int, int]:
@@ -308,7 +305,7 @@ class dot_general(Primitive):
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         if equation.outvars[0].aval.dtype not in target.libraries.own_dtypes and suits_library(equation, target):
-            return BY_LIBRARY
+            return UNFUSED
         m, n, _ = matmul_sizes(equation)
         return Properties(HERO, "contraction", repeats=(n, m))
 
