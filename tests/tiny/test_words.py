@@ -20,22 +20,22 @@ ROOT = pathlib.Path(__file__).parents[2]
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 40
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 22
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 17
 name words                             | weft/compiler      | instructions, bytecode                      | 13
-name place, places                     | weft               | index, offset, address, position: say which | 97
-name number, numbers                   | weft               | index, i                                    | 169
-name made                              | weft               | result, out                                 | 167
+name place, places                     | weft               | index, offset, address, position: say which | 95
+name number, numbers                   | weft               | index, i                                    | 162
+name made                              | weft               | result, out                                 | 162
 name given                             | weft               | args, operands                              | 67
-name program, programs                 | jaxprs             | jaxpr                                       | 14
+name program, programs                 | jaxprs             | jaxpr                                       | 13
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 22
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 27
-name kept                              | weft               | cached, retained, stored: say which         | 66
-name spread                            | weft               | broadcast                                   | 23
-name joined                            | weft               | concatenated, merged                        | 22
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 26
+name kept                              | weft               | cached, retained, stored: say which         | 63
+name spread                            | weft               | broadcast                                   | 22
+name joined                            | weft               | concatenated, merged                        | 21
 name slope, slopes                     | weft               | derivative                                  | 12
-name bare                              | weft               | unfused                                     | 10
+name bare                              | weft               | unfused                                     | 2
 name watched                           | weft               | checked                                     | 2
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
@@ -43,18 +43,18 @@ name Point                             | weft/compiler      | the address comput
 name settled                           | weft               | final, fixed                                | 0
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
-name closed                            | weft/compiler/fuse | materialized                                | 2
+name closed                            | weft/compiler/fuse | materialized                                | 0
 name cipher, enciphered                | weft               | hash, bit generator                         | 4
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 67
-text gives                             | text               | returns                                     | 96
+text stands                            | text               | is                                          | 63
+text gives                             | text               | returns                                     | 93
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 14
-text carried program, carried programs | text               | body, sub-jaxpr                             | 6
+text carried program, carried programs | text               | body, sub-jaxpr                             | 5
 text settled                           | text               | final, fixed                                | 1
 text turn of, turns of                 | text               | iteration of                                | 15
 text owed                              | text               | unreduced                                   | 2
