@@ -17,8 +17,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.compiler.target.cpu import kernels
-from weft.runtime import memory
-from weft.runtime.cpu import executable, tiers
+from weft.runtime.cpu import executable, memory, tiers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 

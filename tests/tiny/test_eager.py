@@ -10,10 +10,10 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.compiler.compilation import FLAT_LENGTH
 from weft.ir.types import array_type
 from weft.primitives.elementwise.trigonometric import sin
 from weft.runtime import evaluate
-from weft.runtime.cpu.launch import FLAT_LENGTH
 from weft.runtime.execute import compile_costs, program_of
 
 pytestmark = pytest.mark.tiny

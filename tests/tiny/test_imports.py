@@ -59,15 +59,22 @@ COMPILER = (
 # Only the folders of a target know it; the rest asks `tables_of` a target, and the backend of a device.
 TARGETS = ("weft.compiler.target.cpu",)
 OF_TARGETS = ("weft/compiler/target/cpu/", "weft/runtime/cpu/")
+# ... and of a backend the shared code knows what `Backend` says, but for where it is registered.
+BACKENDS = ("weft.runtime.cpu",)
+REGISTERS = "weft/runtime/device.py"
 ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
 ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib"}
 LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.
 LOADED_LATER = {
-    "weft/runtime/eager.py": ("weft.runtime.cpu.launch",),
-    "weft/runtime/device.py": ("weft.runtime.cpu.backend",),
-    "weft/runtime/cpu/backend.py": ("weft.runtime.cpu.tuning",),
+    "weft/runtime/eager.py": ("weft.compiler.compilation",),
+    "weft/runtime/cpu/backend.py": (
+        "weft.compiler.target.cpu.targets",
+        "weft.runtime.cpu.executable",
+        "weft.runtime.cpu.launch",
+        "weft.runtime.cpu.dispatch",
+    ),
     # A program from disk runs without what would have made it.
     "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
@@ -75,7 +82,11 @@ LOADED_LATER = {
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
     "weft/compiler/target/cpu/assemble.py": ("weft.compiler.target.cpu.library.routines",),
     "weft/compiler/target/cpu/library/routines.py": ("weft.compiler.target.cpu.library.texts",),
-    "weft/runtime/cpu/executable.py": ("weft.runtime.cpu.inside", "weft.compiler.target.cpu.dump"),
+    "weft/runtime/cpu/executable.py": (
+        "weft.runtime.cpu.inside",
+        "weft.runtime.cpu.tuning",
+        "weft.compiler.target.cpu.dump",
+    ),
     "weft/api/jit.py": ("weft.api.dispatch",),
 }
 IMPORT_SECONDS = 0.3
@@ -87,6 +98,7 @@ class Import(NamedTuple):
     module: str
     line: int
     in_function: bool
+    for_types: bool = False
 
 
 def floor(module: str) -> int:
@@ -118,23 +130,27 @@ def imports(tree: ast.Module, path: str) -> Iterator[Import]:
     packages in it."""
     package = module_name(path) if path.endswith("__init__.py") else module_name(path).rpartition(".")[0]
 
-    def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
+    def visit(node: ast.AST, in_function: bool, for_types: bool = False) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             match child:
                 case ast.Import(names=names):
                     for name in names:
-                        yield Import(name.name, child.lineno, in_function)
+                        yield Import(name.name, child.lineno, in_function, for_types)
                 case ast.ImportFrom(module=module, names=names, level=level):
                     above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
                     start = ".".join(above + ([module] if module else []))
                     for name in names:
                         place = ROOT.joinpath(*start.split("."), name.name)
                         is_module = start.startswith("weft") and (place.is_dir() or place.with_suffix(".py").is_file())
-                        yield Import(f"{start}.{name.name}" if is_module else start, child.lineno, in_function)
+                        yield Import(
+                            f"{start}.{name.name}" if is_module else start, child.lineno, in_function, for_types
+                        )
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                     yield from visit(child, True)
+                case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                    yield from visit(child, in_function, True)
                 case _:
-                    yield from visit(child, in_function)
+                    yield from visit(child, in_function, for_types)
 
     yield from visit(tree, False)
 
@@ -154,7 +170,7 @@ def complaints(source: str, path: str) -> Iterator[str]:
             if called in ("import_module", "__import__"):
                 yield f"{path}:{node.lineno}: an import by `{called}` escapes this test"
 
-    for module, line, in_function in imports(tree, path):
+    for module, line, in_function, for_types in imports(tree, path):
         where = f"{path}:{line}"
         top = module.partition(".")[0]
         if top not in sys.stdlib_module_names | ALWAYS_ALLOWED | ALLOWED_IN_FUNCTIONS:
@@ -172,6 +188,9 @@ def complaints(source: str, path: str) -> Iterator[str]:
                 yield f"{where}: {module} comes after {path} in the compiler"
             if here < FACE and module.startswith(TARGETS) and not path.startswith(OF_TARGETS):
                 yield f"{where}: {module} is known to {' and '.join(OF_TARGETS)} only"
+            if here < FACE and module.startswith(BACKENDS) and not path.startswith((*OF_TARGETS, REGISTERS)):
+                if not for_types:
+                    yield f"{where}: {module} is known to {' and '.join(OF_TARGETS)} and {REGISTERS} only"
             if here == UPPER_FLOOR and there < FACE and module not in PUBLIC_PACKAGES:
                 yield f"{where}: {module} is not public, and an upper floor uses public names only"
 
@@ -212,6 +231,8 @@ def test_files_keep_the_plan(folder: pathlib.Path) -> None:
         ("weft/compiler/kernel/x.py", "from weft.compiler import compile", "comes after"),
         ("weft/compiler/program/x.py", "from weft.compiler.target.cpu import tape", "is known to"),
         ("weft/api/x.py", "from weft.compiler.target.cpu import pool", "is known to"),
+        ("weft/runtime/x.py", "from weft.runtime.cpu import memory", "is known to"),
+        ("weft/api/x.py", "def f():\n    from weft.runtime.cpu.executable import Executable", "is known to"),
         ("weft/base/x.py", "import jax.numpy", "no dependency"),
         ("weft/base/x.py", "def f():\n    import torch", "no dependency"),
         ("weft/base/x.py", "def f():\n    import llvmlite.binding", "llvmlite is for"),
@@ -231,6 +252,7 @@ def test_a_breach_is_found(path: str, source: str, complaint: str) -> None:
         ("weft/runtime/x.py", "def f():\n    import llvmlite.binding\n    import scipy.linalg"),
         ("weft/compiler/target/cpu/x.py", "import llvmlite.binding"),
         ("weft/lax/__init__.py", "import importlib\nfrom weft.ir import jaxpr\nimportlib.import_module('weft.numpy')"),
+        ("weft/api/x.py", "if TYPE_CHECKING:\n    from weft.runtime.cpu.executable import Executable"),
         ("weft/optim/adam.py", "import weft\nimport weft.numpy as wnp\nfrom weft.optim import base"),
         ("weft/modules/x.py", "from weft.sharding import PartitionSpec"),
         ("weft/__init__.py", "from weft.api import jit\nfrom weft.optim import adam"),

@@ -13,8 +13,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors
-from weft.runtime import memory
+from weft.runtime.cpu import memory
 from weft.runtime.device import HOME
+from weft.runtime.memory import in_units
 
 SIZES = [1, memory.SMALL + 1, memory.LARGE - 1, memory.LARGE, 3 * memory.LARGE + 5]
 
@@ -99,7 +100,7 @@ def test_the_largest_buffers_have_lines() -> None:
 
 def test_sizes_in_units() -> None:
     sizes = {0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1.0 KiB", 3 << 19: "1.5 MiB", 1 << 31: "2.0 GiB"}
-    assert {size: memory.in_units(size) for size in sizes} == sizes
+    assert {size: in_units(size) for size in sizes} == sizes
 
 
 LIMITED = """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type, type_of
+from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
 from weft.runtime.held import HeldArray
-from weft.runtime.memory import SMALL, Block, Chunk
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Shard
@@ -30,7 +28,7 @@ class ConcreteArray(HeldArray):
 
     _placement: Placement = HOME
 
-    def __init__(self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0):
+    def __init__(self, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | None = None, pointer: int = 0):
         # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
         self._buffer = buffer
         self.aval = aval
@@ -45,7 +43,9 @@ class ConcreteArray(HeldArray):
             if self._memory is None:
                 self._raise_deleted()
             aval = self.aval
-            buffer = self._buffer = self._memory.view(self._pointer, aval.shape, dtypes.storage(aval.dtype))
+            dtype = dtypes.storage(aval.dtype)
+            copy = self._placement.backend.copy_to_host
+            buffer = self._buffer = copy(self._memory, self._pointer, aval.shape, dtype)
         return buffer
 
     def _address(self) -> int:
@@ -68,20 +68,19 @@ class ConcreteArray(HeldArray):
         self.delete()
         self._donated_at = location
 
-    def _give(self) -> Block:
-        """Memory with the numbers of this array that a program may overwrite: its own block, if nobody else sees that,
-        else a copy."""
-        block = self._memory
-        # References that are known: the slot of this array, the local variable and the argument of getrefcount.
-        if type(block) is Block and sys.getrefcount(block) <= 3:
-            views = sys.getrefcount(block.array) - 2  # those that NumPy has of the memory
-            if not views or (views == 1 and self._buffer is not None and sys.getrefcount(self._buffer) <= 2):
-                return block
-        value = self._value
-        return self._placement.memory.copied(value, value.shape)
-
     def is_deleted(self) -> bool:
         return self._buffer is None and self._memory is None
+
+    def block_until_ready(self) -> ConcreteArray:
+        """Wait until the elements are there; returns the array."""
+        if self.is_deleted():
+            self._raise_deleted()
+        self._placement.backend.wait(self._memory)
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether the elements are there."""
+        return not self.is_deleted() and self._placement.backend.is_ready(self._memory)
 
     # -- where it lives --------------------------------------------------------------------------------------------
 
@@ -130,10 +129,10 @@ class ConcreteArray(HeldArray):
         return _rebuild, (np.asarray(self._value), self.aval)  # another process has other devices
 
     def __copy__(self) -> ConcreteArray:
-        return array_at(self._placement, self._value, self.aval)  # of its own, in that deleting one leaves the other
+        return adopted(self._value, self.aval, self._placement)  # of its own, in that deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
-        return array_at(self._placement, self._value.copy(), self.aval)
+        return adopted(self._value.copy(), self.aval, self._placement)
 
 
 class PlacedArray(ConcreteArray):
@@ -142,19 +141,25 @@ class PlacedArray(ConcreteArray):
     __slots__ = ("_placement",)
 
     def __init__(
-        self, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None, pointer: int, placement: Placement
+        self, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | None, pointer: int, placement: Placement
     ):
         super().__init__(buffer, aval, memory, pointer)
         self._placement = placement
 
 
 def array_at(
-    placement: Placement, buffer: np.ndarray | None, aval: ArrayType, memory: Chunk | None = None, pointer: int = 0
+    placement: Placement, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | None = None, pointer: int = 0
 ) -> ConcreteArray:
     """An array over memory of a device."""
     if placement is HOME:
         return ConcreteArray(buffer, aval, memory, pointer)
     return PlacedArray(buffer, aval, memory, pointer, placement)
+
+
+def adopted(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
+    """An array with the elements of a NumPy array that nobody will write."""
+    buffer, memory, pointer = placement.backend.adopt(value, placement.device)
+    return array_at(placement, buffer, aval, memory, pointer)
 
 
 def put(array: ConcreteArray, placement: Placement, may_alias: bool = True) -> ConcreteArray:
@@ -165,7 +170,10 @@ def put(array: ConcreteArray, placement: Placement, may_alias: bool = True) -> C
         if array.is_deleted():
             array._raise_deleted()
         return array_at(placement, array._buffer, array.aval, array._memory, array._pointer)
-    return copied(array._value, array.aval, placement)
+    if array._placement.backend is not placement.backend:
+        return copied(array._value, array.aval, placement)
+    buffer, memory, pointer = placement.backend.copy_between(array, placement.device)
+    return array_at(placement, buffer, array.aval, memory, pointer)
 
 
 def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
@@ -174,7 +182,7 @@ def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
 
 def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
     """An array over a buffer that nobody else will write."""
-    return array_at(default_placement(), np.asarray(buffer), aval)
+    return adopted(np.asarray(buffer), aval, default_placement())
 
 
 def from_numpy(
@@ -185,15 +193,13 @@ def from_numpy(
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
     placement = default_placement() if placement is None else placement
-    return copied(converted, aval, placement) if copy and converted is value else array_at(placement, converted, aval)
+    return (copied if copy and converted is value else adopted)(converted, aval, placement)
 
 
 def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
     """An array over a copy of its own."""
-    if value.nbytes <= SMALL:
-        return array_at(placement, np.array(value, order="C"), aval)
-    block = placement.memory.copied(value, value.shape)
-    return array_at(placement, None, aval, block, block.address)
+    buffer, memory, pointer = placement.backend.copy_from_host(value, value.shape, placement.device)
+    return array_at(placement, buffer, aval, memory, pointer)
 
 
 def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
@@ -201,11 +207,8 @@ def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = No
     results is (vectors do not straddle cache lines in it), with a placement (default: on the default device)."""
     shape: Any = aval.shape
     placement = default_placement() if placement is None else placement
-    size = math.prod(shape) * value.itemsize
-    if size <= SMALL:
-        return array_at(placement, np.full(shape, value), aval)
-    block = placement.memory.copied(value, shape)
-    return array_at(placement, None, aval, block, block.address)
+    buffer, memory, pointer = placement.backend.copy_from_host(value, shape, placement.device)
+    return array_at(placement, buffer, aval, memory, pointer)
 
 
 def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
@@ -217,4 +220,4 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     converted = dtypes.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
         return copied(converted, found, default_placement())
-    return array_at(default_placement(), converted, found)
+    return adopted(converted, found, default_placement())

@@ -1,27 +1,101 @@
-"""How the devices of a platform compile and run programs; `runtime/device.py` has their memory.
+"""How the devices of a platform allocate and copy memory, compile and run programs, and are waited for.
 
-Everything above asks the backend of a device and knows no platform by name. A backend is loaded when a program is first
-compiled for one of its devices, so that a process which only looks at devices loads none.
+Everything above asks the backend of a device and knows no platform by name. The CPU's is in `runtime/cpu/`. Asking for
+a backend loads neither the compiler nor LLVM: those are loaded with the first program that is compiled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from weft.base.errors import ArgumentError
+from weft.ir.primitive import Primitive
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
+    from weft.ir.types import ArrayType
+    from weft.runtime.array import ConcreteArray
+    from weft.runtime.codegen import Source
     from weft.runtime.cpu.executable import Executable
+    from weft.runtime.device import Placement
+
+
+class Allocation(Protocol):
+    """Memory of a device. It is freed when nobody refers to it any more."""
+
+    address: int
+
+
+class DeviceMemory(Protocol):
+    """The allocator of a device."""
+
+    def allocate(self, size: int) -> tuple[int, Allocation]:
+        """Memory for so many bytes: an address, and the allocation that it is in."""
+        ...
+
+    def clear(self) -> None:
+        """Give free memory that is pooled back to the system."""
+        ...
+
+
+# The memory of an array: a NumPy array, where that is what the device reads; or an allocation and an address in it.
+Buffer = tuple[np.ndarray | None, Any, int]
 
 
 class Backend(Protocol):
     """What a platform can do."""
 
     platform: str
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def memory(self, device: Device) -> DeviceMemory:
+        """The allocator of a device."""
+        ...
+
+    def adopt(self, value: np.ndarray, device: Device) -> Buffer:
+        """The elements of a NumPy array that nobody will write, as memory of a device: without a copy if the device
+        reads the memory of the host."""
+        ...
+
+    def copy_from_host(self, value: np.ndarray, shape: tuple[Any, ...], device: Device) -> Buffer:
+        """A copy of a NumPy array in the memory of a device, broadcast to a shape."""
+        ...
+
+    def copy_to_host(self, memory: Any, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
+        """The elements at an address of an allocation as a NumPy array that nobody may write: a view where the host
+        reads the memory of the device."""
+        ...
+
+    def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
+        """A copy of an array of one device of the platform in the memory of another, or of the same."""
+        ...
+
+    def donated_memory(self, array: ConcreteArray) -> Any:
+        """An allocation with the elements of a donated array, for a program to overwrite: that of the array if nobody
+        else can see it, else a copy."""
+        ...
+
+    def takes_donated(self, size: int) -> bool:
+        """Whether programs take over the memory of donated arguments of so many bytes. Others are only deleted."""
+        ...
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, memory: Any) -> None:
+        """Block until all that was started and writes to an allocation has ended."""
+        ...
+
+    def is_ready(self, memory: Any) -> bool:
+        """Whether `wait` would return at once."""
+        ...
+
+    # -- programs --------------------------------------------------------------------------------------------------
 
     def target(self, device: Device) -> Target:
         """The machine that programs for a device are compiled for."""
@@ -35,8 +109,40 @@ class Backend(Protocol):
         again: Callable[[], Executable] | None = None,
         flat: str = "no",
     ) -> Executable:
-        """The program, whose constants are arguments, as an executable. With `again` it has one flag for all its
-        checks, and that is the one with traps, which tells what was found. A `flat` one is for arrays of any length."""
+        """The jaxpr, whose constants are arguments, as an executable in memory. With `again` it has one flag for all
+        its checks, and that is the one with traps, which tells what was found. A `flat` one is for arrays of any
+        length."""
+        ...
+
+    def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
+        """Whether NumPy is to compute an operation outside of programs, where its results have the same bits. `large`
+        says that its operands are so large that compiling pays."""
+        ...
+
+    def eager_call(
+        self,
+        executable: Executable,
+        types: Sequence[ArrayType],
+        results: Sequence[ArrayType],
+        placement: Placement,
+        length: int | None = None,
+    ) -> Callable[[Sequence[Any]], list[Any]]:
+        """A function of arrays of `types` (or NumPy arrays of their storage) that runs the executable of one operation
+        and returns arrays of `results` at a placement. `length` is that of this call of a flat executable."""
+        ...
+
+    def write_call(
+        self,
+        source: Source,
+        executable: Executable,
+        constants: Sequence[ConcreteArray],
+        leaves: Sequence[str],
+        donated: Sequence[bool],
+        placement: Placement,
+    ) -> list[str]:
+        """Write the part of a dispatcher that runs an executable. The arguments are `constants` and the arrays that are
+        under the names `leaves`, of which some are donated. Returns an expression for each result, an array at a
+        placement."""
         ...
 
 

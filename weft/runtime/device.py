@@ -5,27 +5,21 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from typing import Any
 
 from weft.base.forks import held
 from weft.base.settings import config, num_cpu_devices
-from weft.runtime.backend import Backend, platforms, register
-from weft.runtime.memory import DeviceMemory
+from weft.runtime.backend import backend_of, platforms, register
+from weft.runtime.cpu.backend import CpuBackend
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
-
-
-def _cpu_backend() -> Backend:
-    # What runs programs is loaded with the first one.
-    from weft.runtime.cpu.backend import CpuBackend
-
-    return CpuBackend()
 
 
 def _cpu(index: int) -> Device:
     return Device(index, "cpu", 0, f"cpu with {os.cpu_count()} cores")
 
 
-register("cpu", _cpu_backend)
+register("cpu", CpuBackend)
 CPU = _cpu(0)
 
 
@@ -68,12 +62,13 @@ class Placement:
     """The device of an array, and whether it is committed to it: an array that is not follows those it is used with.
     Equal ones are one object."""
 
-    __slots__ = ("committed", "device", "memory", "sharding")
+    __slots__ = ("backend", "committed", "device", "memory", "sharding")
 
     def __init__(self, device: Device, committed: bool) -> None:
         self.device = device
         self.committed = committed
-        self.memory = _memory(device)
+        self.backend = backend_of(device)
+        self.memory: Any = self.backend.memory(device)  # its programs know more of it than `DeviceMemory` says
         self.sharding = SingleDeviceSharding(device)
 
     def __repr__(self) -> str:
@@ -81,12 +76,7 @@ class Placement:
 
 
 _placements: dict[tuple[Device, bool], Placement] = {}
-_memories: dict[Device, DeviceMemory] = {}
 _lock = held(threading.RLock())
-
-
-def _memory(device: Device) -> DeviceMemory:
-    return _memories.get(device) or _memories.setdefault(device, DeviceMemory())
 
 
 def placement_of(device: Device, committed: bool) -> Placement:

@@ -13,16 +13,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from weft.base import dtypes
 from weft.base.settings import overrides
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type, array_type
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.primitives.families import Reduction
-from weft.runtime.array import ConcreteArray
 from weft.runtime.device import Placement
 from weft.runtime.execute import executable_of, flat_executable, program_of
 
@@ -38,16 +33,16 @@ Run = Callable[[Sequence[Any]], list[Any]]
 def native_run(
     primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type], placement: Placement
 ) -> Run | None:
-    """A function of arrays of these types (or NumPy arrays of their storage) that gives the results at a place by
-    compiled code; None if NumPy is to compute them."""
+    """A function of arrays of these types (or NumPy arrays of their storage) that computes the results by compiled code
+    and puts them at a placement; None if NumPy is to compute them."""
     if primitive.higher_order or not all(isinstance(t, ArrayType) for t in (*types, *results)):
         return None
     size = max((math.prod(t.shape) for t in (*types, *results)), default=0)  # type: ignore[attr-defined]
     elementwise = isinstance(primitive, Elementwise)
     if isinstance(primitive, Elementwise) and not primitive.has_body(ELEMENTWISE):
         return None
-    if primitive.exact(types, params):
-        if not primitive.heavy and (size < LARGE or not isinstance(primitive, (Elementwise, Reduction))):
+    if primitive.exact(types, params) and not primitive.heavy:
+        if placement.backend.prefers_numpy(primitive, size >= LARGE):
             return None
     if not elementwise:
         return _program_run(primitive, types, types, params, results, placement)
@@ -74,52 +69,19 @@ def _program_run(
     # What is run by plain Python is looked at there (`evaluate`), with the line that it is from.
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         executable = executable_of(program_of(primitive, shapes, params), device=placement.device)
-    # What runs programs is loaded with the first one.
-    from weft.runtime.cpu.launch import Launcher
-
-    launch = Launcher(executable, results, placement)
-
-    def run(args: Sequence[Any]) -> list[Any]:
-        held = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
-        return launch(*[a._pointer or a._address() for a in held])
-
-    return run
+    return placement.backend.eager_call(executable, types, results, placement)
 
 
 def _flat_run(
     primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any], placement: Placement
 ) -> Run:
     """By the kernel for arrays of every length."""
+    # The compiler is loaded with the first program.
+    from weft.compiler.compilation import FLAT_LENGTH
+
     scalar = not results[0].shape
-    from weft.runtime.cpu.launch import FLAT_LENGTH, Launcher, address_of_count
-
     shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
+    size = math.prod(results[0].shape)
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
-        size = math.prod(results[0].shape)
         executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED, placement.device)
-    launch = Launcher(executable, results, placement)
-    length = address_of_count(size)
-    if len(types) == 1:
-        (only,) = types
-
-        def run_one(args: Sequence[Any]) -> list[Any]:
-            (a,) = args
-            if type(a) is not ConcreteArray:
-                a = _adopted(a, only)
-            return launch(length, a._pointer or a._address())
-
-        return run_one
-
-    def run(args: Sequence[Any]) -> list[Any]:
-        held = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
-        return launch(length, *[a._pointer or a._address() for a in held])
-
-    return run
-
-
-def _adopted(value: Any, aval: ArrayType) -> ConcreteArray:
-    """What is no array of the first device as an array, for the time of a call. The memory of every CPU device can be
-    read where it is."""
-    if isinstance(value, ConcreteArray):
-        return value
-    return ConcreteArray(np.asarray(value, dtypes.storage(aval.dtype)), aval)
+    return placement.backend.eager_call(executable, types, results, placement, size)

@@ -19,7 +19,7 @@ from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
-from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
+from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
 from weft.runtime.device import HOME, Placement, default_placement, placement_of
 from weft.runtime.eager import Run, native_run
 from weft.runtime.execute import array_bytes, call, is_compiled, memory_taken
@@ -51,9 +51,9 @@ def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
     """The memory of a donated value, which the program may overwrite: of the device that it runs on, and never one that
     the caller can still see."""
     if isinstance(value, ConcreteArray) and value._placement.device is placement.device:
-        return value._give()
+        return placement.backend.donated_memory(value)
     value = storage(value, aval)
-    return placement.memory.copied(value, value.shape)
+    return placement.backend.copy_from_host(value, value.shape, placement.device)[1]
 
 
 class Plan:
@@ -82,7 +82,7 @@ def _moving(placement: Placement, aval: Type) -> Run:
     def run(args: Sequence[Any]) -> list[Any]:
         (a,) = args
         if not isinstance(a, ConcreteArray):
-            a = array_at(default_placement(), np.array(a), aval)  # type: ignore[arg-type]
+            a = adopted(np.array(a), aval, default_placement())  # type: ignore[arg-type]
         return [put(a, placement)]
 
     return run
@@ -175,7 +175,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
     pairs = zip(results, plan.results, strict=True)
     if placement is HOME:
         return [ConcreteArray(np.asarray(r), t) if isinstance(t, ArrayType) else r for r, t in pairs]
-    return [array_at(placement, np.asarray(r), t) if isinstance(t, ArrayType) else r for r, t in pairs]
+    return [adopted(np.asarray(r), t, placement) if isinstance(t, ArrayType) else r for r, t in pairs]
 
 
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
@@ -192,9 +192,9 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     donated = params.get("donated")
     if donated:
         check_donated_once(args, donated)
-    taken = memory_taken(params["jaxpr"], donated) if donated else ()
     used = None if primitive.control else used_arguments(params["jaxpr"])
     placement = common_placement(args, primitive.name, "operand {}".format, used)
+    taken = memory_taken(params["jaxpr"], donated, placement.device) if donated else ()
     arrays = [
         memory_to_give(a, t, placement) if taken and taken[n] else storage(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))

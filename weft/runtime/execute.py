@@ -24,7 +24,6 @@ from weft.primitives.control.call import jit
 from weft.primitives.control.check import can_flag, writes_in_place
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU, Placement, default_device
-from weft.runtime.memory import SMALL
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def is_compiled(primitive: Primitive) -> bool:
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device | None = None) -> Executable:
     """The program as machine code for a device (default: the default one), compiled once: devices of a platform share
     their code. `donated` has a flag for each argument, or none."""
-    donated = memory_taken(jaxpr, donated) if donated else ()
     device = device or default_device()
+    donated = memory_taken(jaxpr, donated, device) if donated else ()
     # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
     checked = (config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
     key = ("executable", device.platform, donated, *checked)
@@ -58,16 +57,17 @@ def array_bytes(aval: ArrayType) -> int:
     return math.prod(aval.shape) * dtypes.storage(aval.dtype).itemsize
 
 
-def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which donated arguments give their memory to the program; () if none does. Small ones share chunks with other
-    arrays and are copied more quickly than asked whether somebody sees them: they are deleted, nothing else."""
+def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tuple[bool, ...]:
+    """A flag for each argument: whether it is donated and a program on a device takes its memory over; () if none is.
+    Others that are donated are deleted, nothing else."""
+    takes = backend_of(device).takes_donated
 
     def taken() -> tuple[bool, ...]:
-        large = [isinstance(v.aval, ArrayType) and array_bytes(v.aval) > SMALL for v in jaxpr.invars]
+        large = [isinstance(v.aval, ArrayType) and takes(array_bytes(v.aval)) for v in jaxpr.invars]
         flags = tuple(flag and size for flag, size in zip(donated, large, strict=True))
         return flags if any(flags) else ()
 
-    return jaxpr.cached(("memory taken", donated), taken)
+    return jaxpr.cached(("memory taken", donated, device.platform), taken)
 
 
 def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:

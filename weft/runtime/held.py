@@ -42,17 +42,8 @@ class HeldArray(Array):
             at=user_line(),
         )
 
-    def block_until_ready(self) -> Any:
-        """Wait until the numbers are there; returns the array."""
-        if self.is_deleted():
-            self._raise_deleted()
-        return self
-
-    def is_ready(self) -> bool:
-        return not self.is_deleted()
-
     def copy_to_host_async(self) -> None:
-        """The numbers are on the host already."""
+        """Copy the elements to the host, where they are cached."""
         self._value  # noqa: B018
 
     @property

@@ -89,6 +89,16 @@ class ShardedArray(HeldArray):
     def is_deleted(self) -> bool:
         return self._parts is None or any(part.is_deleted() for part in self._parts)
 
+    def block_until_ready(self) -> ShardedArray:
+        """Wait until the elements of all parts are there; returns the array."""
+        for part in self._held:
+            part.block_until_ready()
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether the elements of all parts are there."""
+        return self._parts is not None and all(part.is_ready() for part in self._parts)
+
     # -- where it is -----------------------------------------------------------------------------------------------
 
     def devices(self) -> set[Device]:

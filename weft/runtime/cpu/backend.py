@@ -1,17 +1,30 @@
-"""The backend of CPUs: programs run in the calling thread and in the threads of one pool."""
+"""The backend of CPUs: the host reads the memory of every device, and programs run in the calling thread and in the
+threads of one pool."""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from weft.base.settings import config
-from weft.compiler.compilation import Flat
-from weft.compiler.load import compilation_of
-from weft.compiler.target.cpu.targets import host
-from weft.compiler.target.target import Target
-from weft.ir.jaxpr import Jaxpr
-from weft.runtime.cpu.executable import Executable
+import numpy as np
+
+from weft.ir.primitive import Primitive
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Reduction
+from weft.runtime.cpu.memory import SMALL, Block, Chunk, DeviceMemory
 from weft.sharding.device import Device
+
+if TYPE_CHECKING:
+    from weft.compiler.target.target import Target
+    from weft.ir.jaxpr import Jaxpr
+    from weft.ir.types import ArrayType
+    from weft.runtime.array import ConcreteArray
+    from weft.runtime.backend import Buffer
+    from weft.runtime.codegen import Source
+    from weft.runtime.cpu.executable import Executable
+    from weft.runtime.device import Placement
 
 
 class CpuBackend:
@@ -20,11 +33,65 @@ class CpuBackend:
     platform = "cpu"
 
     def __init__(self) -> None:
-        self._target = host()
+        self._memories: dict[Device, DeviceMemory] = {}
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def memory(self, device: Device) -> DeviceMemory:
+        """The allocator of a device."""
+        return self._memories.get(device) or self._memories.setdefault(device, DeviceMemory())
+
+    def adopt(self, value: np.ndarray, device: Device) -> Buffer:
+        """A NumPy array as the memory of an array: itself."""
+        return value, None, 0
+
+    def copy_from_host(self, value: np.ndarray, shape: tuple[Any, ...], device: Device) -> Buffer:
+        """A copy of a NumPy array, broadcast to a shape. NumPy allocates small ones more quickly than a pool."""
+        if math.prod(shape) * value.itemsize <= SMALL:
+            return np.array(value, order="C") if value.shape == shape else np.full(shape, value), None, 0
+        block = self.memory(device).copied(value, shape)
+        return None, block, block.address
+
+    def copy_to_host(self, memory: Chunk, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
+        """A view of the memory."""
+        return memory.view(address, shape, dtype)
+
+    def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
+        """A copy of an array in the memory of a device."""
+        value = array._value
+        return self.copy_from_host(value, value.shape, device)
+
+    def donated_memory(self, array: ConcreteArray) -> Block:
+        """The block of a donated array if neither another array nor NumPy refers to it, else a copy."""
+        block = array._memory
+        # References that are known: the slot of the array, the local variable and the argument of getrefcount.
+        if type(block) is Block and sys.getrefcount(block) <= 3:
+            views = sys.getrefcount(block.array) - 2  # those that NumPy has of the memory
+            if not views or (views == 1 and array._buffer is not None and sys.getrefcount(array._buffer) <= 2):
+                return block
+        value = array._value
+        return self.memory(array.device).copied(value, value.shape)
+
+    def takes_donated(self, size: int) -> bool:
+        """Small arrays share chunks with others, and are copied more quickly than it is found out who sees them."""
+        return size > SMALL
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, memory: Chunk | None) -> None:
+        """A call returns when its results are written, so there is nothing to wait for."""
+
+    def is_ready(self, memory: Chunk | None) -> bool:
+        """Whether what writes to memory has ended: always."""
+        return True
+
+    # -- programs: what runs them is loaded with the first one -----------------------------------------------------
 
     def target(self, device: Device) -> Target:
         """The machine that programs for a device are compiled for."""
-        return self._target
+        from weft.compiler.target.cpu.targets import host
+
+        return host()
 
     def compile(
         self,
@@ -34,15 +101,38 @@ class CpuBackend:
         again: Callable[[], Executable] | None = None,
         flat: str = "no",
     ) -> Executable:
-        """The program, whose constants are arguments, as an executable."""
-        tuner = _tune if config.autotune_milliseconds else None
-        target = self.target(device)
-        return Executable(compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat)), again)
+        """The jaxpr, whose constants are arguments, as an executable."""
+        from weft.runtime.cpu.executable import compile_executable
 
+        return compile_executable(jaxpr, donated, self.target(device), again, flat)
 
-def _tune(fused: Jaxpr, target: Target) -> None:
-    """Measure the contractions of a program that is about to be compiled."""
-    # What measures is loaded with the first program that is compiled, not with those that are read from disk.
-    from weft.runtime.cpu.tuning import tune
+    def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
+        """NumPy is as quick but for large maps and reductions, and needs no compiler."""
+        return not (large and isinstance(primitive, (Elementwise, Reduction)))
 
-    tune(fused, target)
+    def eager_call(
+        self,
+        executable: Executable,
+        types: Sequence[ArrayType],
+        results: Sequence[ArrayType],
+        placement: Placement,
+        length: int | None = None,
+    ) -> Callable[[Sequence[Any]], list[Any]]:
+        """A function of arrays that runs the executable of one operation."""
+        from weft.runtime.cpu.launch import eager_call
+
+        return eager_call(executable, types, results, placement, length)
+
+    def write_call(
+        self,
+        source: Source,
+        executable: Executable,
+        constants: Sequence[ConcreteArray],
+        leaves: Sequence[str],
+        donated: Sequence[bool],
+        placement: Placement,
+    ) -> list[str]:
+        """Write the part of a dispatcher that runs an executable."""
+        from weft.runtime.cpu.dispatch import CallWriter
+
+        return CallWriter(source, executable, placement).write(constants, leaves, donated)

@@ -15,21 +15,24 @@ from weft.base import spans
 from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.forks import held
 from weft.base.settings import config
-from weft.compiler.compilation import Compilation
+from weft.compiler.compilation import Compilation, Flat
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.load import compilation_of
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
 from weft.compiler.target.cpu import interrupt, kernels, loops, machine, pool, stamp, tape
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.target import Target
 from weft.ir.context import EVALUATION, context
+from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
 from weft.primitives.control.check import Found
-from weft.runtime import memory
 from weft.runtime.array import array_at
-from weft.runtime.cpu import tapes, tiers
+from weft.runtime.cpu import memory, tapes, tiers
 from weft.runtime.device import HOME, Placement
+from weft.runtime.memory import out_of_memory
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.inside import Inside
@@ -200,7 +203,7 @@ class Executable:
                     made = array_at(placement, owner.reshape(aval.shape), aval)
             else:
                 try:
-                    pointer, chunk = self.room(bytes_of(aval), placement.memory)
+                    pointer, chunk = self.allocate(bytes_of(aval), placement.memory)
                 except OutOfMemoryError:
                     what = f"result {len(results)} ({aval.short()})"
                     raise self._out_of_memory(what, bytes_of(aval)) from None
@@ -278,9 +281,9 @@ class Executable:
         loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
         return MOST_EVENTS if loops else steps
 
-    def room(self, size: int, of: memory.DeviceMemory) -> tuple[int, memory.Chunk]:
-        """Memory for a result: its address, and what keeps it."""
-        return of.room(size)
+    def allocate(self, size: int, of: memory.DeviceMemory) -> tuple[int, memory.Chunk]:
+        """Memory for a result: its address, and the allocation that it is in."""
+        return of.allocate(size)
 
     def free_temporaries(self, of: memory.DeviceMemory) -> list[memory.Chunk]:
         """Pieces of memory that runs may take, and put back afterwards."""
@@ -301,7 +304,7 @@ class Executable:
         from weft.runtime.cpu.inside import memory_in_words
 
         of = f"{what} of {self.program.name or 'the program'}"
-        return memory.out_of_memory(of, size, memory_in_words(self))
+        return out_of_memory(of, size, memory_in_words(self))
 
     # -- looking inside --------------------------------------------------------------------------------------------
 
@@ -336,6 +339,26 @@ class Executable:
                 ),
             )
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
+
+
+def compile_executable(
+    jaxpr: Jaxpr,
+    donated: Sequence[bool],
+    target: Target,
+    again: Callable[[], Executable] | None = None,
+    flat: str = "no",
+) -> Executable:
+    """The jaxpr, whose constants are arguments, as an executable for a target; see `Backend.compile`."""
+    tuner = _tune if config.autotune_milliseconds else None
+    return Executable(compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat)), again)
+
+
+def _tune(fused: Jaxpr, target: Target) -> None:
+    """Measure the contractions of a program that is about to be compiled."""
+    # What measures is loaded with the first program that is compiled, not with those that are read from disk.
+    from weft.runtime.cpu.tuning import tune
+
+    tune(fused, target)
 
 
 class _Timed:

@@ -32,7 +32,7 @@ from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
 from weft.runtime.cpu.executable import Executable
-from weft.runtime.memory import Chunk, DeviceMemory
+from weft.runtime.cpu.memory import Chunk, DeviceMemory
 
 PAGE = mmap.PAGESIZE
 # What memory holds before a run.
@@ -126,7 +126,7 @@ class GuardedExecutable(Executable):
         self._constants.forbid_writing()
         self.frame.constants = self._constants.address
 
-    def room(self, size: int, of: DeviceMemory) -> tuple[int, Chunk]:
+    def allocate(self, size: int, of: DeviceMemory) -> tuple[int, Chunk]:
         chunk = Guarded(Layout.of([size], self.edge))
         return chunk.address + chunk.layout.offsets[0], chunk
 

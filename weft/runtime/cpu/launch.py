@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.settings import config
-from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST
+from weft.compiler.compilation import FLAT_MOST
 from weft.compiler.program.ir import bytes_of
 from weft.compiler.target.cpu import machine, pool
 from weft.ir.types import ArrayType
-from weft.runtime import memory
 from weft.runtime.array import ConcreteArray, PlacedArray
-from weft.runtime.cpu import tiers
+from weft.runtime.cpu import memory, tiers
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
 from weft.runtime.device import HOME, Placement
-
-__all__ = ["FLAT_LENGTH", "Launcher", "address_of_count"]
 
 # An operation that takes less than this many nanoseconds has better code made when it was called that often.
 SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16
@@ -46,7 +44,7 @@ class Launcher:
         self._executable = executable
         self._placement, self._cut = placement, placement.memory.cut
         self._temporaries = executable.free_temporaries(placement.memory)
-        self._results = [(aval, -(-bytes_of(aval) // memory.ALIGNMENT) * memory.ALIGNMENT) for aval in results]
+        self._results = [(aval, memory.rounded_up(bytes_of(aval))) for aval in results]
         program = executable.program
         self._frame = executable.frame
         self._parallel = program.uses_threads
@@ -96,5 +94,41 @@ _counts = np.arange(FLAT_MOST, dtype=np.int64)
 
 
 def address_of_count(length: int) -> int:
-    """Where a length is in memory, for as long as the process runs."""
+    """The address of a length in memory that lives as long as the process."""
     return int(_counts.__array_interface__["data"][0]) + length * _counts.itemsize
+
+
+def eager_call(
+    executable: Executable,
+    types: Sequence[ArrayType],
+    results: Sequence[ArrayType],
+    placement: Placement,
+    length: int | None = None,
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function of arrays that runs the executable of one operation; see `Backend.eager_call`."""
+    launch = Launcher(executable, results, placement)
+    first = [] if length is None else [address_of_count(length)]
+    if first and len(types) == 1:
+        (only,), (address,) = types, first
+
+        def run_one(args: Sequence[Any]) -> list[Any]:
+            (a,) = args
+            if type(a) is not ConcreteArray:
+                a = _adopted(a, only)
+            return launch(address, a._pointer or a._address())
+
+        return run_one
+
+    def run(args: Sequence[Any]) -> list[Any]:
+        arrays = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
+        return launch(*first, *[a._pointer or a._address() for a in arrays])
+
+    return run
+
+
+def _adopted(value: Any, aval: ArrayType) -> ConcreteArray:
+    """What is no array of the first device as an array, for the time of a call. The memory of every CPU device can be
+    read where it is."""
+    if isinstance(value, ConcreteArray):
+        return value
+    return ConcreteArray(np.asarray(value, dtypes.storage(aval.dtype)), aval)

@@ -10,7 +10,7 @@ from weft.base import dtypes
 from weft.compiler.target.cpu.tape import HEAD
 from weft.ir.types import TapeType
 from weft.primitives.control.tape import Tape
-from weft.runtime import memory
+from weft.runtime.cpu import memory
 
 
 def to_native(tape: Tape, held: list[Any]) -> np.ndarray:

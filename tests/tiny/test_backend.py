@@ -1,0 +1,99 @@
+"""Arrays are allocated, copied, waited for and run by the backend of their device, and by nothing else."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.runtime.backend import backend_of, platforms
+from weft.runtime.cpu.backend import CpuBackend
+from weft.runtime.device import HOME, placement_of
+from weft.sharding.device import Device
+
+FIRST = weft.devices()[0]
+SIZES = [3, 5000]  # a small array is in memory of NumPy or in a chunk, a large one in a block
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of the CPU's backend that are called, in order."""
+    names: list[str] = []
+
+    def recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            names.append(name)
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in ("adopt", "copy_from_host", "copy_to_host", "copy_between", "wait", "is_ready", "donated_memory"):
+        monkeypatch.setattr(CpuBackend, name, recorded(name, getattr(CpuBackend, name)))
+    return names
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_copies_are_the_backend_s(size: int, called: list[str]) -> None:
+    value = np.arange(size, dtype=np.float32)
+    x = wnp.asarray(value)
+    assert called == ["copy_from_host"]
+    y = weft.device_put(x, FIRST, may_alias=False)
+    assert called.count("copy_between") == 1 and np.asarray(y) is not np.asarray(x)
+    called.clear()
+    z = weft.jit(lambda x: x + 1)(x)
+    np.testing.assert_array_equal(np.asarray(z), value + 1)
+    np.asarray(z)
+    assert called.count("copy_to_host") == 1  # the result is read once
+    called.clear()
+    wnp.full(size, 2.0)
+    assert called == ["copy_from_host"]
+
+
+def test_waiting_is_the_backend_s(called: list[str]) -> None:
+    x = wnp.ones(3)
+    called.clear()
+    assert x.block_until_ready() is x and x.is_ready() and weft.block_until_ready([x]) == [x]
+    assert called == ["wait", "is_ready", "wait"]
+    mesh = weft.sharding.Mesh(np.array([FIRST]), ("i",))
+    sharded = weft.device_put(x, weft.NamedSharding(mesh, weft.P("i")))
+    called.clear()
+    assert sharded.block_until_ready() is sharded and sharded.is_ready()
+    assert called == ["wait", "is_ready"]
+    x.delete()
+    assert not x.is_ready()
+    with pytest.raises(weft.errors.DonatedArrayError):
+        x.block_until_ready()
+
+
+def test_donated_memory_is_the_backend_s(called: list[str]) -> None:
+    f = weft.jit(lambda x: x * 2, donate_argnums=0)
+    for size, times in ((3, 0), (5000, 1)):
+        for _ in range(4):  # the general way, then that of a dispatcher
+            x = wnp.ones(size)
+            called.clear()
+            y = f(x)
+            assert called.count("donated_memory") <= times and x.is_deleted() and float(y[0]) == 2
+
+
+def test_memory_is_freed_when_nobody_refers_to_it() -> None:
+    memory = backend_of(FIRST).memory(FIRST)
+    assert memory is HOME.memory is placement_of(FIRST, True).memory and HOME.backend is backend_of(FIRST)
+    memory.clear()
+    address, block = memory.allocate(1 << 16)
+    assert block.address == address and HOME.memory.pool.bytes == 0
+    del block
+    gc.collect()
+    assert HOME.memory.pool.bytes >= 1 << 16
+    memory.clear()
+    assert HOME.memory.pool.bytes == 0
+
+
+def test_a_device_of_another_platform_has_no_backend() -> None:
+    assert platforms() == ["cpu"]
+    with pytest.raises(weft.errors.ArgumentError, match="no backend"):
+        backend_of(Device(0, "quantum", 0, "none"))

@@ -1,0 +1,155 @@
+"""The part of a dispatcher that calls the machine code of an executable.
+
+It takes addresses from the arrays, cuts the results from memory, and enters the code with a packed call frame. The
+arguments have been checked before (`api/dispatch.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.errors import OutOfMemoryError
+from weft.base.settings import config
+from weft.base.source import user_location
+from weft.compiler.program.ir import bytes_of
+from weft.primitives.control.check import Found
+from weft.runtime.array import ConcreteArray, PlacedArray
+from weft.runtime.codegen import Source
+from weft.runtime.cpu import memory
+from weft.runtime.cpu.executable import Executable
+from weft.runtime.device import HOME, Placement
+
+
+class CallWriter:
+    """Writes the call of one executable, whose results have a placement."""
+
+    def __init__(self, source: Source, executable: Executable, placement: Placement) -> None:
+        self.source = source
+        self.executable = executable
+        self.placement = placement
+        self.names = source.names
+        self.line = source.line
+        self.names |= {
+            "Array": ConcreteArray,
+            "Placed": PlacedArray,
+            "PLACEMENT": placement,
+            "small": placement.memory.cut,
+            "take": placement.memory.pool.take,
+            "donated_memory": placement.backend.donated_memory,
+            "user_location": user_location,
+            "executable": executable,
+            "Found": Found,
+            "OutOfMemoryError": OutOfMemoryError,
+            "enter": executable.entry(),
+            "prepare": executable.prepare,
+        }
+
+    def write(self, constants: Sequence[ConcreteArray], leaves: Sequence[str], donated: Sequence[bool]) -> list[str]:
+        """Write the call on constants and the arrays of these names; returns expressions for the results."""
+        executable, program = self.executable, self.executable.program
+        pointers = [str(c._pointer or c._address()) for c in constants]
+        blocks: dict[int, str] = {}  # donated memory by argument
+        if any(donated):
+            self.all_differ(leaves)
+        for i, name in enumerate(leaves):
+            argument = len(constants) + i
+            if program.arguments[argument].donated:
+                block = blocks[argument] = f"g{argument}"
+                self.line(f"{block} = donated_memory({name})")
+                pointers.append(f"{block}.address")
+            elif any(donated):
+                pointers.append(f"p{i}")
+            else:
+                pointers.append(f"({name}._pointer or {name}._address())")
+        results, outputs = self.results(blocks)
+        frame = executable.frame
+        entries = map(str, frame.entries("scratch.address" if program.temporary_bytes else 0, pointers, outputs))
+        self.names["pack"] = frame.pack
+        if program.uses_threads:
+            self.line("prepare()")
+        packed = f"pack({', '.join(entries)})"
+        if config.profiling:  # this one is for calls while steps are timed: the setting is in its key
+            enter = f"executable.enter_timed({packed})"
+        else:
+            enter = f"enter(executable.code_address, {packed}, {frame.count}, {frame.registers})"
+        deleted = [name for name, flag in zip(leaves, donated, strict=True) if flag]
+        taken = [name for i, name in enumerate(leaves, len(constants)) if i in blocks]
+        if deleted:
+            self.line("where = user_location()")
+        # What is taken may be overwritten from here on; it is deleted before, and the rest in any case: interrupted
+        # calls take their arguments too.
+        self.delete(taken)
+        self.line("try:")
+        self.line(f"status = {enter}", 2)
+        if executable.again:
+            # What checks found is told by the general way, which has the arrays to run again with.
+            self.line("except Found: return MISS")
+        self.line("finally:")
+        self.line("temporaries.append(scratch)" if program.temporary_bytes else "pass", 2)
+        if not executable.again:
+            self.delete([name for name in deleted if name not in taken], 2)
+        self.line("if status: executable.raise_(status)")
+        if executable.again:
+            self.delete(deleted)
+        return results
+
+    def all_differ(self, leaves: Sequence[str]) -> None:
+        """A donated array must not be another argument too. Arrays in the same memory may be one array: the general way
+        finds out."""
+        for i, name in enumerate(leaves):
+            self.line(f"p{i} = {name}._pointer or {name}._address()")
+        pointers = ", ".join(f"p{i}" for i in range(len(leaves)))
+        self.line(f"if len({{{pointers}}}) != {len(leaves)}: return MISS")
+
+    def delete(self, names: Sequence[str], indent: int = 1) -> None:
+        """Take their memory away from donated arrays: as `_donate` does, without a call for each."""
+        for name in names:
+            self.line(f"{name}._buffer = {name}._memory = None", indent)
+            self.line(f"{name}._pointer, {name}._donated_at = 0, where", indent)
+
+    def results(self, blocks: dict[int, str]) -> tuple[list[str], list[str]]:
+        """Write what allocates results and temporaries; returns expressions for the arrays of results, and for their
+        addresses. `blocks` are the names of donated memory by argument."""
+        allocations: list[str] = []
+        addresses: list[str] = []
+        # Bytes of results that are cut from chunks, so many at a time that each fills half a chunk at most.
+        totals = [0]
+        arrays: list[str] = []
+        program = self.executable.program
+        for i, (aval, alias) in enumerate(zip(self.executable.out_types, program.aliases, strict=True)):
+            name = self.source.constant(aval)
+            size = memory.rounded_up(bytes_of(aval))
+            if alias is not None:
+                addresses.append("0")  # the program writes to the argument's register
+                arrays.append(self.array(name, blocks[alias], f"{blocks[alias]}.address"))
+            elif size > memory.SMALL:
+                allocations.append(f"b{i} = take({size})")
+                addresses.append(f"b{i}.address")
+                arrays.append(self.array(name, f"b{i}", f"b{i}.address"))
+            else:
+                if totals[-1] + size > memory.CHUNK // 2:
+                    totals.append(0)
+                piece, offset = len(totals) - 1, totals[-1]
+                addresses.append(f"base{piece} + {offset}" if offset else f"base{piece}")
+                arrays.append(self.array(name, f"chunk{piece}", addresses[-1]))
+                totals[-1] += size
+        if any(a.startswith("base") for a in addresses):
+            allocations += [f"base{piece}, chunk{piece} = small({total})" for piece, total in enumerate(totals)]
+        if program.temporary_bytes:
+            self.names["temporaries"] = self.executable.free_temporaries(self.placement.memory)
+            allocations.append(
+                "scratch = temporaries.pop() if temporaries else executable.take_temporaries(temporaries)"
+            )
+        if allocations:
+            self.line("try:")
+            for text in allocations:
+                self.line(text, 2)
+            # The general way says what there was no memory for. Another thread may have taken what there was.
+            self.line("except (OutOfMemoryError, IndexError): return MISS")
+        return arrays, addresses
+
+    def array(self, aval: str, chunk: str, address: str) -> str:
+        """The expression for an array in a piece of memory."""
+        if self.placement is HOME:
+            return f"Array(None, {aval}, {chunk}, {address})"
+        return f"Placed(None, {aval}, {chunk}, {address}, PLACEMENT)"

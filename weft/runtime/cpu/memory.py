@@ -1,0 +1,250 @@
+"""Memory of CPU devices: aligned to cache lines, so that vectors do not straddle them, and reused.
+
+Small results are cut from chunks, which live as long as one of them does. Larger ones have a block each; a block goes
+back into the pool when its array dies, unless NumPy views of it are still about. Each device has memory of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import mmap
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base.forks import held
+from weft.runtime.memory import out_of_memory
+
+ALIGNMENT = 64
+CHUNK = 1 << 16
+# Results up to this size share chunks.
+SMALL = 1 << 12
+# Memory of at least this size is asked of the system in large pages: with small ones, looking up where a page is takes
+# as long again as reading it. What the allocator of the C library has used before is in small pages and stays so.
+LARGE = 1 << 22
+LARGE_PAGE = 1 << 21
+# Large pieces begin at different places in their pages: what all begin alike is in one set of a cache, and in its way.
+STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
+# Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
+MOST_POOLED = 1 << 29
+
+
+class Chunk:
+    """Memory that knows its address; arrays in it keep it."""
+
+    __slots__ = ("address", "array")
+
+    def __init__(self, size: int) -> None:
+        try:
+            whole, alignment, first = _system_memory(size)
+        except _NO_MEMORY:
+            # What is kept for later may be what is missing.
+            clear_all()
+            try:
+                whole, alignment, first = _system_memory(size)
+            except _NO_MEMORY:
+                raise out_of_memory("an array", size) from None
+        address = whole.__array_interface__["data"][0]
+        self.array = whole
+        self.address: int = address + -address % alignment + first
+
+    def view(self, pointer: int, shape: Any, dtype: Any) -> np.ndarray:
+        """A part of the memory as an array."""
+        count = math.prod(shape)
+        if not count * dtype.itemsize:
+            return np.empty(shape, dtype)
+        start = pointer - self.array.__array_interface__["data"][0]
+        return self.array[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+_turns = itertools.count()
+# What NumPy and the system raise for sizes that they have not, or nobody could have.
+_NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
+
+
+def _system_memory(size: int) -> tuple[np.ndarray, int, int]:
+    """New memory with room for so many bytes; how they are to be aligned in it, and what they begin with then."""
+    if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
+    return _large(size), LARGE_PAGE, next(_turns) % STAGGERS * STAGGER
+
+
+def _large(size: int) -> np.ndarray:
+    """So many bytes in large pages, with room to begin at one of them and to stagger."""
+    whole = size + LARGE_PAGE + STAGGER * STAGGERS
+    pages = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
+
+
+def rounded_up(size: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Block(Chunk):
+    """Memory of a size class, which goes back to its pool."""
+
+    __slots__ = ("pool", "size_class")
+
+    def __init__(self, size_class: int, pool: Pool) -> None:
+        self.size_class, self.pool = size_class, pool
+        super().__init__(size_of_class(size_class))
+
+    def __del__(self) -> None:
+        # Views have the array as their base: then more than this slot and the call below refer to it. There is none
+        # where memory was asked for in vain.
+        if hasattr(self, "array") and sys.getrefcount(self.array) <= 2:
+            self.pool.give(self.size_class, self.array, self.address)
+
+
+def class_of(size: int) -> int:
+    """The size class for so many bytes: four classes an octave."""
+    size = max(size, 4096) - 1
+    octave = size.bit_length() - 3  # `size >> octave` is one of 4 to 7
+    return octave * 4 + (size >> octave) - 4
+
+
+def size_of_class(size_class: int) -> int:
+    """The largest size of a class."""
+    octave, quarter = divmod(size_class, 4)
+    return (quarter + 5) << octave
+
+
+# Finalizers may run inside of `take`. The pools of all devices have one lock: what they hold together is limited.
+_lock = held(threading.RLock())
+_pooled = 0
+
+
+class Pool:
+    """Free memory of a device by size class."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[tuple[np.ndarray, int]]] = {}
+
+    def take(self, size: int) -> Block:
+        """A block of at least so many bytes."""
+        global _pooled
+        size_class = class_of(size)
+        with _lock:
+            free = self._free.get(size_class)
+            if free:
+                array, address = free.pop()
+                _pooled -= array.nbytes
+                block = Block.__new__(Block)
+                block.array, block.address, block.size_class, block.pool = array, address, size_class, self
+                return block
+        return Block(size_class, self)
+
+    def give(self, size_class: int, array: np.ndarray, address: int) -> None:
+        """Take memory back that nobody uses."""
+        global _pooled
+        with _lock:
+            if _pooled + array.nbytes <= MOST_POOLED:
+                self._free.setdefault(size_class, []).append((array, address))
+                _pooled += array.nbytes
+
+    def clear(self) -> None:
+        """Let all free memory go."""
+        global _pooled
+        with _lock:
+            _pooled -= self.bytes
+            self._free.clear()
+
+    @property
+    def bytes(self) -> int:
+        """How much memory is free."""
+        with _lock:
+            return sum(array.nbytes for free in self._free.values() for array, _ in free)
+
+
+class Arena(threading.local):
+    """Where a thread cuts small results from."""
+
+    chunk: Chunk | None = None
+    next = 0
+    end = 0
+
+
+class DeviceMemory:
+    """What the arrays and programs of one device take their memory from."""
+
+    __slots__ = ("_temporaries", "cut", "pool")
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.cut = _cutter(Arena())
+        self._temporaries: dict[int, list[Chunk]] = {}
+        _memories.append(self)
+
+    def allocate(self, size: int) -> tuple[int, Chunk]:
+        """Memory for so many bytes: its address, and the object that frees it when nobody refers to it any more."""
+        if size <= SMALL:
+            return self.cut(rounded_up(size))
+        block = self.pool.take(size)
+        return block.address, block
+
+    def temporaries(self, size: int) -> list[Chunk]:
+        """Free memory for the temporaries of programs that need so many bytes; a run takes a chunk and puts it back."""
+        return self._temporaries.setdefault(class_of(size), [])
+
+    def empty(self, shape: Any, dtype: Any) -> np.ndarray:
+        """An array whose numbers are not set yet."""
+        address, chunk = self.allocate(math.prod(shape) * dtype.itemsize)
+        return chunk.view(address, shape, dtype)
+
+    def copied(self, value: np.ndarray, shape: Any) -> Block:
+        """A block with the elements of an array, broadcast to a shape."""
+        block = self.pool.take(math.prod(shape) * value.itemsize)
+        block.view(block.address, shape, value.dtype)[...] = value
+        return block
+
+    def clear(self) -> None:
+        """Let the memory go that nobody uses now."""
+        self.pool.clear()
+        for free in list(self._temporaries.values()):
+            free.clear()
+
+
+_memories: list[DeviceMemory] = []
+
+
+def clear_all() -> None:
+    """Let the memory of all devices go that nobody uses now: on CPUs what one has not, another may have."""
+    for memory in _memories:
+        memory.clear()
+
+
+def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
+    """A function that cuts small results from chunks."""
+
+    def cut(size: int) -> tuple[int, Chunk]:
+        """An address with room for so many bytes, a multiple of the alignment, and the chunk to be kept."""
+        address = arena.next
+        if address + size > arena.end or arena.chunk is None:
+            arena.chunk = chunk = Chunk(max(CHUNK, size))
+            address = chunk.address
+            arena.end = address + max(CHUNK, size)
+        arena.next = address + size
+        return address, arena.chunk
+
+    return cut
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """So many bytes that begin with a cache line, outside of the pool."""
+    chunk = Chunk(size)
+    return chunk.view(chunk.address, (size,), np.dtype(np.uint8))
+
+
+def view(address: int, shape: Any, dtype: Any) -> np.ndarray:
+    """Memory at an address as an array; the caller sees to it that it lives."""
+    size = math.prod(shape) * dtype.itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
