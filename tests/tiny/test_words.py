@@ -23,10 +23,10 @@ name turn, turns, turning              | weft               | iteration         
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 17
 name words                             | weft/compiler      | instructions, bytecode                      | 13
 name place, places                     | weft               | index, offset, address, position: say which | 95
-name number, numbers                   | weft               | index, i                                    | 162
-name made                              | weft               | result, out                                 | 162
-name given                             | weft               | args, operands                              | 67
-name program, programs                 | jaxprs             | jaxpr                                       | 13
+name number, numbers                   | weft               | index, i                                    | 161
+name made                              | weft               | result, out                                 | 161
+name given                             | weft               | args, operands                              | 66
+name program, programs                 | jaxprs             | jaxpr                                       | 12
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 22
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
@@ -50,8 +50,8 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 63
-text gives                             | text               | returns                                     | 93
+text stands                            | text               | is                                          | 62
+text gives                             | text               | returns                                     | 91
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 14
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
