@@ -228,10 +228,10 @@ def test_errors_that_nobody_catches() -> None:
     """In a script, and in a thread, by way of functions that are no boundary."""
     script = """
         import threading, weft.numpy as wnp
-        from weft.optim.walk import together
+        from weft.optim.tree_mapping import map_trees
 
         def fails():
-            together("step", lambda u, s: (u,), updates={"a": wnp.ones(3)}, state={"b": wnp.ones(3)})
+            map_trees("step", lambda u, s: (u,), updates={"a": wnp.ones(3)}, state={"b": wnp.ones(3)})
 
         thread = threading.Thread(target=fails)
         thread.start()

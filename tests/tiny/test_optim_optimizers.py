@@ -345,7 +345,7 @@ def test_state_can_be_read_and_set() -> None:
     assert isinstance(optim.tree.get(state, "ScaleByAdamState"), optim.ScaleByAdamState)
     state = optim.tree.set(state, learning_rate=0.5)
     assert optim.tree.get(state, "learning_rate") == 0.5
-    with pytest.raises(KeyError, match="places"):
+    with pytest.raises(KeyError, match="times"):
         optim.tree.get(state, "count")
     with pytest.raises(KeyError, match="nowhere"):
         optim.tree.set(state, momentum=0.5)

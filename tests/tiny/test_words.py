@@ -19,22 +19,22 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 40
+name turn, turns, turning              | weft               | iteration                                   | 38
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 17
 name words                             | weft/compiler      | instructions, bytecode                      | 13
-name place, places                     | weft               | index, offset, address, position: say which | 95
-name number, numbers                   | weft               | index, i                                    | 161
-name made                              | weft               | result, out                                 | 161
-name given                             | weft               | args, operands                              | 66
+name place, places                     | weft               | index, offset, address, position: say which | 89
+name number, numbers                   | weft               | index, i                                    | 159
+name made                              | weft               | result, out                                 | 160
+name given                             | weft               | args, operands                              | 54
 name program, programs                 | jaxprs             | jaxpr                                       | 12
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 22
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 26
-name kept                              | weft               | cached, retained, stored: say which         | 63
-name spread                            | weft               | broadcast                                   | 22
+name kept                              | weft               | cached, retained, stored: say which         | 61
+name spread                            | weft               | broadcast                                   | 21
 name joined                            | weft               | concatenated, merged                        | 21
-name slope, slopes                     | weft               | derivative                                  | 12
+name slope, slopes                     | weft               | derivative                                  | 9
 name bare                              | weft               | unfused                                     | 2
 name watched                           | weft               | checked                                     | 2
 name face, faces                       | weft               | API, frontend                               | 0
@@ -49,13 +49,13 @@ name dear                              | weft               | expensive         
 name stamp                             | weft               | timestamp                                   | 4
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
-name walk, walks                       | weft               | map, traverse, visit                        | 31
-text stands                            | text               | is                                          | 62
-text gives                             | text               | returns                                     | 91
+name walk, walks                       | weft               | map, traverse, visit                        | 7
+text stands                            | text               | is                                          | 59
+text gives                             | text               | returns                                     | 87
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 14
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
-text settled                           | text               | final, fixed                                | 1
+text settled                           | text               | final, fixed                                | 0
 text turn of, turns of                 | text               | iteration of                                | 15
 text owed                              | text               | unreduced                                   | 2
 text fleet                             | text               | device driver                               | 0
@@ -70,7 +70,8 @@ FOLDERS = {
 }
 # Names in which the word means what everybody means by it.
 ALLOWED = re.compile(
-    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|in_place|_not_in_place|\w*dimension_numbers|negative_slope\w*"
+    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|in_place|_not_in_place"
+    r"|\w*dimension_numbers|negative_slope\w*|slope_rtol"
 )
 IDENTIFIER = re.compile(
     r'(?:[rRbBfFuU]{0,2})(?:"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'

@@ -286,6 +286,9 @@ from weft.optim.transforms.squares import (
     scale_by_sm3,
     scale_by_stddev,
 )
+from weft.optim.tree_mapping import (
+    MissingParamsError,
+)
 from weft.optim.tree_utils.arithmetic import (
     global_norm,
 )
@@ -300,9 +303,6 @@ from weft.optim.update import (
     apply_updates,
     incremental_update,
     periodic_update,
-)
-from weft.optim.walk import (
-    MissingParamsError,
 )
 
 __all__ = [

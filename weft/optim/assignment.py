@@ -69,17 +69,17 @@ def _assign(costs: Array) -> Array:
         u = u.at[wnp.where(taken, row_of, rows)].add(wnp.where(taken, gain, 0.0), mode="drop")
         u = u.at[row].add(distance)
 
-        def walk(step: Any) -> Any:
+        def reassign(step: Any) -> Any:
             row_of, column, _ = step
             owner = before[column]
             # The column that the owner had before is the next to be given away.
             previous = wnp.argmax(row_of == owner).astype(wnp.int32)
             return row_of.at[column].set(owner), previous, owner != row
 
-        row_of, _, _ = lax.while_loop(lambda step: step[-1], walk, (row_of, sink, wnp.array(True)))
+        row_of, _, _ = lax.while_loop(lambda step: step[-1], reassign, (row_of, sink, wnp.array(True)))
         return row_of, u, v
 
     start = (wnp.full(columns, -1, wnp.int32), wnp.zeros(rows, costs.dtype), wnp.zeros(columns, costs.dtype))
     row_of, _, _ = lax.fori_loop(0, rows, add_row, start)
-    given = wnp.zeros(rows, wnp.int32)
-    return given.at[wnp.where(row_of >= 0, row_of, rows)].set(wnp.arange(columns, dtype=wnp.int32), mode="drop")
+    column_of = wnp.zeros(rows, wnp.int32)
+    return column_of.at[wnp.where(row_of >= 0, row_of, rows)].set(wnp.arange(columns, dtype=wnp.int32), mode="drop")

@@ -1,6 +1,6 @@
-"""What every optimizer is made of: a pair of pure functions `init` and `update`, and how they are told apart.
+"""The parts of every optimizer: a pair of pure functions `init` and `update`, and the types of both.
 
-`init(params)` gives the state; `update(updates, state, params)` turns gradients into updates and gives the new state.
+`init(params)` returns the state; `update(updates, state, params)` returns updates from gradients, and the new state.
 A transformation that wants more than these three (a loss value, say) is a `GradientTransformationExtraArgs`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import weft
 from weft.errors import boundary
-from weft.optim.walk import together
+from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 Params: TypeAlias = Any
@@ -90,7 +90,7 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Sets every update to zero: what it is given stays unchanged by training."""
+    """Sets every update to zero: parameters stay as they are."""
 
     def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
         return weft.tree.map(weft.numpy.zeros_like, updates), state
@@ -113,7 +113,7 @@ def stateless_with_tree_map(f: Callable[[Any, Any | None], Any]) -> GradientTran
     def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
         if params is None:
             return weft.tree.map(lambda leaf: f(leaf, None), updates), state
-        (new,) = together("stateless_with_tree_map", lambda u, p: (f(u, p),), updates=updates, params=params)
+        (new,) = map_trees("stateless_with_tree_map", lambda u, p: (f(u, p),), updates=updates, params=params)
         return new, state
 
     return GradientTransformation(init_empty_state, update)

@@ -9,7 +9,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.optim.base import GradientTransformation, Params, Updates
-from weft.optim.walk import need_params, together
+from weft.optim.tree_mapping import map_trees, need_params
 
 
 class LookaheadState(NamedTuple):
@@ -60,7 +60,7 @@ def lookahead(
             step = slow_step_size * (fast + update - slow)
             return wnp.where(sync, slow + step - fast, update), wnp.where(sync, step, wnp.zeros_like(slow))
 
-        fast_updates, slow_updates = together(
+        fast_updates, slow_updates = map_trees(
             "lookahead", leaf, results=2, updates=new, fast=params.fast, slow=params.slow
         )
         if reset_state:

@@ -15,7 +15,7 @@ from weft.errors import ArgumentError, ArgumentTypeError
 
 @dataclasses.dataclass(frozen=True)
 class Accumulator:
-    """How to put the results of parts together: `init` from the kind of one, `update` with each, then `finalize`.
+    """How to combine the results of parts: `init` from the kind of one, `update` with each, then `finalize`.
 
     `aggregate` does within a part, over a leading axis of examples, what the rest does over parts.
     """
@@ -27,7 +27,7 @@ class Accumulator:
 
 
 class AccumulationType(enum.Enum):
-    """How to put the results of parts together."""
+    """How to combine the results of parts."""
 
     MEAN = enum.auto()
     SUM = enum.auto()
@@ -138,7 +138,7 @@ def microbatch(
 ) -> Callable[..., Any]:
     """`fun`, computed on parts of `microbatch_size` rows of the arguments named, one after another.
 
-    `accumulator` says how results are put together, one for all or a tree that is a prefix of the results.
+    `accumulator` says how results are combined, one for all or a tree that is a prefix of the results.
     `num_real_microbatches` stops after so many parts.
     """
     positions = _as_tuple(argnums)
@@ -158,11 +158,11 @@ def microbatch(
 
         def part(index: Any) -> Any:
             rows = [_row(value, axis, index) for value, axis in zip(split, axes, strict=True)]
-            given = list(args)
+            new_args = list(args)
             for position, row in zip(positions, rows, strict=False):
-                given[position] = row
+                new_args[position] = row
             named = dict(zip(names, rows[len(positions) :], strict=True))
-            return fun(*given, **{**kwargs, **named})
+            return fun(*new_args, **{**kwargs, **named})
 
         kinds = weft.eval_shape(part, wnp.zeros((), wnp.int32))
         kind_leaves, structure = weft.tree.flatten(kinds)
@@ -189,7 +189,7 @@ def micro_vmap(
     accumulator: Any = AccumulationType.CONCAT,
     num_real_microbatches: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.vmap` over parts of the batch one after another; results can be reduced instead of kept."""
+    """`weft.vmap` over parts of the batch one after another; results can be reduced instead of stacked."""
     if out_axes != 0:
         raise ArgumentError(f"micro_vmap puts the batch on axis 0 of results; got out_axes={out_axes!r}")
 
@@ -201,8 +201,8 @@ def micro_vmap(
             )
         positions = [i for i, axis in enumerate(axes) if axis is not None]
 
-        def mapped(*given: Any) -> Any:
-            results = vmap_fn(fun, tuple(axes), 0)(*given)
+        def mapped(*row_args: Any) -> Any:
+            results = vmap_fn(fun, tuple(axes), 0)(*row_args)
 
             def aggregated(kind: Any, below: Any) -> Any:
                 return weft.tree.map(_accumulator(kind, 1, 1).aggregate, below)
@@ -222,7 +222,7 @@ def micro_vmap(
 
 
 class MicroGradAux(NamedTuple):
-    """What `micro_grad` gives for each example: values, the function's own auxiliary results, and metrics."""
+    """What `micro_grad` returns for each example: values, the function's own auxiliary results, and metrics."""
 
     values: Any
     aux: Any
@@ -242,15 +242,15 @@ def micro_grad(
     metrics_fn: Callable[[Any], Any] = lambda grad: None,
     num_real_microbatches: Any = None,
 ) -> Callable[..., tuple[Any, MicroGradAux]]:
-    """Gradients example by example, transformed, then put together; values, aux and metrics for each example."""
+    """Gradients example by example, transformed, then combined; values, aux and metrics for each example."""
     batched = _as_tuple(batch_argnums)
 
     def one(*args: Any) -> Any:
-        given = list(args)
+        new_args = list(args)
         if keep_batch_dim:
             for i in batched:
-                given[i] = weft.tree.map(lambda x: x[None], given[i])
-        value, grad = weft.value_and_grad(fun, argnums, has_aux=has_aux)(*given)
+                new_args[i] = weft.tree.map(lambda x: x[None], new_args[i])
+        value, grad = weft.value_and_grad(fun, argnums, has_aux=has_aux)(*new_args)
         value, aux = value if has_aux else (value, None)
         return transform_fn(grad), MicroGradAux(value, aux, metrics_fn(grad))
 

@@ -1,4 +1,4 @@
-"""Numbers that stay sane: counters that do not wrap, norms whose derivatives at zero are finite."""
+"""Safe arithmetic: counters that do not wrap, norms whose derivatives at zero are finite."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def projection_l1_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
 def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
     """sum(|x|) <= scale."""
     inside = tree_norm(tree, ord=1) <= scale
-    return weft.tree.map(lambda x, moved: wnp.where(inside, x, moved), tree, projection_l1_sphere(tree, scale))
+    return weft.tree.map(lambda x, projected: wnp.where(inside, x, projected), tree, projection_l1_sphere(tree, scale))
 
 
 def projection_l2_sphere(tree: Any, scale: ArrayLike = 1) -> Any:

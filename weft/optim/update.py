@@ -8,7 +8,7 @@ import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.optim.base import Params, Updates
-from weft.optim.walk import together
+from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 
@@ -25,7 +25,7 @@ def apply_updates(params: Params, updates: Updates) -> Params:
         if len(found) == len(flat) and any(update is None for update in found):
             new = [p if u is None else None if p is None else _added(p, u) for p, u in zip(flat, found, strict=True)]
             return gaps.unflatten(new)
-    (new_params,) = together("apply_updates", lambda p, u: (_added(p, u),), params=params, updates=updates)
+    (new_params,) = map_trees("apply_updates", lambda p, u: (_added(p, u),), params=params, updates=updates)
     return new_params
 
 
@@ -38,13 +38,13 @@ def _added(param: Any, update: Any) -> Array:
 def incremental_update(new_tensors: Params, old_tensors: Params, step_size: ArrayLike) -> Params:
     """step_size * new + (1 - step_size) * old: an average that follows `new_tensors`."""
     rest = 1.0 - step_size
-    (moved,) = together(
+    (moving_average,) = map_trees(
         "incremental_update",
         lambda new, old: (None if new is None else step_size * new + rest * old,),
         new_tensors=new_tensors,
         old_tensors=old_tensors,
     )
-    return moved
+    return moving_average
 
 
 def periodic_update(new_tensors: Params, old_tensors: Params, steps: ArrayLike, update_period: int) -> Params:

@@ -1,4 +1,4 @@
-"""Methods that others contributed to Optax: less settled than the rest."""
+"""Methods that others contributed to Optax: less established than the rest."""
 
 from weft.optim.contrib.adaptation import (
     DAdaptAdamWState,

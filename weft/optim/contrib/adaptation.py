@@ -16,9 +16,9 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import abs_sq, safe_increment
 from weft.optim.transforms.adaptive import Corrections, zero_count
+from weft.optim.tree_mapping import map_trees, need_extra, need_params
 from weft.optim.tree_utils.arithmetic import sum_of_squares, tree_norm, tree_sub, tree_sum, tree_vdot, tree_zeros_like
-from weft.optim.tree_utils.moments import correction, moved
-from weft.optim.walk import need_extra, need_params, together
+from weft.optim.tree_utils.moments import correction, moving_average
 
 
 class ProdigyState(NamedTuple):
@@ -70,17 +70,17 @@ def prodigy(
 
         def gather(g: Any, m: Any, v: Any, s: Any) -> tuple[Any, ...]:
             dg = d.astype(g.dtype) * g
-            return moved(dg, m, b1), moved(dg * dg, v, b2), b3 * s + weight.astype(g.dtype) * g
+            return moving_average(dg, m, b1), moving_average(dg * dg, v, b2), b3 * s + weight.astype(g.dtype) * g
 
         moments = {"exp_avg": state.exp_avg, "exp_avg_sq": state.exp_avg_sq, "grad_sum": state.grad_sum}
-        m, v, s = together("prodigy", gather, results=3, updates=updates, **moments)
+        m, v, s = map_trees("prodigy", gather, results=3, updates=updates, **moments)
         estimate = wnp.maximum(d, estim_lr_coef * numerator / tree_sum(weft.tree.map(wnp.abs, s)))
 
         def step(m: Any, v: Any, p: Any) -> tuple[Any]:
             scaled = m / (wnp.sqrt(v) + estimate.astype(m.dtype) * eps)
             return (-rate.astype(m.dtype) * (scaled + weight_decay * p),)
 
-        (new,) = together("prodigy", step, exp_avg=m, exp_avg_sq=v, params=params)
+        (new,) = map_trees("prodigy", step, exp_avg=m, exp_avg_sq=v, params=params)
         return new, ProdigyState(m, v, s, state.params0, estimate, numerator, count)
 
     return GradientTransformation(init, update)
@@ -123,10 +123,15 @@ def dadapt_adamw(
         def gather(g: Any, m: Any, v: Any, s: Any) -> tuple[Any, ...]:
             small = rate.astype(g.dtype) * g
             product = wnp.sum(s * g / (wnp.sqrt(v) + eps))
-            return moved(small, m, b1), moved(abs_sq(g), v, b2), moved(small, s, root), product
+            return (
+                moving_average(small, m, b1),
+                moving_average(abs_sq(g), v, b2),
+                moving_average(small, s, root),
+                product,
+            )
 
         moments = {"exp_avg": state.exp_avg, "exp_avg_sq": state.exp_avg_sq, "grad_sum": state.grad_sum}
-        m, v, s, products = together("dadapt_adamw", gather, results=4, updates=updates, **moments)
+        m, v, s, products = map_trees("dadapt_adamw", gather, results=4, updates=updates, **moments)
         numerator = root * state.numerator_weighted + (1.0 - root) * rate * tree_sum(products)
         total = tree_sum(weft.tree.map(wnp.abs, s))
         estimate = wnp.maximum(state.estim_lr, numerator / ((1.0 - root) * total))
@@ -134,7 +139,7 @@ def dadapt_adamw(
         def step(m: Any, v: Any, p: Any) -> tuple[Any]:
             return (-(rate.astype(m.dtype) * weight_decay * p) - m / (wnp.sqrt(v) + eps),)
 
-        (new,) = together("dadapt_adamw", step, exp_avg=m, exp_avg_sq=v, params=params)
+        (new,) = map_trees("dadapt_adamw", step, exp_avg=m, exp_avg_sq=v, params=params)
         return new, DAdaptAdamWState(m, v, s, estimate, numerator, count)
 
     return GradientTransformation(init, update)
@@ -170,9 +175,9 @@ def momo(
         need_extra("momo", value=value)
         # The averages begin with the first gradient, not with zero.
         decay = wnp.where(state.count > 0, beta, 0.0)
-        average = weft.tree.map(lambda m, g: moved(g, m, decay.astype(g.dtype)), state.exp_avg, updates)
-        barf = moved(value, state.barf, decay)
-        gamma = moved(tree_vdot(updates, params), state.gamma, decay)
+        average = weft.tree.map(lambda m, g: moving_average(g, m, decay.astype(g.dtype)), state.exp_avg, updates)
+        barf = moving_average(value, state.barf, decay)
+        gamma = moving_average(tree_vdot(updates, params), state.gamma, decay)
         rate = _at(learning_rate, state.count)
         shrink = 1 + rate * weight_decay
         square = tree_norm(average, squared=True)
@@ -227,18 +232,18 @@ def momo_adam(
         need_params("momo_adam", params)
         need_extra("momo_adam", value=value)
         count = safe_increment(state.count)
-        barf = moved(value, state.barf, b1)
-        gamma = moved(tree_vdot(updates, params), state.gamma, b1)
+        barf = moving_average(value, state.barf, b1)
+        gamma = moving_average(tree_vdot(updates, params), state.gamma, b1)
         second = Corrections(b2, count)
         seen = correction(b1, count)
 
         def gather(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m, v = moved(g, m, b1), moved(abs_sq(g), v, b2)
+            m, v = moving_average(g, m, b1), moving_average(abs_sq(g), v, b2)
             return m, v, eps + wnp.sqrt(second(v))
 
         moments = {"exp_avg": state.exp_avg, "exp_avg_sq": state.exp_avg_sq}
-        m, v, scales = together("momo_adam", gather, results=3, updates=updates, **moments)
-        (squares,) = together("momo_adam", lambda m, d: (sum_of_squares(m / wnp.sqrt(d)),), exp_avg=m, scale=scales)
+        m, v, scales = map_trees("momo_adam", gather, results=3, updates=updates, **moments)
+        (squares,) = map_trees("momo_adam", lambda m, d: (sum_of_squares(m / wnp.sqrt(d)),), exp_avg=m, scale=scales)
         square, product = tree_sum(squares), tree_vdot(m, params)
         rate = _at(learning_rate, state.count)
         shrink = 1 + rate * weight_decay
@@ -257,7 +262,7 @@ def momo_adam(
         def move(m: Any, d: Any, p: Any) -> tuple[Any]:
             return (factor * p - step.astype(m.dtype) * m / d,)
 
-        (new,) = together("momo_adam", move, exp_avg=m, scale=scales, params=params)
+        (new,) = map_trees("momo_adam", move, exp_avg=m, scale=scales, params=params)
         return new, MomoAdamState(m, v, barf, gamma, bound, count)
 
     return GradientTransformationExtraArgs(init, update)

@@ -20,12 +20,12 @@ from weft.optim.base import (
 from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import tree_norm, tree_sub, tree_zeros_like
-from weft.optim.walk import need_params, together
 
 
 class DoGState(NamedTuple):
-    """Whether this is the first step, where it all began, the farthest from there, and the sum of squared norms."""
+    """Whether this is the first step, the initial parameters, the largest distance to them, sums of squared norms."""
 
     is_init_step: Array
     init_params: Params
@@ -81,7 +81,7 @@ def dog(
 
 
 class DoWGState(NamedTuple):
-    """Where it all began, the weighted sum of squared norms, and the largest squared distance."""
+    """The initial parameters, the weighted sum of squared norms, and the largest squared distance."""
 
     init_params: Params
     weighted_sq_norm_grads: Array
@@ -121,7 +121,7 @@ def dowg(
 
 
 class COCOBState(NamedTuple):
-    """Where it all began, sums of gradients and of their sizes, the largest size, and what was won."""
+    """The initial parameters, sums of gradients and of their sizes, the largest size, and the reward."""
 
     init_particles: Updates
     cumulative_gradients: Updates
@@ -157,7 +157,7 @@ def scale_by_cocob(alpha: float = 100.0, eps: float = 1e-8) -> GradientTransform
             "subgradients": state.subgradients,
             "reward": state.reward,
         }
-        new, *rest = together("scale_by_cocob", leaf, results=5, updates=updates, **trees)
+        new, *rest = map_trees("scale_by_cocob", leaf, results=5, updates=updates, **trees)
         return new, COCOBState(state.init_particles, *rest)
 
     return GradientTransformation(init, update)

@@ -33,18 +33,16 @@ class GaLoreState(NamedTuple):
     projector: Any
 
 
-def _is_numbers(node: Any) -> bool:
+def _is_dimension_numbers(node: Any) -> bool:
     return node is None or isinstance(node, GaLoreDimensionNumbers)
 
 
-def _matrix(x: Any, numbers: GaLoreDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
+def _matrix(x: Any, dims: GaLoreDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
     """A weight as a matrix, and the way back."""
-    axes = axes_of(numbers.reduction_axis, max(x.ndim, 1)) + axes_of(numbers.output_axis, max(x.ndim, 1))
+    axes = axes_of(dims.reduction_axis, max(x.ndim, 1)) + axes_of(dims.output_axis, max(x.ndim, 1))
     if x.ndim < 2 or sorted(axes) != list(range(x.ndim)):
-        raise ArgumentError(
-            f"galore makes one matrix of a weight, and {numbers} does not fit an array of shape {x.shape}"
-        )
-    matrices, restore = as_matrices(x, MuonDimensionNumbers(*numbers))
+        raise ArgumentError(f"galore makes one matrix of a weight, and {dims} does not fit an array of shape {x.shape}")
+    matrices, restore = as_matrices(x, MuonDimensionNumbers(*dims))
     return matrices[0], restore
 
 
@@ -59,18 +57,18 @@ def _is_tall(matrix: Any) -> bool:
     return matrix.shape[0] >= matrix.shape[1]
 
 
-def _numbers_for(tree: Any, given: Any) -> list[GaLoreDimensionNumbers | None]:
-    """Dimension numbers for each leaf of a tree of weights, None for those to leave alone; `given` is one for all, a
+def _dimension_numbers_for(tree: Any, dims: Any) -> list[GaLoreDimensionNumbers | None]:
+    """Dimension numbers for each leaf of a tree of weights, None for those to leave alone; `dims` is one for all, a
     tree of them or a function of the tree."""
-    if callable(given):
-        given = given(tree)
+    if callable(dims):
+        dims = dims(tree)
     leaves = weft.tree.leaves(tree)
-    if given is None:
+    if dims is None:
         return [GaLoreDimensionNumbers() if leaf.ndim == 2 else None for leaf in leaves]
-    if isinstance(given, GaLoreDimensionNumbers):
-        return [given if leaf.ndim >= 2 else None for leaf in leaves]
-    found = weft.tree.leaves(given, is_leaf=_is_numbers)
-    if len(found) != len(leaves) or not all(map(_is_numbers, found)):
+    if isinstance(dims, GaLoreDimensionNumbers):
+        return [dims if leaf.ndim >= 2 else None for leaf in leaves]
+    found = weft.tree.leaves(dims, is_leaf=_is_dimension_numbers)
+    if len(found) != len(leaves) or not all(map(_is_dimension_numbers, found)):
         raise ArgumentError(
             f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, and got {found}"
         )
@@ -86,7 +84,7 @@ def scale_by_galore(
 ) -> GradientTransformation:
     """P u(P^T G), with u of `base_optimizer` (Adam) and P the `rank` first singular vectors of G (Zhao et al. 2024).
 
-    P is found anew every `update_proj_gap` steps; a matrix with more columns than rows is taken from the right.
+    P is recomputed every `update_proj_gap` steps; a matrix with more columns than rows is taken from the right.
     Weights that are no matrices go to `base_optimizer` as they are, unless `weight_dimension_numbers` (one for all
     weights of two axes or more, a tree with None for those to leave alone, or a function of the parameters) says
     otherwise. `base_optimizer` sees no parameters, since they do not have the shape of what it works on.
@@ -98,41 +96,41 @@ def scale_by_galore(
     def init(params: Params) -> GaLoreState:
         leaves, structure = weft.tree.flatten(params)
         projectors, small = [], []
-        for leaf, numbers in zip(leaves, _numbers_for(params, weight_dimension_numbers), strict=True):
-            if numbers is None:
+        for leaf, dims in zip(leaves, _dimension_numbers_for(params, weight_dimension_numbers), strict=True):
+            if dims is None:
                 projectors.append(wnp.zeros((0, 0), leaf.dtype))
                 small.append(wnp.zeros_like(leaf))
                 continue
-            matrix = _matrix(leaf, numbers)[0]
+            matrix = _matrix(leaf, dims)[0]
             rows, columns = matrix.shape
-            kept = min(rank, rows, columns)
-            projectors.append(wnp.zeros((max(rows, columns), kept), leaf.dtype))
-            small.append(wnp.zeros((kept, columns) if _is_tall(matrix) else (rows, kept), leaf.dtype))
+            directions = min(rank, rows, columns)
+            projectors.append(wnp.zeros((max(rows, columns), directions), leaf.dtype))
+            small.append(wnp.zeros((directions, columns) if _is_tall(matrix) else (rows, directions), leaf.dtype))
         state = inner.init(structure.unflatten(small))
         return GaLoreState(zero_count(), state, structure.unflatten(projectors))
 
     def update(updates: Updates, state: GaLoreState, params: Params | None = None) -> Any:
         leaves, structure = weft.tree.flatten(updates)
-        numbers = _numbers_for(updates, weight_dimension_numbers)
+        dims = _dimension_numbers_for(updates, weight_dimension_numbers)
         due = state.count % update_proj_gap == 0
         projectors, small = list(weft.tree.leaves(state.projector)), list(leaves)
-        for place, (leaf, number) in enumerate(zip(leaves, numbers, strict=True)):
-            if number is not None:
-                matrix = _matrix(leaf, number)[0]
-                old = projectors[place]
+        for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
+            if dim is not None:
+                matrix = _matrix(leaf, dim)[0]
+                old = projectors[i]
                 new = lax.cond(due, lambda m, old: _directions(m, old.shape[1]), lambda m, old: old, matrix, old)
-                projectors[place] = new
-                small[place] = new.T @ matrix if _is_tall(matrix) else matrix @ new
+                projectors[i] = new
+                small[i] = new.T @ matrix if _is_tall(matrix) else matrix @ new
         steps, inner_state = inner.update(structure.unflatten(small), state.base_optimizer_state)
-        made = weft.tree.leaves(steps)
-        for place, (leaf, number) in enumerate(zip(leaves, numbers, strict=True)):
-            if number is not None:
-                matrix, restore = _matrix(leaf, number)
-                projector, step = projectors[place], made[place]
+        results = weft.tree.leaves(steps)
+        for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
+            if dim is not None:
+                matrix, restore = _matrix(leaf, dim)
+                projector, step = projectors[i], results[i]
                 whole = projector @ step if _is_tall(matrix) else step @ projector.T
-                made[place] = restore(scale * whole).astype(leaf.dtype)
+                results[i] = restore(scale * whole).astype(leaf.dtype)
         state = GaLoreState(safe_increment(state.count), inner_state, structure.unflatten(projectors))
-        return structure.unflatten(made), state
+        return structure.unflatten(results), state
 
     return GradientTransformation(init, update)
 

@@ -17,12 +17,12 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import safe_increment
 from weft.optim.transforms.adaptive import zero_count
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import tree_norm, tree_vdot, tree_where
-from weft.optim.walk import need_params, together
 
 
 class MechanicState(NamedTuple):
-    """The state of the inner optimizer, steps taken, and where it all began; for each of the decays the reward so far,
+    """The state of the inner optimizer, steps taken, and the initial parameters; for each decay the reward so far,
     the largest and the summed squared bet, and the scale."""
 
     base_optimizer_state: Any
@@ -67,9 +67,9 @@ def mechanize(
         def so_far(p: Any, x: Any, g: Any) -> tuple[Any, ...]:
             return (x - p) / (scale + eps), g + decay * p
 
-        sums, slopes = together("mechanize", so_far, results=2, params=params, x0=start, updates=updates)
+        sums, derivatives = map_trees("mechanize", so_far, results=2, params=params, x0=start, updates=updates)
         betas = 1.0 - 0.1 ** wnp.arange(1.0, num_betas + 1)
-        h = tree_vdot(slopes, sums).astype(wnp.float32)
+        h = tree_vdot(derivatives, sums).astype(wnp.float32)
         m = wnp.maximum(betas * state.m, wnp.abs(h) + eps)
         v = betas**2 * state.v + h**2
         # A bet is limited by the largest one before, so that wealth does not become negative.
@@ -81,7 +81,7 @@ def mechanize(
         def leaf(p: Any, x: Any, d: Any, u: Any) -> tuple[Any, ...]:
             return ((x - total * (d - u) - p).astype(p.dtype),)
 
-        (new,) = together("mechanize", leaf, params=params, x0=start, sums=sums, steps=steps)
+        (new,) = map_trees("mechanize", leaf, params=params, x0=start, sums=sums, steps=steps)
         return new, MechanicState(inner_state, safe_increment(state.count), r, m, v, s, start)
 
     return GradientTransformationExtraArgs(init, update)

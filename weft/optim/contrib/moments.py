@@ -28,9 +28,9 @@ from weft.optim.transforms.adaptive import (
 from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import tree_zeros_like
-from weft.optim.tree_utils.moments import moved
-from weft.optim.walk import need_params, together
+from weft.optim.tree_utils.moments import moving_average
 
 
 def _fourth_root(step: Any) -> Any:
@@ -61,12 +61,12 @@ def scale_by_adopt(
             if use_clipping:
                 limit = wnp.asarray(bound, scaled.dtype)
                 scaled = wnp.clip(scaled, -limit, limit)
-            new_v = wnp.where(started, moved(abs_sq(g), v, b2), abs_sq(g))
-            new_m = wnp.where(started, moved(scaled, m, b1), m)
-            step = wnp.where(started, moved(scaled, new_m, b1), new_m) if nesterov else new_m
+            new_v = wnp.where(started, moving_average(abs_sq(g), v, b2), abs_sq(g))
+            new_m = wnp.where(started, moving_average(scaled, m, b1), m)
+            step = wnp.where(started, moving_average(scaled, new_m, b1), new_m) if nesterov else new_m
             return step, in_dtype(new_m, mu_dtype), new_v
 
-        new, mu, nu = together("scale_by_adopt", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_adopt", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByAdamState(safe_increment(state.count), mu, nu)
 
     return GradientTransformation(init, update)
@@ -120,12 +120,12 @@ def scale_by_ademamix(
         first, second = Corrections(b1, count), Corrections(b2, count)
 
         def leaf(g: Any, m1: Any, m2: Any, v: Any) -> tuple[Any, ...]:
-            m1, m2, v = moved(g, m1, b1), moved(g, m2, slow), moved(abs_sq(g), v, b2)
+            m1, m2, v = moving_average(g, m1, b1), moving_average(g, m2, slow), moving_average(abs_sq(g), v, b2)
             step = (first(m1) + share * m2) / plus(wnp.sqrt(plus(second(v), eps_root)), eps)
             return step, in_dtype(m1, mu_dtype), in_dtype(m2, mu_dtype), v
 
         moments = {"m1": state.m1, "m2": state.m2, "nu": state.nu}
-        new, m1, m2, nu = together("scale_by_ademamix", leaf, results=4, updates=updates, **moments)
+        new, m1, m2, nu = map_trees("scale_by_ademamix", leaf, results=4, updates=updates, **moments)
         return new, ScaleByAdemamixState(count, safe_increment(state.count_m2), m1, m2, nu)
 
     return GradientTransformation(init, update)
@@ -172,10 +172,10 @@ def scale_by_simplified_ademamix(
         second = Corrections(b2, count)
 
         def leaf(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m, v = b1 * m + g, moved(abs_sq(g), v, b2)
+            m, v = b1 * m + g, moving_average(abs_sq(g), v, b2)
             return (m + alpha * g) / plus(wnp.sqrt(plus(second(v), eps_root)), eps), m, v
 
-        new, m, n = together("scale_by_simplified_ademamix", leaf, results=3, updates=updates, m=state.m, n=state.n)
+        new, m, n = map_trees("scale_by_simplified_ademamix", leaf, results=3, updates=updates, m=state.m, n=state.n)
         return new, ScaleBySimplifiedAdEMAMixState(count, m, n)
 
     return GradientTransformation(init, update)
@@ -213,11 +213,11 @@ def scale_by_acprop(
         started = state.count > 0
 
         def leaf(g: Any, m: Any, s: Any) -> tuple[Any, ...]:
-            # Before the first gradient nothing is known of the spread, which then counts as one.
+            # Before the first gradient nothing is known of the variance, which is then taken as one.
             step = g / plus(wnp.where(started, wnp.sqrt(before(s)), wnp.ones_like(s)), eps)
-            return step, moved(g, m, b1), plus(moved(abs_sq(g - m), s, b2), eps_root)
+            return step, moving_average(g, m, b1), plus(moving_average(abs_sq(g - m), s, b2), eps_root)
 
-        new, mu, nu = together("scale_by_acprop", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_acprop", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByBeliefState(count, mu, nu)
 
     return GradientTransformation(init, update)
@@ -241,7 +241,7 @@ def acprop(
 
 
 class MadgradState(NamedTuple):
-    """Steps taken, weighted sums of squares and of gradients, and where it all began."""
+    """Steps taken, weighted sums of squares and of gradients, and the initial parameters."""
 
     count: Array  # type: ignore[assignment]
     grad_sum_sq: Updates
@@ -270,7 +270,7 @@ def scale_by_madgrad(
             return (1.0 - momentum) * (target - p), v, s
 
         trees = {"grad_sum_sq": state.grad_sum_sq, "s": state.s, "x0": state.x0, "params": params}
-        new, v, s = together("scale_by_madgrad", leaf, results=3, updates=updates, **trees)
+        new, v, s = map_trees("scale_by_madgrad", leaf, results=3, updates=updates, **trees)
         return new, MadgradState(safe_increment(state.count), v, s, state.x0)
 
     return GradientTransformation(init, update)

@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal by a few multiplications."""
+"""Muon: momentum whose matrices are orthogonalized by a few multiplications."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain, partition
 from weft.optim.transforms.masking import MaskedNode
 from weft.optim.transforms.scaling import scale_by_learning_rate
+from weft.optim.tree_mapping import map_trees
 from weft.optim.tree_utils.arithmetic import tree_zeros_like
-from weft.optim.tree_utils.moments import moved
-from weft.optim.walk import together
+from weft.optim.tree_utils.moments import moving_average
 
 Coefficients = tuple[float, float, float] | tuple[tuple[float, float, float], ...] | str
 
@@ -65,16 +65,16 @@ def axes_of(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(a % ndim for a in ((axis,) if isinstance(axis, int) else axis))
 
 
-def as_matrices(x: Array, numbers: MuonDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
+def as_matrices(x: Array, dims: MuonDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
     """The weight as [batch, reduction, output], and the way back."""
-    reduction, output = axes_of(numbers.reduction_axis, x.ndim), axes_of(numbers.output_axis, x.ndim)
+    reduction, output = axes_of(dims.reduction_axis, x.ndim), axes_of(dims.output_axis, x.ndim)
     batch = tuple(a for a in range(x.ndim) if a not in reduction + output)
     order = batch + reduction + output
-    moved_x = wnp.transpose(x, order)
+    transposed = wnp.transpose(x, order)
     rows, columns = (math.prod(x.shape[a] for a in axes) for axes in (reduction, output))
     back = tuple(order.index(a) for a in range(x.ndim))
-    restore = lambda y: wnp.transpose(y.reshape(moved_x.shape), back)
-    return moved_x.reshape(-1, rows, columns), restore
+    restore = lambda y: wnp.transpose(y.reshape(transposed.shape), back)
+    return transposed.reshape(-1, rows, columns), restore
 
 
 def _rescaled(x: Array, preconditioning: str, eps: float) -> Array:
@@ -98,25 +98,25 @@ def orthogonalized(x: Array, coefficients: Array, steps: int, preconditioning: s
     x = wnp.swapaxes(x, -2, -1) if tall else x
     x = _rescaled(x, preconditioning, eps)
     rows = coefficients if coefficients.ndim == 2 else wnp.broadcast_to(coefficients, (steps, 3))
-    for number in range(rows.shape[0]):
-        a, b, c = (rows[number, place].astype(x.dtype) for place in range(3))
+    for i in range(rows.shape[0]):
+        a, b, c = (rows[i, k].astype(x.dtype) for k in range(3))
         gram = x @ wnp.swapaxes(x, -2, -1)
         x = a * x + (b * gram + c * (gram @ gram)) @ x
     return wnp.swapaxes(x, -2, -1) if tall else x
 
 
-def _coefficients(given: Any) -> Array:
-    if isinstance(given, str):
-        if given not in PRESETS:
-            raise ArgumentError(f"ns_coeffs has the presets {', '.join(PRESETS)}, and got {given!r}")
-        given = PRESETS[given]
-    array = wnp.asarray(given, wnp.float32)
+def _coefficients(coefficients: Any) -> Array:
+    if isinstance(coefficients, str):
+        if coefficients not in PRESETS:
+            raise ArgumentError(f"ns_coeffs has the presets {', '.join(PRESETS)}, and got {coefficients!r}")
+        coefficients = PRESETS[coefficients]
+    array = wnp.asarray(coefficients, wnp.float32)
     if array.ndim > 2 or array.shape[-1:] != (3,):
         raise ArgumentError(f"ns_coeffs is three numbers, or three for each step; got shape {array.shape}")
     return array
 
 
-def _numbers_for(weight_dimension_numbers: Any, params: Any) -> Any:
+def _dimension_numbers_for(weight_dimension_numbers: Any, params: Any) -> Any:
     """Dimension numbers for every leaf: those given, or those of a matrix."""
     if callable(weight_dimension_numbers):
         weight_dimension_numbers = weight_dimension_numbers(params)
@@ -125,26 +125,26 @@ def _numbers_for(weight_dimension_numbers: Any, params: Any) -> Any:
     return weight_dimension_numbers
 
 
-def _is_numbers(node: Any) -> bool:
+def _is_dimension_numbers(node: Any) -> bool:
     return isinstance(node, MuonDimensionNumbers) or node is None
 
 
-def _for_each(function: Callable[..., Any], updates: Updates, numbers: Any) -> Updates:
+def _for_each(function: Callable[..., Any], updates: Updates, dims: Any) -> Updates:
     """function(update, dimension numbers) for every leaf that has them."""
     leaves, structure = weft.tree.flatten(updates)
-    each = weft.tree.leaves(numbers, is_leaf=_is_numbers)
+    each = weft.tree.leaves(dims, is_leaf=_is_dimension_numbers)
     each = [n for n in each if isinstance(n, MuonDimensionNumbers)]
     if len(each) != len(leaves):
         raise ArgumentError(
             f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, and got {len(each)}"
         )
-    for leaf, number in zip(leaves, each, strict=True):
-        axes = axes_of(number.reduction_axis, max(leaf.ndim, 1)) + axes_of(number.output_axis, max(leaf.ndim, 1))
+    for leaf, dim in zip(leaves, each, strict=True):
+        axes = axes_of(dim.reduction_axis, max(leaf.ndim, 1)) + axes_of(dim.output_axis, max(leaf.ndim, 1))
         if leaf.ndim < 2 or len(set(axes)) != len(axes):
             raise ArgumentError(
-                f"muon makes matrices orthogonal, and {number} does not fit an array of shape {leaf.shape}"
+                f"muon makes matrices orthogonal, and {dim} does not fit an array of shape {leaf.shape}"
             )
-    return structure.unflatten([function(leaf, number) for leaf, number in zip(leaves, each, strict=True)])
+    return structure.unflatten([function(leaf, dim) for leaf, dim in zip(leaves, each, strict=True)])
 
 
 def scale_by_muon(
@@ -171,19 +171,19 @@ def scale_by_muon(
         first = FirstMoment(beta, count, nesterov)
 
         def gather(g: Any, m: Any) -> tuple[Any, ...]:
-            m = moved(g, m, beta)
+            m = moving_average(g, m, beta)
             return first(g, m), in_dtype(m, mu_dtype)
 
-        momentum, mu = together("scale_by_muon", gather, results=2, updates=updates, mu=state.mu)
+        momentum, mu = map_trees("scale_by_muon", gather, results=2, updates=updates, mu=state.mu)
 
-        def leaf(m: Any, numbers: MuonDimensionNumbers) -> Any:
-            matrices, restore = as_matrices(m, numbers)
+        def leaf(m: Any, dims: MuonDimensionNumbers) -> Any:
+            matrices, restore = as_matrices(m, dims)
             result = orthogonalized(matrices, state.ns_coeffs, ns_steps, preconditioning, eps)
             if adaptive:
                 result = result * wnp.sum(matrices * result, axis=(-2, -1), keepdims=True)
             return restore(result)
 
-        new = _for_each(leaf, momentum, _numbers_for(weight_dimension_numbers, updates))
+        new = _for_each(leaf, momentum, _dimension_numbers_for(weight_dimension_numbers, updates))
         return new, MuonState(count, mu, state.ns_coeffs)
 
     return GradientTransformation(init, update)
@@ -192,14 +192,16 @@ def scale_by_muon(
 def _scale_by_shape(weight_dimension_numbers: Any, consistent_rms: float | None) -> GradientTransformation:
     """Steps of one size whatever the shape: by width, or with `consistent_rms` by the root mean square."""
 
-    def leaf(u: Any, numbers: MuonDimensionNumbers) -> Any:
+    def leaf(u: Any, dims: MuonDimensionNumbers) -> Any:
         size = lambda axis: math.prod(u.shape[a] for a in axes_of(axis, u.ndim))
-        fan_in, fan_out = size(numbers.reduction_axis), size(numbers.output_axis)
+        fan_in, fan_out = size(dims.reduction_axis), size(dims.output_axis)
         if consistent_rms is not None:
             return u * (math.sqrt(max(fan_in, fan_out)) * consistent_rms)
         return u * math.sqrt(max(1.0, fan_out / fan_in))
 
-    return stateless(lambda updates, params: _for_each(leaf, updates, _numbers_for(weight_dimension_numbers, updates)))
+    return stateless(
+        lambda updates, params: _for_each(leaf, updates, _dimension_numbers_for(weight_dimension_numbers, updates))
+    )
 
 
 def muon(
@@ -228,22 +230,22 @@ def muon(
     `muon_weight_dimension_numbers` is a tree with `MuonDimensionNumbers` for what is to be made orthogonal and None for
     what goes to AdamW, or a function that makes one from the parameters; without it, arrays of two axes are matrices.
     """
-    given = muon_weight_dimension_numbers
+    dims = muon_weight_dimension_numbers
 
-    def numbers_of(tree: Any) -> Any:
-        if given is not None:
-            return given(tree) if callable(given) else given
+    def dims_of(tree: Any) -> Any:
+        if dims is not None:
+            return dims(tree) if callable(dims) else dims
         return weft.tree.map(lambda leaf: MuonDimensionNumbers() if leaf.ndim == 2 else None, tree)
 
     def labels(tree: Any) -> Any:
-        return weft.tree.map(lambda n: "adam" if n is None else "muon", numbers_of(tree), is_leaf=_is_numbers)
+        return weft.tree.map(lambda n: "adam" if n is None else "muon", dims_of(tree), is_leaf=_is_dimension_numbers)
 
-    def numbers_seen(tree: Any) -> Any:
-        """The numbers of the leaves that the mask leaves: others are `MaskedNode`, which has no axes."""
-        if given is None or callable(given):
+    def dims_of_unmasked(tree: Any) -> Any:
+        """The dimension numbers of the leaves that are not masked: masked ones are `MaskedNode`, which has no axes."""
+        if dims is None or callable(dims):
             whole = weft.tree.map(lambda x: None if isinstance(x, MaskedNode) else x, tree, is_leaf=_is_masked)
-            return numbers_of(whole)
-        return given
+            return dims_of(whole)
+        return dims
 
     matrices = chain(
         scale_by_muon(
@@ -255,9 +257,9 @@ def muon(
             nesterov=nesterov,
             adaptive=adaptive,
             preconditioning=preconditioning,
-            weight_dimension_numbers=numbers_seen,
+            weight_dimension_numbers=dims_of_unmasked,
         ),
-        _scale_by_shape(numbers_seen, consistent_rms),
+        _scale_by_shape(dims_of_unmasked, consistent_rms),
         add_decayed_weights(weight_decay, weight_decay_mask),
         scale_by_learning_rate(learning_rate),
     )

@@ -32,7 +32,7 @@ def differentially_private_aggregate(
 ) -> GradientTransformation:
     """The mean of per-example gradients clipped to `l2_norm_clip`, plus noise of that norm times the multiplier.
 
-    Gradients come with a leading axis of examples, as `weft.vmap(weft.grad(loss), (None, 0))` gives them.
+    Gradients come with a leading axis of examples, as `weft.vmap(weft.grad(loss), (None, 0))` returns them.
     """
     start = as_key("differentially_private_aggregate", key, seed)
     deviation = l2_norm_clip * noise_multiplier

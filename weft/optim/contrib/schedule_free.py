@@ -24,8 +24,8 @@ from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
 from weft.optim.transforms.squares import scale_by_rms
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import tree_cast
-from weft.optim.walk import need_params, together
 
 
 class ScheduleFreeState(NamedTuple):
@@ -47,7 +47,7 @@ def schedule_free_eval_params(state: Any, params: Params) -> Params:
             f"schedule_free_eval_params takes the state of schedule_free, and got {type(state).__name__}"
         )
     back = lambda y, z: ((y - (1.0 - b1) * z) / b1,)
-    (average,) = together("schedule_free_eval_params", back, params=params, z=z)
+    (average,) = map_trees("schedule_free_eval_params", back, params=params, z=z)
     return weft.tree.map(lambda x, y: x.astype(y.dtype), average, params)
 
 
@@ -85,7 +85,7 @@ def schedule_free(
             new_y = b1 * new_x + (1.0 - b1) * new_z
             return (new_y - y).astype(y.dtype), new_z.astype(z.dtype)
 
-        new, z = together("schedule_free", leaf, results=2, params=params, updates=steps, z=state.z)
+        new, z = map_trees("schedule_free", leaf, results=2, params=params, updates=steps, z=state.z)
         count = safe_increment(state.step_count)
         return new, ScheduleFreeState(state.b1, total, count, largest, base_state, z)
 

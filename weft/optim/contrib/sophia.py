@@ -22,10 +22,10 @@ from weft.optim.transforms.adaptive import Corrections, in_dtype, zero_count
 from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
+from weft.optim.tree_mapping import map_trees, need_extra, need_params
 from weft.optim.tree_utils.arithmetic import tree_mul, tree_zeros_like
-from weft.optim.tree_utils.moments import moved
+from weft.optim.tree_utils.moments import moving_average
 from weft.optim.tree_utils.randomness import tree_random_like
-from weft.optim.walk import need_extra, need_params, together
 
 
 class HutchinsonState(NamedTuple):
@@ -95,19 +95,19 @@ def scale_by_sophia(
         def estimate(operand: Any) -> Any:
             nu, inner = operand
             diagonal, inner = estimator.update(updates, inner, params, **extra_args)
-            return together("sophia", lambda h, v: (moved(h, v, b2),), hessian=diagonal, nu=nu)[0], inner
+            return map_trees("sophia", lambda h, v: (moving_average(h, v, b2),), hessian=diagonal, nu=nu)[0], inner
 
         due = state.count % update_interval == 0
         nu, inner = lax.cond(due, estimate, lambda operand: operand, (state.nu, state.hessian_fn_state))
 
         def leaf(g: Any, m: Any, h: Any) -> tuple[Any, ...]:
-            m = moved(g, m, b1)
+            m = moving_average(g, m, b1)
             ratio = first(m) / wnp.maximum(gamma * h, eps)
             step = ratio if clip_threshold is None else wnp.clip(ratio, -clip_threshold, clip_threshold)
             inside = wnp.sum(wnp.abs(ratio) < (wnp.inf if clip_threshold is None else clip_threshold))
             return step, in_dtype(m, mu_dtype), inside
 
-        new, mu, inside = together("sophia", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, inside = map_trees("sophia", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         if verbose and print_win_rate_every_n_steps:
             total = sum(wnp.size(leaf) for leaf in weft.tree.leaves(updates))
             share = sum(weft.tree.leaves(inside)) / total

@@ -19,9 +19,9 @@ from weft.optim.base import (
     with_extra_args_support,
 )
 from weft.optim.numerics import safe_increment
+from weft.optim.tree_mapping import need_extra, need_params
 from weft.optim.tree_utils.arithmetic import tree_add, tree_norm, tree_sub, tree_where
 from weft.optim.update import apply_updates
-from weft.optim.walk import need_extra, need_params
 
 NormalizeState = EmptyState
 

@@ -64,13 +64,13 @@ def scale_by_backtracking_linesearch(
     ) -> Any:
         check_scalar(where, value_fn, value, grad, params)
         assert value_fn is not None
-        given = arguments_for(value_fn, extra_args)
-        objective = lambda point: value_fn(point, **given)
-        slope = tree_vdot(updates, grad)
+        fn_args = arguments_for(value_fn, extra_args)
+        objective = lambda point: value_fn(point, **fn_args)
+        derivative = tree_vdot(updates, grad)
 
         def attempt(rate: Any) -> Any:
             new_value = objective(tree_add_scale(params, rate, updates))
-            error = new_value - (1.0 + rtol) * value - slope_rtol * rate * slope - atol
+            error = new_value - (1.0 + rtol) * value - slope_rtol * rate * derivative - atol
             return new_value, wnp.where(wnp.isnan(error), wnp.inf, wnp.maximum(error, 0.0))
 
         first = increase_factor * state.learning_rate

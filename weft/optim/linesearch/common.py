@@ -22,9 +22,9 @@ def arguments_for(function: Callable[..., Any], extra_args: dict[str, Any]) -> d
 
 
 def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) -> None:
-    """Complain about what a line search needs and did not get."""
-    given = {"value": value, "grad": grad, "value_fn": value_fn, "params": params}
-    missing = [name for name, given_value in given.items() if given_value is None]
+    """Raise if an argument that a line search needs is missing."""
+    needed = {"value": value, "grad": grad, "value_fn": value_fn, "params": params}
+    missing = [name for name, argument in needed.items() if argument is None]
     if missing:
         raise ArgumentTypeError(
             f"{where} searches along a line and needs {', '.join(missing)}: "

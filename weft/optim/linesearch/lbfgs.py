@@ -20,8 +20,8 @@ from weft.optim.linesearch.zoom import scale_by_zoom_linesearch
 from weft.optim.numerics import safe_increment
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale, scale_by_learning_rate
+from weft.optim.tree_mapping import need_params
 from weft.optim.tree_utils.arithmetic import tree_norm, tree_sub, tree_vdot, tree_zeros_like
-from weft.optim.walk import need_params
 
 
 class ScaleByLBFGSState(NamedTuple):

@@ -38,16 +38,16 @@ class ScaleByZoomLinesearchState(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A step size with the objective, its slope along the line and its gradient there."""
+    """A step size with the objective, its derivative along the line and its gradient there."""
 
     rate: Any
     value: Any
-    slope: Any
+    derivative: Any
     grad: Any
 
 
 class Search(NamedTuple):
-    """Where the search stands: `low` is the best end of the interval so far, `high` the other."""
+    """The state of the search: `low` is the best end of the interval so far, `high` the other."""
 
     count: Any
     zooming: Any
@@ -65,7 +65,7 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def cubic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any, c: Any, fc: Any) -> Any:
-    """The minimum of the cubic through (a, fa) with slope da, (b, fb) and (c, fc); NaN when there is none."""
+    """The minimum of the cubic through (a, fa) with derivative da, (b, fb) and (c, fc); NaN when there is none."""
     db, dc = b - a, c - a
     scale = (db * dc) ** 2 * (db - dc)
     rest_b, rest_c = fb - fa - da * db, fc - fa - da * dc
@@ -75,7 +75,7 @@ def cubic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any, c: Any, fc: Any) ->
 
 
 def quadratic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any) -> Any:
-    """The minimum of the parabola through (a, fa) with slope da and (b, fb)."""
+    """The minimum of the parabola through (a, fa) with derivative da and (b, fb)."""
     distance = b - a
     curvature = (fb - fa - da * distance) / (distance**2)
     return a - da / (2.0 * curvature)
@@ -85,8 +85,8 @@ def _inside(low: Point, high: Point, third: tuple[Any, Any]) -> Any:
     """A step between the ends: of a cubic, else of a parabola, else the middle; never too near an end."""
     left, right = wnp.minimum(low.rate, high.rate), wnp.maximum(low.rate, high.rate)
     width = right - left
-    cubic = cubic_minimum(low.rate, low.value, low.slope, high.rate, high.value, *third)
-    parabola = quadratic_minimum(low.rate, low.value, low.slope, high.rate, high.value)
+    cubic = cubic_minimum(low.rate, low.value, low.derivative, high.rate, high.value, *third)
+    parabola = quadratic_minimum(low.rate, low.value, low.derivative, high.rate, high.value)
     # Comparisons with NaN are false, so that what could not be computed is not used.
     use_cubic = (cubic > left + 0.2 * width) & (cubic < right - 0.2 * width)
     use_parabola = (parabola > left + 0.1 * width) & (parabola < right - 0.1 * width)
@@ -95,11 +95,11 @@ def _inside(low: Point, high: Point, third: tuple[Any, Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a step size must fulfil, along a direction in which the objective starts at `value` with `slope`, and how
+    """What a step size must fulfil, along a direction where the objective starts at `value` with `derivative`, and how
     one is looked for."""
 
     value: Any
-    slope: Any
+    derivative: Any
     tol: float
     increase_factor: float
     max_learning_rate: float | None
@@ -110,16 +110,16 @@ class _Rules:
 
     def decrease_error(self, point: Point) -> Any:
         """By how much the objective decreases too little."""
-        exact = point.value - self.value - self.slope_rtol * point.rate * self.slope
+        exact = point.value - self.value - self.slope_rtol * point.rate * self.derivative
         if self.approx_dec_rtol is not None:
-            flat = point.slope - (2 * self.slope_rtol - 1.0) * self.slope
+            flat = point.derivative - (2 * self.slope_rtol - 1.0) * self.derivative
             near = point.value - self.value - self.approx_dec_rtol * wnp.abs(self.value)
             exact = wnp.minimum(exact, wnp.maximum(flat, near))
         return wnp.where(wnp.isnan(exact), wnp.inf, wnp.maximum(exact, 0.0))
 
     def curvature_error(self, point: Point) -> Any:
         """By how much the objective is too steep."""
-        excess = wnp.abs(point.slope) - self.curv_rtol * wnp.abs(self.slope)
+        excess = wnp.abs(point.derivative) - self.curv_rtol * wnp.abs(self.derivative)
         return wnp.where(wnp.isnan(excess), wnp.inf, wnp.maximum(excess, 0.0))
 
     def growing(self, search: Search, point: Point) -> Search:
@@ -129,7 +129,7 @@ class _Rules:
         higher = (point.value >= search.low.value) & (search.count > 0)
         overshot = ~enough | higher | ~wnp.isfinite(point.value)
         done = enough & flat & ~higher
-        uphill = point.slope >= 0
+        uphill = point.derivative >= 0
         low = _choose(overshot, search.low, point)
         high = _choose(overshot, point, search.low)
         longer = point.rate * self.increase_factor
@@ -143,7 +143,7 @@ class _Rules:
         guess = wnp.where(zooming, _inside(low, high, third), longer)
         safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
         current = point._replace(rate=guess)
-        # Outside of an interval `high` means nothing; keeping it finite keeps the interpolation quiet.
+        # Outside of an interval `high` means nothing; it is kept finite so that the interpolation does not overflow.
         return Search(
             search.count + 1, zooming & ~done, done | at_most, wnp.array(False),
             _choose(done | at_most, point, current), low, high, third, safe,
@@ -155,10 +155,10 @@ class _Rules:
         flat = self.curvature_error(point) <= self.tol
         worse = ~enough | (point.value >= search.low.value) | ~wnp.isfinite(point.value)
         done = enough & flat
-        turn = point.slope * (search.high.rate - search.low.rate) >= 0.0
-        high = _choose(worse, point, _choose(turn, search.low, search.high))
+        opposite = point.derivative * (search.high.rate - search.low.rate) >= 0.0
+        high = _choose(worse, point, _choose(opposite, search.low, search.high))
         low = _choose(worse, search.low, point)
-        replaced = _choose(worse | turn, search.high, search.low)
+        replaced = _choose(worse | opposite, search.high, search.low)
         third = (replaced.rate, replaced.value)
         guess = _inside(low, high, third)
         width = wnp.abs(high.rate - low.rate)
@@ -200,7 +200,7 @@ def scale_by_zoom_linesearch(
     initial_guess_strategy: str = "keep",
     verbose: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """lr * u, with f(p + lr u) <= f(p) + slope_rtol * lr * u.g and |slope there| <= curv_rtol * |u.g|.
+    """lr * u, with f(p + lr u) <= f(p) + slope_rtol * lr * u.g and |derivative there| <= curv_rtol * |u.g|.
 
     The first guess is the last step size ("keep") or 1 ("one"). update needs `value`, `grad` and `value_fn`, and passes
     the extra arguments that `value_fn` takes.
@@ -225,9 +225,9 @@ def scale_by_zoom_linesearch(
     ) -> Any:
         check_scalar(where, value_fn, value, grad, params)
         assert value_fn is not None
-        given = arguments_for(value_fn, extra_args)
-        both = weft.value_and_grad(lambda point: value_fn(point, **given))
-        slope = tree_vdot(updates, grad)
+        fn_args = arguments_for(value_fn, extra_args)
+        both = weft.value_and_grad(lambda point: value_fn(point, **fn_args))
+        derivative = tree_vdot(updates, grad)
         value = wnp.asarray(value)
 
         def at(rate: Any) -> Point:
@@ -237,9 +237,9 @@ def scale_by_zoom_linesearch(
         start_rate = wnp.ones_like(state.learning_rate) if initial_guess_strategy == "one" else state.learning_rate
         if max_learning_rate is not None:
             start_rate = wnp.minimum(start_rate, max_learning_rate)
-        origin = Point(wnp.zeros_like(start_rate), value, slope, grad)
+        origin = Point(wnp.zeros_like(start_rate), value, derivative, grad)
         rules = _Rules(
-            value, slope, tol, increase_factor, max_learning_rate, slope_rtol, curv_rtol, approx_dec_rtol,
+            value, derivative, tol, increase_factor, max_learning_rate, slope_rtol, curv_rtol, approx_dec_rtol,
             stepsize_precision,
         )  # fmt: skip
         search = _searched(rules, at, origin, start_rate, max_linesearch_steps)

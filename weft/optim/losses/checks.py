@@ -1,4 +1,4 @@
-"""What losses ask of their arguments: mistakes here train silently to nonsense otherwise."""
+"""Checks of the arguments of losses: without them, mistakes would silently train to nonsense."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def integers(where: str, name: str, value: Any, instead: str | None = None) -> A
 
 
 def same_shape(where: str, **arguments: Any) -> None:
-    """Complain unless both have one shape: [n] and [n, 1] would broadcast to [n, n]."""
+    """Raise unless both have one shape: [n] and [n, 1] would broadcast to [n, n]."""
     (first, x), (second, y) = arguments.items()
     if wnp.shape(x) != wnp.shape(y):
         raise ShapeMismatchError(

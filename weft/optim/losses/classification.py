@@ -115,10 +115,10 @@ def softmax_cross_entropy_with_integer_labels(
     if where is not None and wnp.ndim(where) == labels.ndim and wnp.shape(where) == labels.shape:
         where = wnp.expand_dims(where, axes)
     last = tuple(range(logits.ndim - len(axes), logits.ndim))
-    moved = _flattened(logits, axes, last)
+    moving_average = _flattened(logits, axes, last)
     keep = None if where is None else _flattened(wnp.broadcast_to(where, logits.shape), axes, last)
-    chosen = wnp.take_along_axis(moved, labels[..., None], axis=-1)[..., 0]
-    total = nn.logsumexp(moved, axis=-1, where=keep)
+    chosen = wnp.take_along_axis(moving_average, labels[..., None], axis=-1)[..., 0]
+    total = nn.logsumexp(moving_average, axis=-1, where=keep)
     loss = total - chosen
     return loss if keep is None else wnp.where(wnp.any(keep, axis=-1), loss, 0.0)
 

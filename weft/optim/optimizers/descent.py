@@ -178,7 +178,7 @@ def rprop(
     min_step_size: float = 1e-6,
     max_step_size: float = 50.0,
 ) -> GradientTransformationExtraArgs:
-    """Steps of the sign of g, longer while the sign stays and shorter when it turns (Riedmiller and Braun 1993)."""
+    """Steps of the sign of g, longer while the sign stays and shorter when it changes (Riedmiller and Braun 1993)."""
     return chain(scale_by_rprop(learning_rate, eta_minus, eta_plus, min_step_size, max_step_size), scale(-1.0))
 
 

@@ -249,8 +249,8 @@ def warmup_exponential_decay_schedule(
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
     """Cosine decays with warm restarts: one `warmup_cosine_decay_schedule` for each set of arguments."""
     members, boundaries, step = [], [], 0
-    for given in cosine_kwargs:
-        members.append(warmup_cosine_decay_schedule(**given))
-        step += given["decay_steps"]
+    for kwargs in cosine_kwargs:
+        members.append(warmup_cosine_decay_schedule(**kwargs))
+        step += kwargs["decay_steps"]
         boundaries.append(step)
     return join_schedules(members, boundaries[:-1])

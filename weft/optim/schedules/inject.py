@@ -97,7 +97,7 @@ def _by_kind(bound: inspect.BoundArguments, static: set[str]) -> tuple[dict[str,
     """The arguments of a factory: schedules, numbers, and those that are passed as they are."""
     bound.apply_defaults()
     schedules: dict[str, Any] = {}
-    numbers: dict[str, Any] = {}
+    numeric: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
@@ -109,10 +109,10 @@ def _by_kind(bound: inspect.BoundArguments, static: set[str]) -> tuple[dict[str,
         elif callable(value):
             schedules[name] = WrappedSchedule(value)
         elif isinstance(value, int | float | Array | np.ndarray | np.number):
-            numbers[name] = value
+            numeric[name] = value
         else:
             others[name] = value
-    return schedules, numbers, others
+    return schedules, numeric, others
 
 
 def inject_hyperparams(
@@ -137,14 +137,14 @@ def inject_hyperparams(
 
     @functools.wraps(inner_factory)
     def factory(*args: Any, **kwargs: Any) -> GradientTransformationExtraArgs:
-        schedules, numbers, others = _by_kind(signature.bind(*args, **kwargs), static)
+        schedules, numeric, others = _by_kind(signature.bind(*args, **kwargs), static)
 
         def inner(hyperparams: dict[str, Any]) -> GradientTransformationExtraArgs:
             return with_extra_args_support(inner_factory(**others, **hyperparams))
 
         def init(params: Params) -> InjectStatefulHyperparamsState:
             states = {name: schedule.init() for name, schedule in schedules.items()}
-            hyperparams = {name: _as_hyperparam(value, hyperparam_dtype) for name, value in numbers.items()}
+            hyperparams = {name: _as_hyperparam(value, hyperparam_dtype) for name, value in numeric.items()}
             for name, schedule in schedules.items():
                 hyperparams[name] = _as_hyperparam(schedule(states[name]), hyperparam_dtype)
             count = wnp.zeros((), wnp.int32)

@@ -18,9 +18,9 @@ from weft.optim.base import (
     with_extra_args_support,
 )
 from weft.optim.numerics import safe_increment
+from weft.optim.tree_mapping import map_trees
 from weft.optim.tree_utils.arithmetic import tree_norm, tree_zeros_like
-from weft.optim.tree_utils.moments import correction, like, moved
-from weft.optim.walk import together
+from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
 class TraceState(NamedTuple):
@@ -58,7 +58,7 @@ def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -
             t = g + decay * t
             return (g + decay * t if nesterov else t), _cast(t, accumulator_dtype)
 
-        new, sums = together("trace", leaf, results=2, updates=updates, trace=state.trace)
+        new, sums = map_trees("trace", leaf, results=2, updates=updates, trace=state.trace)
         return new, TraceState(sums)
 
     return GradientTransformation(init, update)
@@ -75,10 +75,10 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
         seen = correction(decay, count) if debias else None
 
         def leaf(g: Any, m: Any) -> tuple[Any, ...]:
-            m = moved(g, m, decay)
+            m = moving_average(g, m, decay)
             return (m if seen is None else m / like(seen, m)), _cast(m, accumulator_dtype)
 
-        new, average = together("ema", leaf, results=2, updates=updates, ema=state.ema)
+        new, average = map_trees("ema", leaf, results=2, updates=updates, ema=state.ema)
         return new, EmaState(count, average)
 
     return GradientTransformation(init, update)
@@ -98,7 +98,7 @@ def apply_every(k: int = 1) -> GradientTransformation:
             total = wnp.where(begun, g + total, g)
             return wnp.where(emit, total, wnp.zeros_like(total)), total
 
-        new, sums = together("apply_every", leaf, results=2, updates=updates, grad_acc=state.grad_acc)
+        new, sums = map_trees("apply_every", leaf, results=2, updates=updates, grad_acc=state.grad_acc)
         return new, ApplyEvery((state.count + 1) % k, sums)
 
     return GradientTransformation(init, update)
@@ -121,7 +121,7 @@ def skip_not_finite(updates: Updates, gradient_step: Array, params: Params | Non
 def skip_large_updates(
     updates: Updates, gradient_step: Array, params: Params | None, max_squared_norm: float
 ) -> tuple[Array, Any]:
-    """Skip when the squared norm of all updates is at or above the bound, or is no number."""
+    """Skip when the squared norm of all updates is at or above the bound, or is nan."""
     square = tree_norm(updates, squared=True)
     # Written so that NaN, which is never below the bound, is skipped too.
     skip = wnp.logical_not(square < max_squared_norm)
@@ -193,12 +193,12 @@ class MultiSteps:
             new = total + (g - total) / (state.mini_step + 1).astype(total.dtype) if self._use_grad_mean else total + g
             return (wnp.where(skip, total, new.astype(total.dtype)),)
 
-        (gathered,) = together("MultiSteps", gather, updates=updates, acc_grads=state.acc_grads)
+        (gathered,) = map_trees("MultiSteps", gather, updates=updates, acc_grads=state.acc_grads)
 
         def step(operand: Any) -> Any:
             total, inner = operand
-            (as_given,) = together("MultiSteps", lambda t, g: (t.astype(g.dtype),), acc_grads=total, updates=updates)
-            return self._opt.update(as_given, inner, params=params, **extra_args)
+            (mean_grads,) = map_trees("MultiSteps", lambda t, g: (t.astype(g.dtype),), acc_grads=total, updates=updates)
+            return self._opt.update(mean_grads, inner, params=params, **extra_args)
 
         kinds = weft.eval_shape(step, (gathered, state.inner_opt_state))[0]
 

@@ -10,9 +10,9 @@ from weft import Array
 from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformation, Params, Updates
 from weft.optim.numerics import abs_sq, safe_increment
+from weft.optim.tree_mapping import map_trees
 from weft.optim.tree_utils.arithmetic import tree_full_like, tree_zeros_like
-from weft.optim.tree_utils.moments import correction, like, moved
-from weft.optim.walk import together
+from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
 class ScaleByAdamState(NamedTuple):
@@ -119,11 +119,11 @@ def scale_by_adam(
         first, second = FirstMoment(b1, count, nesterov), Corrections(b2, count)
 
         def leaf(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m = moved(g, m, b1)
-            v = moved(abs_sq(g), v, b2)
+            m = moving_average(g, m, b1)
+            v = moving_average(abs_sq(g), v, b2)
             return first(g, m) / plus(wnp.sqrt(plus(second(v), eps_root)), eps), in_dtype(m, mu_dtype), v
 
-        new, mu, nu = together("scale_by_adam", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_adam", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByAdamState(count, mu, nu)
 
     return GradientTransformation(init, update)
@@ -149,14 +149,14 @@ def scale_by_amsgrad(
         first, second = Corrections(b1, count), Corrections(b2, count)
 
         def leaf(g: Any, m: Any, v: Any, largest: Any) -> tuple[Any, ...]:
-            m = moved(g, m, b1)
-            v = moved(abs_sq(g), v, b2)
+            m = moving_average(g, m, b1)
+            v = moving_average(abs_sq(g), v, b2)
             largest = wnp.maximum(largest, second(v) if bias_correction_nu else v)
             step = (first(m) if bias_correction_mu else m) / plus(wnp.sqrt(plus(largest, eps_root)), eps)
             return step, in_dtype(m, mu_dtype), v, largest
 
         moments = {"mu": state.mu, "nu": state.nu, "nu_max": state.nu_max}
-        new, mu, nu, nu_max = together("scale_by_amsgrad", leaf, results=4, updates=updates, **moments)
+        new, mu, nu, nu_max = map_trees("scale_by_amsgrad", leaf, results=4, updates=updates, **moments)
         return new, ScaleByAmsgradState(count, mu, nu, nu_max)
 
     return GradientTransformation(init, update)
@@ -173,11 +173,11 @@ def scale_by_adamax(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Gr
         first = Corrections(b1, count)
 
         def leaf(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m = moved(g, m, b1)
+            m = moving_average(g, m, b1)
             v = wnp.maximum(wnp.abs(g) + eps, b2 * v)
             return first(m) / v, m, v
 
-        new, mu, nu = together("scale_by_adamax", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_adamax", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByAdamState(count, mu, nu)
 
     return GradientTransformation(init, update)
@@ -196,11 +196,11 @@ def scale_by_belief(
         first, second = FirstMoment(b1, count, nesterov), Corrections(b2, count)
 
         def leaf(g: Any, before: Any, v: Any) -> tuple[Any, ...]:
-            m = moved(g, before, b1)
-            v = plus(moved(abs_sq(g - m), v, b2), eps_root)
+            m = moving_average(g, before, b1)
+            v = plus(moving_average(abs_sq(g - m), v, b2), eps_root)
             return first(g, m) / plus(wnp.sqrt(second(v)), eps), m, v
 
-        new, mu, nu = together("scale_by_belief", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_belief", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByBeliefState(count, mu, nu)
 
     return GradientTransformation(init, update)
@@ -224,12 +224,12 @@ def scale_by_yogi(
         first, second = Corrections(b1, count), Corrections(b2, count)
 
         def leaf(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m = moved(g, m, b1)
+            m = moving_average(g, m, b1)
             square = abs_sq(g)
             v = v - (1 - b2) * wnp.sign(v - square) * square
             return first(m) / plus(wnp.sqrt(plus(second(v), eps_root)), eps), m, v
 
-        new, mu, nu = together("scale_by_yogi", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_yogi", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByAdamState(count, mu, nu)
 
     return GradientTransformation(init, update)
@@ -262,13 +262,13 @@ def scale_by_radam(
         first, second = FirstMoment(b1, count, nesterov), Corrections(b2, count)
 
         def leaf(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m = moved(g, m, b1)
-            v = moved(abs_sq(g), v, b2)
+            m = moving_average(g, m, b1)
+            v = moving_average(abs_sq(g), v, b2)
             mean = first(g, m)
             scaled = factor.astype(v.dtype) * mean / plus(wnp.sqrt(plus(second(v), eps_root)), eps)
             return wnp.where(trusted, scaled, mean), m, v
 
-        new, mu, nu = together("scale_by_radam", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_radam", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         return new, ScaleByAdamState(count, mu, nu)
 
     return GradientTransformation(init, update)
@@ -294,8 +294,8 @@ def scale_by_lion(
         return ScaleByLionState(zero_count(), tree_zeros_like(params, mu_dtype))
 
     def update(updates: Updates, state: ScaleByLionState, params: Params | None = None) -> Any:
-        leaf = lambda g, m: (sign(moved(g, m, b1)), in_dtype(moved(g, m, b2), mu_dtype))
-        new, mu = together("scale_by_lion", leaf, results=2, updates=updates, mu=state.mu)
+        leaf = lambda g, m: (sign(moving_average(g, m, b1)), in_dtype(moving_average(g, m, b2), mu_dtype))
+        new, mu = map_trees("scale_by_lion", leaf, results=2, updates=updates, mu=state.mu)
         return new, ScaleByLionState(safe_increment(state.count), mu)
 
     return GradientTransformation(init, update)
@@ -317,14 +317,14 @@ def scale_by_adan(
 
         def leaf(g: Any, m: Any, v: Any, n: Any, before: Any) -> tuple[Any, ...]:
             change = wnp.where(is_first, wnp.zeros_like(g), g - before)
-            m = moved(g, m, b1)
-            v = moved(change, v, b2)
-            n = moved(abs_sq(g + (1 - b2) * change), n, b3)
+            m = moving_average(g, m, b1)
+            v = moving_average(change, v, b2)
+            n = moving_average(abs_sq(g + (1 - b2) * change), n, b3)
             step = (first(m) + (1 - b2) * second(v)) / plus(wnp.sqrt(plus(third(n), eps_root)), eps)
             return step, m, v, n
 
         moments = {"m": state.m, "v": state.v, "n": state.n, "g": state.g}
-        new, m, v, n = together("scale_by_adan", leaf, results=4, updates=updates, **moments)
+        new, m, v, n = map_trees("scale_by_adan", leaf, results=4, updates=updates, **moments)
         return new, ScaleByAdanState(m, v, n, updates, count)
 
     return GradientTransformation(init, update)
@@ -369,7 +369,7 @@ def scale_by_novograd(
             m = wnp.where(is_first, step, b1 * m + step)
             return m, in_dtype(m, mu_dtype), v
 
-        new, mu, nu = together("scale_by_novograd", leaf, results=3, same_shapes=False, **trees)
+        new, mu, nu = map_trees("scale_by_novograd", leaf, results=3, same_shapes=False, **trees)
         return new, ScaleByNovogradState(count, mu, nu)
 
     return GradientTransformation(init, update)

@@ -18,8 +18,8 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import safe_increment
 from weft.optim.transforms.masking import masked
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.randomness import tree_random_like
-from weft.optim.walk import need_params, together
 
 AddDecayedWeightsState = EmptyState
 
@@ -43,7 +43,7 @@ def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | N
 
     def decayed(updates: Updates, params: Params | None, rate: Any) -> Updates:
         need_params(where, params)
-        return together(where, lambda g, p: (g + rate * p,), updates=updates, params=params)[0]
+        return map_trees(where, lambda g, p: (g + rate * p,), updates=updates, params=params)[0]
 
     if callable(weight_decay):
         schedule = weight_decay
@@ -82,7 +82,7 @@ def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = N
         deviation = wnp.sqrt(eta / count**gamma)
         next_key, sample_key = random.split(state.rng_key)
         noise = tree_random_like(sample_key, updates)
-        (new,) = together("add_noise", lambda g, n: (g + deviation.astype(g.dtype) * n,), updates=updates, noise=noise)
+        (new,) = map_trees("add_noise", lambda g, n: (g + deviation.astype(g.dtype) * n,), updates=updates, noise=noise)
         return new, AddNoiseState(count, next_key)
 
     return GradientTransformation(init, update)

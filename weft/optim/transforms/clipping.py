@@ -11,8 +11,8 @@ from weft import Array
 from weft.errors import ArgumentError
 from weft.optim.base import EmptyState, GradientTransformation, Params, Updates, stateless
 from weft.optim.numerics import abs_sq
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import global_norm
-from weft.optim.walk import need_params, together
 from weft.typing import ArrayLike
 
 ClipState = EmptyState
@@ -76,7 +76,7 @@ def adaptive_grad_clip(
 
     def clipped(updates: Updates, params: Params | None) -> Updates:
         need_params("adaptive_grad_clip", params)
-        return together("adaptive_grad_clip", leaf, updates=updates, params=params)[0]
+        return map_trees("adaptive_grad_clip", leaf, updates=updates, params=params)[0]
 
     return stateless(clipped)
 

@@ -94,15 +94,15 @@ def partition(
         labels = param_labels(tree) if callable(param_labels) else param_labels
         for path, label in weft.tree.leaves_with_path(labels):
             if label not in members:
-                place = weft.tree_util.keystr(path) or "all params"
+                where = weft.tree_util.keystr(path) or "all params"
                 raise ArgumentError(
-                    f"partition: {place} has the label {label!r}, and there are transformations for "
+                    f"partition: {where} has the label {label!r}, and there are transformations for "
                     f"{', '.join(map(repr, members))} only"
                 )
         return labels
 
     def part(label: Hashable, labels: Any) -> GradientTransformationExtraArgs:
-        mask = weft.tree.map(lambda given: given == label, labels)
+        mask = weft.tree.map(lambda leaf: leaf == label, labels)
         return masked(members[label], mask, mask_compatible_extra_args=mask_compatible_extra_args)
 
     def init(params: Params) -> PartitionState:

@@ -57,7 +57,7 @@ def _apply_if(condition: Any, inner: Any, updates: Updates, state: Any, params: 
     def leave(_: Any) -> Any:
         if zero:
             return weft.tree.map(lambda kind: wnp.zeros(kind.shape, kind.dtype), kinds), state
-        return weft.tree.map(lambda kind, given: wnp.asarray(given).astype(kind.dtype), kinds, updates), state
+        return weft.tree.map(lambda kind, leaf: wnp.asarray(leaf).astype(kind.dtype), kinds, updates), state
 
     return lax.cond(condition, apply, leave, None)
 

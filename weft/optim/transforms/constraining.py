@@ -15,7 +15,7 @@ from weft.optim.base import (
     stateless,
     with_extra_args_support,
 )
-from weft.optim.walk import need_params, together
+from weft.optim.tree_mapping import map_trees, need_params
 
 NonNegativeParamsState = EmptyState
 
@@ -32,11 +32,11 @@ def keep_params_nonnegative() -> GradientTransformation:
     def leaf(u: Any, p: Any) -> tuple[Any]:
         return (wnp.where((p + u) < 0.0, -p, u),)
 
-    def kept(updates: Updates, params: Params | None) -> Updates:
+    def constrained(updates: Updates, params: Params | None) -> Updates:
         need_params("keep_params_nonnegative", params)
-        return together("keep_params_nonnegative", leaf, updates=updates, params=params)[0]
+        return map_trees("keep_params_nonnegative", leaf, updates=updates, params=params)[0]
 
-    return stateless(kept)
+    return stateless(constrained)
 
 
 def zero_nans() -> GradientTransformation:
@@ -50,7 +50,7 @@ def zero_nans() -> GradientTransformation:
             is_nan = wnp.isnan(g)
             return wnp.where(is_nan, wnp.zeros_like(g), g), wnp.any(is_nan)
 
-        new, found = together("zero_nans", leaf, results=2, updates=updates)
+        new, found = map_trees("zero_nans", leaf, results=2, updates=updates)
         return new, ZeroNansState(found)
 
     return GradientTransformation(init, update)

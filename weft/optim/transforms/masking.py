@@ -18,7 +18,7 @@ from weft.optim.base import (
 
 
 class MaskedNode(NamedTuple):
-    """Stands where a masked transformation sees nothing; a tree without leaves."""
+    """Replaces what a masked transformation does not see; a tree without leaves."""
 
 
 class MaskedState(NamedTuple):
@@ -32,8 +32,8 @@ def _mask_tree(where: str, mask: MaskOrFn, tree: Any) -> Any:
     found = mask(tree) if callable(mask) else mask
     for path, leaf in weft.tree.leaves_with_path(found):
         if not (isinstance(leaf, bool) or (hasattr(leaf, "dtype") and leaf.dtype == bool and leaf.ndim == 0)):
-            place = weft.tree_util.keystr(path) or "the mask"
-            raise ArgumentTypeError(f"{where}: a mask is a tree of booleans, and {place} is {leaf!r}")
+            name = weft.tree_util.keystr(path) or "the mask"
+            raise ArgumentTypeError(f"{where}: a mask is a tree of booleans, and {name} is {leaf!r}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Transformations that change nothing and remember something."""
+"""Transformations that leave updates as they are and store measurements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SnapshotState(NamedTuple):
 
 
 class MonitorState(NamedTuple):
-    """The last measurements by name, and the states of the measures in their order: a name stands in one place."""
+    """The last measurements by name, and the states of the measures in their order: a name occurs once."""
 
     measurements: Any
     measure_states: Any

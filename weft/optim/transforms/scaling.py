@@ -21,8 +21,8 @@ from weft.optim.base import (
     stateless,
 )
 from weft.optim.numerics import safe_increment, safe_norm, safe_root_mean_squares
+from weft.optim.tree_mapping import map_trees, need_extra, need_params
 from weft.optim.tree_utils.arithmetic import global_norm, tree_zeros_like
-from weft.optim.walk import need_extra, need_params, together
 from weft.typing import ArrayLike
 
 ScaleState = EmptyState
@@ -103,7 +103,7 @@ def _by_params(where: str, factor: Any) -> GradientTransformation:
 
     def scaled(updates: Updates, params: Params | None) -> Updates:
         need_params(where, params)
-        return together(where, lambda u, p: (u * factor(p),), updates=updates, params=params)[0]
+        return map_trees(where, lambda u, p: (u * factor(p),), updates=updates, params=params)[0]
 
     return stateless(scaled)
 
@@ -132,7 +132,7 @@ def scale_by_trust_ratio(
 
     def scaled(updates: Updates, params: Params | None) -> Updates:
         need_params("scale_by_trust_ratio", params)
-        return together("scale_by_trust_ratio", leaf, updates=updates, params=params)[0]
+        return map_trees("scale_by_trust_ratio", leaf, updates=updates, params=params)[0]
 
     return stateless(scaled)
 
@@ -155,14 +155,14 @@ def scale_by_optimistic_gradient(alpha: float = 1.0, beta: float = 1.0) -> Gradi
             return ((alpha + beta) * g - beta * before,)
 
         where = "scale_by_optimistic_gradient"
-        (new,) = together(where, leaf, updates=updates, previous_gradient=state.previous_gradient)
+        (new,) = map_trees(where, leaf, updates=updates, previous_gradient=state.previous_gradient)
         return new, State(wnp.array(False), updates)
 
     return GradientTransformation(init, update)
 
 
 class ScaleByDistanceOverGradientsState(NamedTuple):
-    """The farthest each leaf went, the sums of squared gradient norms, and where it all began."""
+    """The farthest each leaf went, the sums of squared gradient norms, and the initial parameters."""
 
     max_dist: Any
     grad_sum_of_squares: Any
@@ -194,7 +194,7 @@ def scale_by_distance_over_gradients(
             rate = global_scale * farthest / wnp.sqrt(squares[0] + eps)
             return rate.astype(g.dtype) * g, farthest, squares
 
-        new, farthest, squares = together(
+        new, farthest, squares = map_trees(
             "scale_by_distance_over_gradients",
             leaf,
             results=3,

@@ -12,9 +12,9 @@ from weft import Array, lax
 from weft.optim.base import GradientTransformation, Params, Updates
 from weft.optim.numerics import abs_sq, safe_increment
 from weft.optim.transforms.adaptive import Corrections, zero_count
+from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import tree_full_like, tree_zeros_like
-from weft.optim.tree_utils.moments import moved
-from weft.optim.walk import need_params, together
+from weft.optim.tree_utils.moments import moving_average
 
 
 class ScaleByRmsState(NamedTuple):
@@ -103,10 +103,10 @@ def scale_by_rms(
         corrected: Any = Corrections(decay, count) if bias_correction else lambda v: v
 
         def leaf(g: Any, v: Any) -> tuple[Any, ...]:
-            v = moved(abs_sq(g), v, decay)
+            v = moving_average(abs_sq(g), v, decay)
             return g * _inverse_root(corrected(v), eps, eps_in_sqrt), v
 
-        new, nu = together("scale_by_rms", leaf, results=2, updates=updates, nu=state.nu)
+        new, nu = map_trees("scale_by_rms", leaf, results=2, updates=updates, nu=state.nu)
         return new, ScaleByRmsWithCountState(count, nu) if bias_correction else ScaleByRmsState(nu)  # type: ignore[arg-type]
 
     return GradientTransformation(init, update)
@@ -130,11 +130,11 @@ def scale_by_stddev(
         corrected: Any = Corrections(decay, count) if bias_correction else lambda v: v
 
         def leaf(g: Any, m: Any, v: Any) -> tuple[Any, ...]:
-            m = moved(g, m, decay)
-            v = moved(abs_sq(g), v, decay)
+            m = moving_average(g, m, decay)
+            v = moving_average(abs_sq(g), v, decay)
             return g * _inverse_root(corrected(v) - abs_sq(corrected(m)), eps, eps_in_sqrt), m, v
 
-        new, mu, nu = together("scale_by_stddev", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
+        new, mu, nu = map_trees("scale_by_stddev", leaf, results=3, updates=updates, mu=state.mu, nu=state.nu)
         if count is None:
             return new, ScaleByRStdDevState(mu, nu)
         return new, ScaleByRStdDevWithCountState(count, mu, nu)
@@ -153,7 +153,7 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> G
             total = abs_sq(g) + total
             return wnp.where(total > 0, lax.rsqrt(total + eps), 0.0) * g, total
 
-        new, total = together("scale_by_rss", leaf, results=2, updates=updates, sum_of_squares=state.sum_of_squares)
+        new, total = map_trees("scale_by_rss", leaf, results=2, updates=updates, sum_of_squares=state.sum_of_squares)
         return new, ScaleByRssState(total)
 
     return GradientTransformation(init, update)
@@ -167,18 +167,18 @@ def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransforma
 
     def update(updates: Updates, state: ScaleByAdaDeltaState, params: Params | None = None) -> Any:
         def leaf(g: Any, v: Any, x: Any) -> tuple[Any, ...]:
-            v = moved(g * g, v, rho)
+            v = moving_average(g * g, v, rho)
             step = wnp.sqrt(x + eps) / wnp.sqrt(v + eps) * g
-            return step, v, moved(step * step, x, rho)
+            return step, v, moving_average(step * step, x, rho)
 
-        new, e_g, e_x = together("scale_by_adadelta", leaf, results=3, updates=updates, e_g=state.e_g, e_x=state.e_x)
+        new, e_g, e_x = map_trees("scale_by_adadelta", leaf, results=3, updates=updates, e_g=state.e_g, e_x=state.e_x)
         return new, ScaleByAdaDeltaState(e_g, e_x)
 
     return GradientTransformation(init, update)
 
 
 def scale_by_sm3(b1: float = 0.9, b2: float = 1.0, eps: float = 1e-8) -> GradientTransformation:
-    """The average of g / sqrt(s + eps), where s is kept as one vector for each axis, the least of which counts."""
+    """The average of g / sqrt(s + eps), where s is stored as one vector for each axis, the least of which counts."""
 
     def init(params: Params) -> ScaleBySM3State:
         mu = weft.tree.map(lambda p: [wnp.zeros(size, p.dtype) for size in p.shape], params)
@@ -190,11 +190,11 @@ def scale_by_sm3(b1: float = 0.9, b2: float = 1.0, eps: float = 1e-8) -> Gradien
         covers = structure.flatten_up_to(state.mu)
         new, new_covers, new_means = [], [], []
         for g, cover, mean in zip(leaves, covers, structure.flatten_up_to(state.nu), strict=True):
-            spread = [v.reshape([-1 if axis == a else 1 for a in range(g.ndim)]) for axis, v in enumerate(cover)]
-            least = functools.reduce(wnp.minimum, spread) if spread else 0.0
+            reshaped = [v.reshape([-1 if axis == a else 1 for a in range(g.ndim)]) for axis, v in enumerate(cover)]
+            least = functools.reduce(wnp.minimum, reshaped) if reshaped else 0.0
             total = fresh * abs_sq(g) + b2 * least
             scaled = g * wnp.where(total > 0, lax.rsqrt(total + eps), 0.0)
-            mean = moved(scaled, mean, b1)
+            mean = moving_average(scaled, mean, b1)
             new.append(mean)
             new_means.append(mean)
             others = [tuple(a for a in range(g.ndim) if a != axis) for axis in range(g.ndim)]
@@ -212,9 +212,9 @@ def scale_by_rprop(
     min_step_size: float = 1e-6,
     max_step_size: float = 50.0,
 ) -> GradientTransformation:
-    """sign(g) * s, where s grows by eta_plus while the sign stays and shrinks by eta_minus when it turns.
+    """sign(g) * s, where s grows by eta_plus while the sign stays and shrinks by eta_minus when it changes.
 
-    What comes out is the step of the gradient before, unless the sign has turned since: the first step is zero.
+    The update is the step of the gradient before, unless the sign has changed since: the first step is zero.
     """
 
     def init(params: Params) -> ScaleByRpropState:
@@ -222,14 +222,18 @@ def scale_by_rprop(
 
     def update(updates: Updates, state: ScaleByRpropState, params: Params | None = None) -> Any:
         def leaf(g: Any, step: Any, before: Any) -> tuple[Any, ...]:
-            turn = wnp.sign(g) * wnp.sign(before)
-            factor = wnp.where(turn > 0, eta_plus, eta_minus).astype(step.dtype)
-            step = wnp.where(turn == 0, step, wnp.clip(step * factor, min_step_size, max_step_size))
+            same = wnp.sign(g) * wnp.sign(before)
+            factor = wnp.where(same > 0, eta_plus, eta_minus).astype(step.dtype)
+            step = wnp.where(same == 0, step, wnp.clip(step * factor, min_step_size, max_step_size))
             nothing = wnp.zeros_like(before)
-            return wnp.where(turn < 0, nothing, before), step, wnp.where(turn < 0, nothing, step * wnp.sign(g))
+            return (
+                wnp.where(same < 0, nothing, before),
+                step,
+                wnp.where(same < 0, nothing, step * wnp.sign(g)),
+            )
 
         trees = {"step_sizes": state.step_sizes, "prev_updates": state.prev_updates}
-        new, steps, before = together("scale_by_rprop", leaf, results=3, updates=updates, **trees)
+        new, steps, before = map_trees("scale_by_rprop", leaf, results=3, updates=updates, **trees)
         return new, ScaleByRpropState(steps, before)
 
     return GradientTransformation(init, update)
@@ -256,7 +260,7 @@ def scale_by_factored_rms(
     epsilon: float = 1e-30,
     decay_rate_fn: Callable[[int, float], Any] = _decay_rate_pow,
 ) -> GradientTransformation:
-    """g / sqrt(v), with v kept as the product of its row and column means for leaves with two large axes."""
+    """g / sqrt(v), with v stored as the product of its row and column means for leaves with two large axes."""
     axes_of = lambda shape: _factored_axes(shape, factored, min_dim_size_to_factor)
     unused = lambda dtype: wnp.zeros((1,), dtype)
 
@@ -271,7 +275,7 @@ def scale_by_factored_rms(
             column = tuple(size for axis, size in enumerate(p.shape) if axis != second)
             return wnp.zeros(row, p.dtype), wnp.zeros(column, p.dtype), unused(p.dtype)
 
-        return FactoredState(zero_count(), *together("scale_by_factored_rms", leaf, results=3, params=params))
+        return FactoredState(zero_count(), *map_trees("scale_by_factored_rms", leaf, results=3, params=params))
 
     def update(updates: Updates, state: FactoredState, params: Params | None = None) -> Any:
         need_params("scale_by_factored_rms", params)
@@ -292,7 +296,7 @@ def scale_by_factored_rms(
             by_column = wnp.expand_dims(column**-0.5, second)
             return g * by_row * by_column, row, column, unused(dtype)
 
-        new, rows, columns, whole = together(
+        new, rows, columns, whole = map_trees(
             "scale_by_factored_rms",
             leaf,
             results=4,

@@ -12,31 +12,31 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
 from weft.optim.numerics import abs_sq
-from weft.optim.walk import together
+from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 
 def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
     """The sum of two or more trees."""
     trees = {"tree_x": tree_x, "tree_y": tree_y}
-    trees |= {f"other_trees[{number}]": tree for number, tree in enumerate(other_trees)}
+    trees |= {f"other_trees[{i}]": tree for i, tree in enumerate(other_trees)}
     add = lambda *leaves: (functools.reduce(operator.add, leaves),)
-    return together("tree_add", add, same_shapes=False, **trees)[0]
+    return map_trees("tree_add", add, same_shapes=False, **trees)[0]
 
 
 def tree_sub(tree_x: Any, tree_y: Any) -> Any:
     """tree_x - tree_y."""
-    return together("tree_sub", lambda x, y: (x - y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+    return map_trees("tree_sub", lambda x, y: (x - y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_mul(tree_x: Any, tree_y: Any) -> Any:
     """tree_x * tree_y, element by element."""
-    return together("tree_mul", lambda x, y: (x * y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+    return map_trees("tree_mul", lambda x, y: (x * y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_div(tree_x: Any, tree_y: Any) -> Any:
     """tree_x / tree_y, element by element."""
-    return together("tree_div", lambda x, y: (x / y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+    return map_trees("tree_div", lambda x, y: (x / y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_scale(scalar: ArrayLike, tree: Any) -> Any:
@@ -50,13 +50,13 @@ def tree_add_scale(tree_x: Any, scalar: ArrayLike, tree_y: Any) -> Any:
     def leaf(x: Any, y: Any) -> tuple[Any]:
         return (x + wnp.asarray(scalar).astype(wnp.asarray(x).dtype) * y,)
 
-    return together("tree_add_scale", leaf, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+    return map_trees("tree_add_scale", leaf, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_vdot(tree_x: Any, tree_y: Any) -> Array:
     """The inner product conj(x) . y over all leaves, in full precision."""
     dot = functools.partial(wnp.vdot, precision=weft.lax.Precision.HIGHEST)
-    products = together("tree_vdot", lambda x, y: (dot(x, y),), tree_x=tree_x, tree_y=tree_y)[0]
+    products = map_trees("tree_vdot", lambda x, y: (dot(x, y),), tree_x=tree_x, tree_y=tree_y)[0]
     return tree_sum(products)
 
 
@@ -150,10 +150,10 @@ def tree_where(condition: Any, tree_x: Any, tree_y: Any) -> Any:
     """tree_x where the condition (one for all, or a tree) holds, else tree_y."""
     if weft.tree_util.all_leaves([condition]):
         choose = lambda x, y: (wnp.where(condition, x, y),)
-        return together("tree_where", choose, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
+        return map_trees("tree_where", choose, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
     choose_each = lambda c, x, y: (wnp.where(c, x, y),)
     trees = {"condition": condition, "tree_x": tree_x, "tree_y": tree_y}
-    return together("tree_where", choose_each, same_shapes=False, **trees)[0]
+    return map_trees("tree_where", choose_each, same_shapes=False, **trees)[0]
 
 
 def tree_allclose(
@@ -161,7 +161,7 @@ def tree_allclose(
 ) -> bool | Array:
     """Whether all leaves of both trees are close."""
     close = lambda x, y: (wnp.allclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan),)
-    return weft.tree.reduce(wnp.logical_and, together("tree_allclose", close, a=a, b=b)[0], True)
+    return weft.tree.reduce(wnp.logical_and, map_trees("tree_allclose", close, a=a, b=b)[0], True)
 
 
 def tree_cast(tree: Any, dtype: Any) -> Any:
@@ -170,15 +170,15 @@ def tree_cast(tree: Any, dtype: Any) -> Any:
 
 
 def tree_cast_like(tree: Any, other_tree: Any) -> Any:
-    """Every leaf in the dtype of the leaf at its place in `other_tree`."""
+    """Every leaf in the dtype of the corresponding leaf of `other_tree`."""
     cast = lambda leaf, other: (wnp.asarray(leaf).astype(wnp.asarray(other).dtype),)
-    return together("tree_cast_like", cast, same_shapes=False, tree=tree, other_tree=other_tree)[0]
+    return map_trees("tree_cast_like", cast, same_shapes=False, tree=tree, other_tree=other_tree)[0]
 
 
 def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None = None) -> Any:
     """The one dtype of all leaves.
 
-    `mixed_dtype_handler` says what to do when there are several: None raises, "promote" gives the dtype that all of
+    `mixed_dtype_handler` says what to do when there are several: None raises, "promote" is the dtype that all of
     them promote to, "lowest" and "highest" the one that promotes to all others or that all others promote to, and a
     function gets them all.
     """

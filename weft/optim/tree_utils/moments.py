@@ -1,4 +1,4 @@
-"""Running averages of gradients, the stuff of adaptive methods."""
+"""Moving averages of gradients, which adaptive methods use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.optim.numerics import abs_sq
-from weft.optim.walk import together
+from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 
-def moved(new: Any, average: Any, decay: ArrayLike) -> Any:
+def moving_average(new: Any, average: Any, decay: ArrayLike) -> Any:
     """(1 - decay) * new + decay * average, for one leaf."""
     return (1 - decay) * new + decay * average
 
@@ -34,8 +34,8 @@ def like(scalar: Any, leaf: Any) -> Any:
 
 def tree_update_moment(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
     """decay * m + (1 - decay) * g**order."""
-    leaf = lambda g, m: (moved(power(g, order), m, decay),)
-    return together("update_moment", leaf, updates=updates, moments=moments)[0]
+    leaf = lambda g, m: (moving_average(power(g, order), m, decay),)
+    return map_trees("update_moment", leaf, updates=updates, moments=moments)[0]
 
 
 def tree_update_moment_per_elem_norm(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
@@ -43,17 +43,17 @@ def tree_update_moment_per_elem_norm(updates: Any, moments: Any, decay: ArrayLik
 
     def leaf(g: Any, m: Any) -> tuple[Any]:
         if wnp.isrealobj(g):
-            return (moved(power(g, order), m, decay),)
+            return (moving_average(power(g, order), m, decay),)
         size = abs_sq(g)
-        return (moved(size if order == 2 else size ** (order / 2), m, decay),)
+        return (moving_average(size if order == 2 else size ** (order / 2), m, decay),)
 
-    return together("update_moment_per_elem_norm", leaf, updates=updates, moments=moments)[0]
+    return map_trees("update_moment_per_elem_norm", leaf, updates=updates, moments=moments)[0]
 
 
 def tree_update_infinity_moment(updates: Any, moments: Any, decay: ArrayLike, eps: ArrayLike) -> Any:
     """max(|g| + eps, decay * m)."""
     leaf = lambda g, m: (wnp.maximum(wnp.abs(g) + eps, decay * m),)
-    return together("update_infinity_moment", leaf, updates=updates, moments=moments)[0]
+    return map_trees("update_infinity_moment", leaf, updates=updates, moments=moments)[0]
 
 
 def tree_bias_correction(moment: Any, decay: ArrayLike, count: ArrayLike) -> Any:

@@ -29,7 +29,7 @@ def tree_random_like(
 
 
 def tree_unwrap_random_key_data(input_tree: Any) -> Any:
-    """Typed random keys replaced by the integers they stand for; other leaves as they are."""
+    """Typed random keys replaced by their integers; other leaves as they are."""
 
     def leaf(value: Any) -> Any:
         is_key = hasattr(value, "dtype") and weft.dtypes.issubdtype(value.dtype, weft.dtypes.prng_key)

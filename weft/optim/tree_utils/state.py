@@ -1,4 +1,4 @@
-"""Finding and changing what stands somewhere inside an optimizer's state."""
+"""Finding and changing values inside an optimizer's state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _name(key: Any) -> Any:
 
 
 def _named(path: tuple[Any, ...], node: Any, key: Any) -> bool:
-    """Whether a node is what `key` asks for: it stands under that key, or it is a named tuple of that class."""
+    """Whether a node is what `key` asks for: it is under that key, or it is a named tuple of that class."""
     return bool(path and _name(path[-1]) == key) or (_is_namedtuple(node) and type(node).__name__ == key)
 
 
@@ -74,8 +74,8 @@ def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter 
     """The one value under `key`, or `default` when there is none; a KeyError when there are several."""
     found = tree_get_all_with_path(tree, key, filtering)
     if len(found) > 1:
-        places = ", ".join(_text(path) for path, _ in found)
-        raise KeyError(f"{key!r} stands in {len(found)} places: {places}; choose one with filtering")
+        paths = ", ".join(_text(path) for path, _ in found)
+        raise KeyError(f"{key!r} is in the tree {len(found)} times: {paths}; choose one with filtering")
     return found[0][1] if found else default
 
 
@@ -84,7 +84,7 @@ def _text(path: tuple[Any, ...]) -> str:
 
 
 def tree_set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> Any:
-    """The tree with new values under the given keys, wherever they stand; a KeyError for a key that stands nowhere."""
+    """The tree with new values under the given keys, wherever they are; a KeyError for a key that is nowhere."""
     left = set(kwargs)
 
     def rebuild(node: Any, path: tuple[Any, ...]) -> Any:
@@ -101,12 +101,12 @@ def tree_set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> An
 
     result = rebuild(tree, ())
     if left:
-        raise KeyError(f"{', '.join(map(repr, sorted(left)))} stands nowhere in the tree, so it cannot be set")
+        raise KeyError(f"{', '.join(map(repr, sorted(left)))} is nowhere in the tree, so it cannot be set")
     return result
 
 
 class _Placeholder:
-    """Stands for a parameter when `init` is called to see where in the state parameters go."""
+    """Replaces a parameter when `init` is called to see where in the state parameters go."""
 
 
 weft.tree_util.register_pytree_node(_Placeholder, lambda _: ((), None), lambda _, __: _Placeholder())
@@ -123,7 +123,7 @@ def tree_map_params(
 ) -> Any:
     """Apply `f` to the parts of a state that are shaped like parameters, as `weft.tree.map` would.
 
-    `init` is called with a placeholder to see where it puts parameters; in these places the state has subtrees of the
+    `init` is called with a placeholder to see where it puts parameters; there the state has subtrees of the
     structure of the parameters. Trees in `rest` have that structure. What is none of them goes through
     `transform_non_params`, or stays.
     """
@@ -131,9 +131,9 @@ def tree_map_params(
     shape = (initable.init if isinstance(initable, GradientTransformation) else initable)(placeholder)
     other = transform_non_params or (lambda leaf: leaf)
 
-    def place(expected: Any, actual: Any) -> Any:
+    def map_node(expected: Any, actual: Any) -> Any:
         if isinstance(expected, _Placeholder):
             return weft.tree.map(f, actual, *rest, is_leaf=is_leaf)
         return weft.tree.map(other, actual)
 
-    return weft.tree.map(place, shape, state, is_leaf=lambda node: isinstance(node, _Placeholder))
+    return weft.tree.map(map_node, shape, state, is_leaf=lambda node: isinstance(node, _Placeholder))

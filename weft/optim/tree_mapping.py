@@ -1,7 +1,7 @@
-"""Walking several trees of one structure together, with errors that say which transformation and which tree.
+"""A map over several trees of one structure, with errors that say which transformation and which tree.
 
-An optimizer walks gradients, moments and parameters side by side. Done with one walk per quantity, the walks cost more
-than the arithmetic they trace, so `together` makes all results of a step in one.
+An optimizer maps over gradients, moments and parameters. One map for each quantity costs more than the arithmetic that
+it traces, so `map_trees` computes all results of a step in one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class MissingParamsError(ArgumentError):
 
 
 def need_params(where: str, params: Any) -> None:
-    """Complain when the parameters are missing that `where` reads."""
+    """Raise when the parameters are missing that `where` reads."""
     if params is None:
         raise MissingParamsError(
             f"{where} needs the parameters, and update was called without them.",
@@ -28,14 +28,14 @@ def need_params(where: str, params: Any) -> None:
 
 
 def need_extra(where: str, **arguments: Any) -> None:
-    """Complain when keyword arguments of `update` are missing that `where` reads."""
+    """Raise when keyword arguments of `update` are missing that `where` reads."""
     missing = [name for name, value in arguments.items() if value is None]
     if missing:
         names = ", ".join(missing)
-        given = ", ".join(f"{name}={name}" for name in arguments)
+        call = ", ".join(f"{name}={name}" for name in arguments)
         raise ArgumentTypeError(
             f"{where} needs {names} as keyword arguments of update, and got none: "
-            f"call optimizer.update(grads, state, params, {given})"
+            f"call optimizer.update(grads, state, params, {call})"
         )
 
 
@@ -51,7 +51,7 @@ def _label(first: str, name: str) -> str:
     return name if first != "updates" or name in NOT_IN_STATE else f"state.{name}"
 
 
-def together(
+def map_trees(
     where: str,
     function: Callable[..., Sequence[Any]],
     /,
@@ -60,7 +60,7 @@ def together(
     same_shapes: bool = True,
     **trees: Any,
 ) -> tuple[Any, ...]:
-    """Call `function` with the leaves that stand at one place in all trees; give `results` trees of what it returns.
+    """Call `function` with the corresponding leaves of all trees; return `results` trees of what it returns.
 
     The first tree decides the structure. None in it (no gradient there) passes through: the results are None there.
     """
@@ -91,7 +91,7 @@ def _with_gaps(
     names: tuple[str, ...],
     trees: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """As `together`, for trees of which the first may have None, or a leaf for a whole subtree of the others."""
+    """As `map_trees`, for trees of which the first may have None, or a leaf for a whole subtree of the others."""
     leaves, structure = weft.tree.flatten(trees[0], is_leaf=_is_none)
     columns = [leaves]
     for name, tree in zip(names[1:], trees[1:], strict=True):
@@ -130,13 +130,13 @@ def _check_shapes(where: str, names: tuple[str, ...], columns: list[list[Any]], 
     """All leaves of a row have one shape: broadcasting would silently change the shape of parameters or state."""
     shapes = [getattr(leaf, "shape", ()) for leaf in columns[0]]
     for name, column in zip(names[1:], columns[1:], strict=True):
-        for number, (shape, leaf) in enumerate(zip(shapes, column, strict=True)):
-            if getattr(leaf, "shape", ()) != shape and columns[0][number] is not None and leaf is not None:
-                path = weft.tree.leaves_with_path(first, is_leaf=_is_none)[number][0]
-                place, label = weft.tree_util.keystr(path), _label(names[0], name)
+        for i, (shape, leaf) in enumerate(zip(shapes, column, strict=True)):
+            if getattr(leaf, "shape", ()) != shape and columns[0][i] is not None and leaf is not None:
+                path = weft.tree.leaves_with_path(first, is_leaf=_is_none)[i][0]
+                where_text, label = weft.tree_util.keystr(path), _label(names[0], name)
                 other = getattr(leaf, "shape", ())
                 raise ShapeMismatchError(
                     f"{where}: {names[0]} and {label} must have the same shapes.",
-                    received=f"{names[0]}{place} of shape {shape}, {label}{place} of shape {other}",
+                    received=f"{names[0]}{where_text} of shape {shape}, {label}{where_text} of shape {other}",
                     fix="differentiate with respect to the same params that init was given",
                 )
