@@ -22,19 +22,19 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 38
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 17
 name words                             | weft/compiler      | instructions, bytecode                      | 13
-name place, places                     | weft               | index, offset, address, position: say which | 89
-name number, numbers                   | weft               | index, i                                    | 159
-name made                              | weft               | result, out                                 | 160
-name given                             | weft               | args, operands                              | 54
-name program, programs                 | jaxprs             | jaxpr                                       | 12
+name place, places                     | weft               | index, offset, address, position: say which | 81
+name number, numbers                   | weft               | index, i                                    | 151
+name made                              | weft               | result, out                                 | 153
+name given                             | weft               | args, operands                              | 47
+name program, programs                 | jaxprs             | jaxpr                                       | 7
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 22
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 26
-name kept                              | weft               | cached, retained, stored: say which         | 61
+name kept                              | weft               | cached, retained, stored: say which         | 58
 name spread                            | weft               | broadcast                                   | 21
-name joined                            | weft               | concatenated, merged                        | 21
-name slope, slopes                     | weft               | derivative                                  | 9
+name joined                            | weft               | concatenated, merged                        | 19
+name slope, slopes                     | weft               | derivative                                  | 8
 name bare                              | weft               | unfused                                     | 2
 name watched                           | weft               | checked                                     | 2
 name face, faces                       | weft               | API, frontend                               | 0
@@ -50,8 +50,8 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 7
-text stands                            | text               | is                                          | 59
-text gives                             | text               | returns                                     | 87
+text stands                            | text               | is                                          | 56
+text gives                             | text               | returns                                     | 82
 text step machine                      | text               | bytecode interpreter                        | 6
 text whole number, whole numbers       | text               | integer                                     | 14
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5

@@ -34,7 +34,7 @@ class CacheMiss:
 
     @property
     def compiles(self) -> list[CompileCost]:
-        """What was compiled for it so far: nothing, if its program became part of another."""
+        """What was compiled for it so far: nothing, if its jaxpr became part of another."""
         return list(self.costs)
 
     @property
@@ -85,7 +85,7 @@ class CacheReport(Sequence[CacheMiss]):
 
 
 class Signatures(OrderedDict[Any, Any]):
-    """The staged programs of a function by signature, with the history of what was staged."""
+    """What was staged for a function, by signature, with the history of what was staged."""
 
     def __init__(self) -> None:
         super().__init__()

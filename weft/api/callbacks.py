@@ -83,8 +83,8 @@ def io_callback(
     ordered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Call a Python function with side effects from inside a program: exactly once where it stands, in order if
-    `ordered`."""
+    """Call a Python function with side effects from inside a program: exactly once for each time that it is reached, in
+    order if `ordered`."""
     types, out_tree = result_structure(result_shape_dtypes)
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(callback, "io_callback", leaves, args, kwargs)
@@ -104,8 +104,8 @@ def debug_callback(
     held = [v for v, d in zip(values, dynamic, strict=True) if not d]
 
     def flat(*arrays: Any) -> list[Any]:
-        given, kept = iter(arrays), iter(held)
-        a, k = tree.unflatten(in_tree, [next(given) if d else next(kept) for d in dynamic])
+        traced, others = iter(arrays), iter(held)
+        a, k = tree.unflatten(in_tree, [next(traced) if d else next(others) for d in dynamic])
         callback(*a, **k)
         return []
 
@@ -180,14 +180,14 @@ def breakpoint(
     frame = sys._getframe(1)
     while filter_frames and frame.f_back is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
-    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     local = {k: v for k, v in frame.f_locals.items() if not k.startswith("__")}
     traced = {k: v for k, v in local.items() if is_value(v)}
     other = {k: v for k, v in local.items() if k not in traced}
 
     def stop(values: dict[str, Any]) -> None:
         console = _Console({**other, **values})
-        banner = f"Stopped at {place}. Variables: {', '.join([*values, *other])}. Type c to go on."
+        banner = f"Stopped at {line}. Variables: {', '.join([*values, *other])}. Type c to go on."
         with contextlib.suppress(SystemExit):
             console.interact(banner=banner, exitmsg="")
 

@@ -109,20 +109,20 @@ def compare_jvp(f: Function, f_jvp: Function, args: Any, rng: np.random.Generato
     direction = random_tree(rng, args)
     results, tangents = f_jvp(args, direction)
     compare_results(f(*args), results, limits, name)
-    slopes = slopes_along(f, args, direction, limits)
+    derivatives = derivatives_along(f, args, direction, limits)
     atol, rtol = limits.allowed((args, results))
     found = [(path, t) for path, t in tree.leaves_with_path(tangents) if is_inexact(t)]
-    for (path, tangent), slope in zip(found, slopes, strict=True):
+    for (path, tangent), derivative in zip(found, derivatives, strict=True):
         what = f"{name}: the tangent of result{tree.keystr(path)} against finite differences"
-        np.testing.assert_allclose(widened(tangent), slope, rtol, atol, err_msg=what)
+        np.testing.assert_allclose(widened(tangent), derivative, rtol, atol, err_msg=what)
 
 
 def compare_vjp(f: Function, f_vjp: Function, args: Any, rng: np.random.Generator, limits: Limits, name: str) -> None:
     results, pull = f_vjp(*args)
     compare_results(f(*args), results, limits, name)
     weights, direction = random_tree(rng, results), random_tree(rng, args)
-    slopes = slopes_along(f, args, direction, limits)
-    expected, scale = paired(inexact_leaves(weights), slopes)
+    derivatives = derivatives_along(f, args, direction, limits)
+    expected, scale = paired(inexact_leaves(weights), derivatives)
     moving = [is_inexact(d) for d in tree.leaves(direction)]
     pulled = [c for c, m in zip(tree.leaves(pull(weights)), moving, strict=True) if m]
     actual, _ = paired(pulled, inexact_leaves(direction))
@@ -135,7 +135,7 @@ def compare_vjp(f: Function, f_vjp: Function, args: Any, rng: np.random.Generato
 
 
 def compare_results(expected: Any, actual: Any, limits: Limits, name: str) -> None:
-    """What a derivative gives as the function's result must be its result."""
+    """The result that a derivative returns beside tangents must be that of the function."""
     atol, rtol = limits.allowed(actual)
     for one, other in zip(inexact_leaves(actual), inexact_leaves(expected), strict=True):
         np.testing.assert_allclose(widened(one), widened(other), rtol, atol, err_msg=f"{name}: the result itself")
@@ -166,24 +166,24 @@ def random_tree(rng: np.random.Generator, values: Any) -> Any:
         aval: Any = type_of(x)
         if not is_inexact(x):
             return np.zeros(aval.shape, dtypes.float0)
-        made = rng.standard_normal(aval.shape)
+        tangent = rng.standard_normal(aval.shape)
         if dtypes.kind(aval.dtype) == "c":
-            made = made + 1j * rng.standard_normal(aval.shape)
-        return np.asarray(made, aval.dtype)
+            tangent = tangent + 1j * rng.standard_normal(aval.shape)
+        return np.asarray(tangent, aval.dtype)
 
     return tree.map(leaf, values)
 
 
-def slopes_along(f: Function, args: Any, direction: Any, limits: Limits) -> list[np.ndarray]:
+def derivatives_along(f: Function, args: Any, direction: Any, limits: Limits) -> list[np.ndarray]:
     """The derivatives of the float and complex results of `f` along a direction, by central differences."""
     step = limits.step(args)
 
     def at(distance: float) -> list[Any]:
-        def move(x: Any, t: Any) -> Any:
-            moved = widened(x) + distance * widened(t) if is_inexact(x) else x
-            return moved.astype(type_of(x).dtype) if is_inexact(x) else x  # type: ignore[attr-defined]
+        def shift(x: Any, t: Any) -> Any:
+            shifted = widened(x) + distance * widened(t) if is_inexact(x) else x
+            return shifted.astype(type_of(x).dtype) if is_inexact(x) else x  # type: ignore[attr-defined]
 
-        return inexact_leaves(f(*tree.map(move, args, direction)))
+        return inexact_leaves(f(*tree.map(shift, args, direction)))
 
     return [(widened(a) - widened(b)) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
 

@@ -77,10 +77,10 @@ class CustomFunction:
     ):
         adopt(self, fun)
         self.fun = fun
-        numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         signature = signature_of(fun)
         names = list(signature.parameters) if signature is not None else []
-        self.nondiff_argnums = tuple(sorted({*numbers, *(names.index(n) for n in nondiff_argnames)}))
+        self.nondiff_argnums = tuple(sorted({*argnums, *(names.index(n) for n in nondiff_argnames)}))
         self._cache: Memo[Any, Any] = Memo(LIMIT)
 
     def positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -116,8 +116,8 @@ class CustomFunction:
             return self.with_held(self.fun, held, len(args))(*chosen)
         if all(known(leaf) for leaf in leaves) and running(context.trace):
             return self.run([lifted(leaf) for leaf in leaves], in_tree, held, len(args))
-        program, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
-        results = self.primitive(*constants, *leaves, call_jaxpr=program, rule=rule, num_consts=len(constants))
+        jaxpr, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
+        results = self.primitive(*constants, *leaves, call_jaxpr=jaxpr, rule=rule, num_consts=len(constants))
         return tree.unflatten(out_tree, results)
 
     def chosen_names(self, count: int) -> list[str]:
@@ -136,7 +136,7 @@ class CustomFunction:
         return tree.unflatten(out.treedef if promise.treedef is None else promise.treedef, results)
 
     def staged(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
-        """The function's program, its constants, its result tree and its rule; remembered by signature."""
+        """The function's jaxpr, its constants, its result tree and its rule; cached by signature."""
         types = tuple(type_of(leaf) for leaf in leaves)
         key = self.cache_key(in_tree, types, held)
         found = self._cache.get(key) if key is not None else None
@@ -159,12 +159,12 @@ class CustomFunction:
 
     def with_held(self, function: Callable[..., Any], held: tuple[Any, ...], count: int) -> Callable[..., Any]:
         """`function` of the differentiated arguments alone."""
-        places = dict(zip(self.nondiff_argnums, held, strict=False))
+        by_index = dict(zip(self.nondiff_argnums, held, strict=False))
 
         @wraps(function)
         def partial(*chosen: Any) -> Any:
-            given = iter(chosen)
-            return function(*(places[i] if i in places else next(given) for i in range(count)))
+            rest = iter(chosen)
+            return function(*(by_index[i] if i in by_index else next(rest) for i in range(count)))
 
         return partial
 
@@ -172,9 +172,9 @@ class CustomFunction:
         out = OutTree()
         function = flat_function(self.with_held(self.fun, held, count), in_tree, out)
         where = f"{name_of(self.fun)}, {type(self).__name__} at {user_line()}"
-        program, constants = stage(function, types, where=where, name=name_of(self.fun))
-        rule = self.make_rule(in_tree, types, held, count, Promise(out.treedef, program.out_avals))
-        return constants_to_arguments(program), constants, out.treedef, rule
+        jaxpr, constants = stage(function, types, where=where, name=name_of(self.fun))
+        rule = self.make_rule(in_tree, types, held, count, Promise(out.treedef, jaxpr.out_avals))
+        return constants_to_arguments(jaxpr), constants, out.treedef, rule
 
     def rules(self) -> tuple[Any, ...]:
         """The user's rules, as part of a cache key."""
@@ -249,12 +249,12 @@ class custom_jvp(CustomFunction):
     symbolic_zeros = False
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
-        """Set the rule; gives it back, so that it can decorate."""
+        """Set the rule; returns it, so that it can decorate."""
         self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set a rule per argument: `rule(tangent, result, *arguments)` gives its part of the tangent; None: zero."""
+        """Set a rule per argument: `rule(tangent, result, *arguments)` returns its part of the tangent; None: zero."""
         if self.nondiff_argnums:
             raise ArgumentTypeError("defjvps does not go with nondiff_argnums.", fix="use defjvp")
 
@@ -280,8 +280,8 @@ class custom_jvp(CustomFunction):
         rule = rule_name("jvp rule", jvp, self.fun)
 
         def call(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-            given = [(SymbolicZero(t.aval) if symbolic else instantiate(t)) if type(t) is Zero else t for t in tangents]
-            pair = jvp(*held, tree.unflatten(in_tree, primals)[0], tree.unflatten(in_tree, given)[0])
+            full = [(SymbolicZero(t.aval) if symbolic else instantiate(t)) if type(t) is Zero else t for t in tangents]
+            pair = jvp(*held, tree.unflatten(in_tree, primals)[0], tree.unflatten(in_tree, full)[0])
             return checked_jvp(rule, pair, promise)
 
         def make(nonzero: Mask) -> Jaxpr:
@@ -350,20 +350,20 @@ class _UserRules:
 
     def run_forward(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
         """Results, residuals and the structure of these."""
-        given = [CustomVJPPrimal(x, n) for x, n in zip(args, nonzero, strict=True)] if self.symbolic else args
+        passed = [CustomVJPPrimal(x, n) for x, n in zip(args, nonzero, strict=True)] if self.symbolic else args
         rule = rule_name("forward rule", self.function.fwd, self.function.fun)  # type: ignore[arg-type]
-        result, residuals = pair_of(self.fwd(*tree.unflatten(self.in_tree, given)[0]), rule, "results, residuals")
+        result, residuals = pair_of(self.fwd(*tree.unflatten(self.in_tree, passed)[0]), rule, "results, residuals")
         return self.promise.check(rule, result), *checked_residuals(rule, residuals)
 
     def run_backward(self, structure: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """A cotangent, or `Zero`, for each argument leaf."""
         symbolic = self.symbolic
-        given = [(SymbolicZero(c.aval) if symbolic else instantiate(c)) if type(c) is Zero else c for c in cotangents]
+        passed = [(SymbolicZero(c.aval) if symbolic else instantiate(c)) if type(c) is Zero else c for c in cotangents]
         assert self.promise.treedef is not None
-        result = tree.unflatten(self.promise.treedef, given)
+        result = tree.unflatten(self.promise.treedef, passed)
         found = self.bwd(*self.held, structure.restore(residuals), result)
         rule = rule_name("backward rule", self.bwd, self.function.fun)
-        names = lambda number: self.function.chosen_names(self.count)[number]
+        names = lambda i: self.function.chosen_names(self.count)[i]
         return checked_cotangents(rule, found, self.in_tree, self.types, names)
 
     def start(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Pullback]:
@@ -386,8 +386,8 @@ class _UserRules:
         incoming = [t.cotangent() for t in self.promise.types or ()]
 
         def function(*flat: Any) -> list[Any]:
-            given = [ct if n else Zero(ct.aval) for ct, n in zip(flat[len(types) :], cotangents, strict=True)]
-            return [instantiate(ct) for ct in self.run_backward(structure, flat[: len(types)], given)]
+            passed = [ct if n else Zero(ct.aval) for ct, n in zip(flat[len(types) :], cotangents, strict=True)]
+            return [instantiate(ct) for ct in self.run_backward(structure, flat[: len(types)], passed)]
 
         return stage_closed(function, [*types, *incoming], name=f"backward of {name_of(self.function.fun)}")
 
@@ -410,17 +410,17 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
             def flat(*cotangents: Any) -> list[Any]:
                 found = pullback(tree.unflatten(out_tree, cotangents))
-                given, out.treedef = tree.flatten(found if isinstance(found, (tuple, list)) else (found,))
-                return given
+                cotangents_in, out.treedef = tree.flatten(found if isinstance(found, (tuple, list)) else (found,))
+                return cotangents_in
 
             types = [type_of(r).tangent() for r in leaves]
-            program, constants = stage(flat, types, where=f"the pullback of {name_of(fun)}")
-            pullbacks[:] = [(constants_to_arguments(program), out.treedef)]
+            jaxpr, constants = stage(flat, types, where=f"the pullback of {name_of(fun)}")
+            pullbacks[:] = [(constants_to_arguments(jaxpr), out.treedef)]
             return results, constants
 
         def backward(residuals: Any, cotangents: Any) -> Any:
-            program, treedef = pullbacks[0]
-            return tuple(tree.unflatten(treedef, replay(program, *residuals, *tree.leaves(cotangents))))
+            jaxpr, treedef = pullbacks[0]
+            return tuple(tree.unflatten(treedef, replay(jaxpr, *residuals, *tree.leaves(cotangents))))
 
         function = custom_vjp(wraps(fun)(value))
         function.positional = lambda args, kwargs: args  # type: ignore[method-assign]
@@ -436,20 +436,20 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     check_leaves(fun, "closure_convert", leaves, example_args, {})
     out = OutTree()
     types = [type_of(leaf) for leaf in leaves]
-    program, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun))
+    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun))
     hoisted = [isinstance(c, Tracer) and inexact(type_of(c)) for c in constants]
     held = [c for c, h in zip(constants, hoisted, strict=True) if not h]
-    lifted = constants_to_arguments(program)
+    lifted = constants_to_arguments(jaxpr)
 
     def converted(*args_and_constants: Any) -> Any:
         count = len(example_args)
-        args, given = args_and_constants[:count], iter(args_and_constants[count:])
-        kept = iter(held)
+        args, captured = args_and_constants[:count], iter(args_and_constants[count:])
+        others = iter(held)
         flat, treedef = tree.flatten((tuple(args), {}))
         if treedef != in_tree:
             what = f"The converted {name_of(fun)} takes arguments in the structure of the example."
             raise ArgumentTypeError(what, received=f"{treedef} for {in_tree}")
-        values = [next(given) if h else next(kept) for h in hoisted]
+        values = [next(captured) if h else next(others) for h in hoisted]
         return tree.unflatten(out.treedef, replay(lifted, *values, *flat))
 
     return converted, [c for c, h in zip(constants, hoisted, strict=True) if h]

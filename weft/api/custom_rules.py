@@ -18,7 +18,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 
 
 class SymbolicZero:
-    """Stands for a tangent or cotangent that is zero, in rules that asked for symbolic zeros."""
+    """A tangent or cotangent that is zero, in rules that asked for symbolic zeros."""
 
     def __init__(self, aval: Type):
         self.aval = aval
@@ -63,7 +63,7 @@ class CustomVJPPrimal:
 
 
 class Promise:
-    """What a function returns: known from staging it, or taken from the first results that its rule gives."""
+    """What a function returns: known from staging it, or taken from the first results of its rule."""
 
     __slots__ = ("treedef", "types")
 
@@ -71,12 +71,12 @@ class Promise:
         self.treedef, self.types = treedef, types
 
     def check(self, rule: str, result: Any) -> list[Any]:
-        """The leaves of a result that a rule gives for the function's, if it is the one promised."""
+        """The leaves of what a rule returns as the function's result, if it is the one promised."""
         leaves, treedef = tree.flatten(result)
         for path, leaf in tree.leaves_with_path(result):
             if not is_value(leaf):
-                place = f"results{tree.keystr(path)}"
-                raise mistake(f"{rule} must return arrays.", f"{leaf!r} of type {type(leaf).__name__} at {place}")
+                path_text = f"results{tree.keystr(path)}"
+                raise mistake(f"{rule} must return arrays.", f"{leaf!r} of type {type(leaf).__name__} at {path_text}")
         types = [type_of(leaf) for leaf in leaves]
         if self.treedef is None:
             self.treedef, self.types = treedef, types
@@ -84,17 +84,17 @@ class Promise:
         if treedef != self.treedef:
             what = f"{rule} must return results in the structure of the function's."
             raise mistake(what, structure_differences(self.treedef, treedef, ()))
-        for number, (given, expected) in enumerate(zip(types, self.types, strict=True)):
-            if not expected.accepts(given):
+        for i, (aval, expected) in enumerate(zip(types, self.types, strict=True)):
+            if not expected.accepts(aval):
                 what = f"{rule} must return results of the types of the function's."
-                raise mistake(what, f"{given.short()} for {expected.short()} at {place_in(self.treedef, number)}")
+                raise mistake(what, f"{aval.short()} for {expected.short()} at {path_in(self.treedef, i)}")
         return [lifted(leaf) for leaf in leaves]
 
 
-def place_in(treedef: tree.PyTreeDef, number: int, word: str = "result") -> str:
-    """The path of leaf `number` of a structure."""
+def path_in(treedef: tree.PyTreeDef, i: int, word: str = "result") -> str:
+    """The path of leaf `i` of a structure."""
     paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(treedef, range(treedef.num_leaves)))]
-    return word + tree.keystr(paths[number])
+    return word + tree.keystr(paths[i])
 
 
 def mistake(what: str, received: str, fix: str | None = None) -> CustomRuleError:
@@ -104,8 +104,8 @@ def mistake(what: str, received: str, fix: str | None = None) -> CustomRuleError
 def rule_name(word: str, rule: Callable[..., Any], function: Callable[..., Any]) -> str:
     """A rule in messages: what it is, of which function, and where it is defined."""
     code = getattr(rule, "__code__", None)
-    place = f", {Location(code, 0).place()}," if code is not None else ""
-    return f"The {word} `{name_of(rule)}`{place} of `{name_of(function)}`"
+    line = f", {Location(code, 0).place()}," if code is not None else ""
+    return f"The {word} `{name_of(rule)}`{line} of `{name_of(function)}`"
 
 
 def in_words(value: Any) -> str:
@@ -123,13 +123,13 @@ def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
 
 
 def converted(value: Any, expected: Any, precision: bool = False) -> Any:
-    """A tangent in the type it must have, or None when it is of another: a Python number takes the dtype it is given,
-    and with `precision` so does an array of the same kind."""
-    given: Any = type_of(value)
-    if expected.accepts(given):
+    """A tangent in the type it must have, or None when it is of another: a Python number takes any dtype, and with
+    `precision` so does an array of the same kind."""
+    aval: Any = type_of(value)
+    if expected.accepts(aval):
         return lifted(value)
-    alike = precision and dtypes.kind(given.dtype) == dtypes.kind(expected.dtype)
-    if given.shape == expected.shape and (given.weak_type or alike):
+    alike = precision and dtypes.kind(aval.dtype) == dtypes.kind(expected.dtype)
+    if aval.shape == expected.shape and (aval.weak_type or alike):
         return convert_element_type(value, new_dtype=expected.dtype, weak_type=False)
     return None
 
@@ -139,7 +139,7 @@ def is_zero(leaf: Any) -> bool:
 
 
 def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list[Any]]:
-    """Results and tangents (some `Zero`) that a jvp rule gives."""
+    """Results and tangents (some `Zero`) of a jvp rule."""
     result, tangent = pair_of(pair, rule, "results, tangents")
     results = promise.check(rule, result)
     tangents, tangent_tree = tree.flatten(tangent, is_leaf=is_zero)
@@ -147,31 +147,31 @@ def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list
     if tangent_tree != promise.treedef:
         what = f"{rule} must return tangents in the structure of the results."
         raise mistake(what, structure_differences(promise.treedef, tangent_tree, ()))
-    made = []
-    for number, (r, t) in enumerate(zip(results, tangents, strict=True)):
+    values = []
+    for i, (r, t) in enumerate(zip(results, tangents, strict=True)):
         expected = type_of(r).tangent()
         value = Zero(expected) if is_zero(t) or not inexact(type_of(r)) else converted(t, expected)
         if value is None:
             what = f"{rule} must return tangents of the shape and dtype of the results."
-            received = f"{type_of(t).short()} for {expected.short()} at {place_in(promise.treedef, number, 'tangents')}"
+            received = f"{type_of(t).short()} for {expected.short()} at {path_in(promise.treedef, i, 'tangents')}"
             raise mistake(what, received, "convert the tangent, for example with .astype")
-        made.append(value)
-    return results, made
+        values.append(value)
+    return results, values
 
 
 class Residuals:
     """The structure of what a forward rule saves. Python numbers in it stay what they are, for the backward rule to
     look at."""
 
-    __slots__ = ("numbers", "treedef")
+    __slots__ = ("scalars", "treedef")
 
-    def __init__(self, treedef: tree.PyTreeDef, numbers: dict[int, Any]):
-        self.treedef, self.numbers = treedef, numbers
+    def __init__(self, treedef: tree.PyTreeDef, scalars: dict[int, Any]):
+        self.treedef, self.scalars = treedef, scalars
 
     def restore(self, arrays: Sequence[Any]) -> Any:
         """What was saved, from its arrays."""
-        given, numbers = iter(arrays), self.numbers
-        leaves = [numbers[i] if i in numbers else next(given) for i in range(self.treedef.num_leaves)]
+        rest, scalars = iter(arrays), self.scalars
+        leaves = [scalars[i] if i in scalars else next(rest) for i in range(self.treedef.num_leaves)]
         return tree.unflatten(self.treedef, leaves)
 
 
@@ -182,8 +182,8 @@ def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
             received = f"{leaf!r} of type {type(leaf).__name__} at residuals{tree.keystr(path)}"
             raise mistake(f"{rule} must save arrays.", received, "pass other objects as arguments in nondiff_argnums")
     leaves, treedef = tree.flatten(residuals)
-    numbers = {i: leaf for i, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
-    return [lifted(leaf) for i, leaf in enumerate(leaves) if i not in numbers], Residuals(treedef, numbers)
+    scalars = {i: leaf for i, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
+    return [lifted(leaf) for i, leaf in enumerate(leaves) if i not in scalars], Residuals(treedef, scalars)
 
 
 def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
@@ -211,8 +211,8 @@ def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
 def checked_cotangents(
     rule: str, found: Any, in_tree: Any, types: Sequence[Type], names: Callable[[int], str]
 ) -> list[Any]:
-    """One cotangent (or `Zero`) per argument leaf: None, or a symbolic zero, stands for zeros, of a whole argument
-    too."""
+    """One cotangent (or `Zero`) per argument leaf: None, or a symbolic zero, means zeros, also for a whole
+    argument."""
     parts = tree.treedef_children(tree.treedef_children(in_tree)[0])
     if not isinstance(found, (tuple, list)) or len(found) != len(parts):
         what = f"{rule} must return a tuple with one cotangent for each of the {len(parts)} differentiated arguments."
@@ -220,21 +220,21 @@ def checked_cotangents(
             what, in_words(found), "return (cotangent,)" if len(parts) == 1 else "return None where it is zero"
         )
     flat: list[Any] = []
-    for number, (part, value) in enumerate(zip(parts, found, strict=True)):
+    for i, (part, value) in enumerate(zip(parts, found, strict=True)):
         own = types[len(flat) : len(flat) + part.num_leaves]
         if value is None or is_zero(value):
             flat.extend(Zero(t.cotangent()) for t in own)
             continue
         leaves = matched(part, value)
         if leaves is None:
-            what = f"{rule} must return the cotangent of `{names(number)}` in its structure."
+            what = f"{rule} must return the cotangent of `{names(i)}` in its structure."
             structure = tree.structure(value, is_leaf=lambda x: x is None or is_zero(x))
             raise mistake(what, structure_differences(part, structure, ()))
-        for place, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
+        for k, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
             zero = leaf is None or is_zero(leaf) or not inexact(t)
             ct = Zero(t.cotangent()) if zero else converted(leaf, t.cotangent(), True)
             if ct is None:
-                argument = place_in(part, place, names(number))
+                argument = path_in(part, k, names(i))
                 what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."
                 raise mistake(what, f"{type_of(leaf).short()} for {t.cotangent().short()}")
             flat.append(ct)

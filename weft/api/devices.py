@@ -45,7 +45,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def process_index(backend: str | None = None) -> int:
-    """The number of this process."""
+    """The index of this process."""
     return 0
 
 
@@ -120,7 +120,7 @@ def _placement(device: Device) -> Placement:
 
 
 def held(leaf: Any, placement: Placement | None = None) -> HeldArray:
-    """An array that has its numbers, of an array; of a number, with a placement."""
+    """An array that holds its values: `leaf` itself, or one made of a number, with a placement."""
     if isinstance(leaf, HeldArray):
         return leaf
     if not is_value(leaf):

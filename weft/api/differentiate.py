@@ -49,10 +49,10 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     """Results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part of the
     result."""
     check_callable(fun, "jvp")
-    for given, word in ((primals, "primals"), (tangents, "tangents")):
-        if not isinstance(given, (tuple, list)):
+    for values, word in ((primals, "primals"), (tangents, "tangents")):
+        if not isinstance(values, (tuple, list)):
             what = f"jvp takes {word} as a tuple or list with one entry per argument."
-            raise ArgumentTypeError(what, received=type(given).__name__, fix=f"({word},)")
+            raise ArgumentTypeError(what, received=type(values).__name__, fix=f"({word},)")
     flat_primals, in_tree = tree.flatten((tuple(primals), {}))
     flat_tangents, tangent_tree = tree.flatten((tuple(tangents), {}))
     check_leaves(fun, "jvp", flat_primals, primals, {})
@@ -95,19 +95,19 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> A
     """A tangent (or cotangent) of a value of type `primal`, checked; a Python number becomes an array of the dtype."""
     if type(tangent) is Zero:
         return tangent
-    expected, given = primal.tangent(), type_of(tangent)
-    if not isinstance(expected, ArrayType) or not isinstance(given, ArrayType):
+    expected, aval = primal.tangent(), type_of(tangent)
+    if not isinstance(expected, ArrayType) or not isinstance(aval, ArrayType):
         return tangent
-    if expected.dtype == dtypes.float0 and given.dtype == dtypes.float0 and given.shape == expected.shape:
+    if expected.dtype == dtypes.float0 and aval.dtype == dtypes.float0 and aval.shape == expected.shape:
         return Zero(expected)
-    if expected.accepts(given):
+    if expected.accepts(aval):
         return tangent
-    if given.weak_type and given.shape == expected.shape and expected.dtype != dtypes.float0:
+    if aval.weak_type and aval.shape == expected.shape and expected.dtype != dtypes.float0:
         return retyped(tangent, expected)
     integer = expected.dtype == dtypes.float0
     raise TangentMismatchError(
         f"{what}, which for integers is float0." if integer else f"{what}.",
-        received=f"{given.short()} at {path()}, for a value of type {primal.short()}",
+        received=f"{aval.short()} at {path()}, for a value of type {primal.short()}",
         fix="np.zeros(shape, weft.float0), or convert the value to a float"
         if integer
         else f"give one of type {expected.short()}",
@@ -117,8 +117,8 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> A
 
 def retyped(value: Any, aval: Type) -> Any:
     """A value in the dtype and weakness of `aval`, which has its shape."""
-    given = type_of(value)
-    if given.plain == aval.plain or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
+    own = type_of(value)
+    if own.plain == aval.plain or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
         return value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
@@ -160,11 +160,11 @@ def without_tangents(auxiliary: Any) -> Any:
 
 
 class Linearization:
-    """The derivative of a function at a point: a linear program, without the residuals that it takes first."""
+    """The derivative of a function at a point: a linear jaxpr, without the residuals that it takes first."""
 
-    __slots__ = ("fun_name", "in_tree", "names", "inexact", "live", "out_tree", "out_types", "program", "types")
+    __slots__ = ("fun_name", "in_tree", "names", "inexact", "jaxpr", "live", "out_tree", "out_types", "types")
 
-    program: Jaxpr
+    jaxpr: Jaxpr
     fun_name: str
     names: Callable[[], Sequence[str]]  # of the arguments
     in_tree: tree.PyTreeDef
@@ -172,7 +172,7 @@ class Linearization:
     types: list[Type]
     out_types: list[Type]
     inexact: list[bool]  # of each argument: whether it has a tangent
-    live: list[bool]  # of each result: whether its tangent is made by the program
+    live: list[bool]  # of each result: whether the jaxpr computes its tangent
 
     def __repr__(self) -> str:
         return f"<linear part of {self.fun_name}>"
@@ -189,9 +189,9 @@ class Linearization:
             )
         what = f"A tangent given to the linearized {self.fun_name} must have the shape and dtype of its argument"
         checked = all_fitting(self.types, leaves, what, self.in_paths)
-        given = [x for x, n in zip(checked, self.inexact, strict=True) if n]
-        made = iter(replay(self.program, *residuals, *given))
-        outs = [next(made) if n else instantiate(Zero.of(t)) for n, t in zip(self.live, self.out_types, strict=True)]
+        nonzero = [x for x, n in zip(checked, self.inexact, strict=True) if n]
+        found = iter(replay(self.jaxpr, *residuals, *nonzero))
+        outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.live, self.out_types, strict=True)]
         return tree.unflatten(
             self.out_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)]
         )
@@ -210,18 +210,18 @@ class Linearization:
                 "The pullback of {} takes a cotangent in the structure of the result.", self.out_tree, out_tree
             )
         what = f"A cotangent given to the pullback of {self.fun_name} must have the shape and dtype of the result"
-        # The cotangent of an integer says nothing, so whatever is given for one passes.
+        # The cotangent of an integer says nothing, so any value passes for one.
         leaves = [ct if t.tangent() == t else Zero(t.cotangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
         checked = all_fitting(self.out_types, leaves, what, self.out_paths)
-        given = [ct for ct, live in zip(checked, self.live, strict=True) if live]
-        program = with_constants(self.program, residuals)
-        found = iter(backward_instantiated(program, program.consts, given))
+        nonzero = [ct for ct, live in zip(checked, self.live, strict=True) if live]
+        jaxpr = with_constants(self.jaxpr, residuals)
+        found = iter(backward_instantiated(jaxpr, jaxpr.consts, nonzero))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
-        made = [retyped(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
-        return tree.unflatten(self.in_tree, made)[0]
+        outs = [retyped(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
+        return tree.unflatten(self.in_tree, outs)[0]
 
-    def reject_structure(self, what: str, expected: tree.PyTreeDef, given: tree.PyTreeDef) -> NoReturn:
-        received = structure_differences(expected, given, () if expected is self.out_tree else self.names())
+    def reject_structure(self, what: str, expected: tree.PyTreeDef, found: tree.PyTreeDef) -> NoReturn:
+        received = structure_differences(expected, found, () if expected is self.out_tree else self.names())
         raise TangentMismatchError(what.format(self.fun_name), received=received, at=user_line())
 
     def args_tree(self) -> tree.PyTreeDef:
@@ -252,20 +252,20 @@ def linearized(
     check_callable(fun, transformation)
     leaves, in_tree = tree.flatten((tuple(args), {}))
     check_leaves(fun, transformation, leaves, args, {})
-    made = Linearization()
-    made.fun_name, made.in_tree = name_of(fun), in_tree
-    made.names = names or (lambda: argument_names(fun, args))
-    made.types = [type_of(leaf) for leaf in leaves]
-    made.inexact = [t.tangent().dtype != dtypes.float0 for t in made.types]  # type: ignore[attr-defined]
+    linear = Linearization()
+    linear.fun_name, linear.in_tree = name_of(fun), in_tree
+    linear.names = names or (lambda: argument_names(fun, args))
+    linear.types = [type_of(leaf) for leaf in leaves]
+    linear.inexact = [t.tangent().dtype != dtypes.float0 for t in linear.types]  # type: ignore[attr-defined]
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
-    results, program, made.live = linearize_flat(
-        function, leaves, made.inexact, f"jvp({name_of(fun)})", user_location()
+    results, jaxpr, linear.live = linearize_flat(
+        function, leaves, linear.inexact, f"jvp({name_of(fun)})", user_location()
     )
-    made.out_tree = out.treedef
-    made.out_types = [type_of(r) for r in results]
-    made.program = constants_to_arguments(program)
-    return results, made, list(program.consts), out.auxiliary if has_aux else None
+    linear.out_tree = out.treedef
+    linear.out_types = [type_of(r) for r in results]
+    linear.jaxpr = constants_to_arguments(jaxpr)
+    return results, linear, list(jaxpr.consts), out.auxiliary if has_aux else None
 
 
 @boundary
@@ -310,21 +310,21 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     check_leaves(fun, "linear_transpose", leaves, primals, {})
     types = [type_of(leaf) for leaf in leaves]
     out = OutTree()
-    program, constants = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
-    kinds = [{dtypes.kind(t.dtype) in "fc" for t in side} for side in (types, program.out_avals)]  # type: ignore[attr-defined]
+    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
+    kinds = [{dtypes.kind(t.dtype) in "fc" for t in side} for side in (types, jaxpr.out_avals)]  # type: ignore[attr-defined]
     if len(kinds[0] | kinds[1]) > 1:
-        words = [", ".join(t.short() for t in side) for side in (types, program.out_avals)]
+        words = [", ".join(t.short() for t in side) for side in (types, jaxpr.out_avals)]
         what = f"linear_transpose of {name_of(fun)}: arguments and results must all be floats, or all be integers."
         fix = "give primals of the dtype that the function returns, for example 1.0 instead of 1"
         raise ArgumentTypeError(what, received=f"{words[0]} -> {words[1]}", fix=fix)
-    made = Transposition(constants_to_arguments(program), name_of(fun), in_tree, out.treedef, types)
-    return tree.Partial(made.pull, constants)
+    transposition = Transposition(constants_to_arguments(jaxpr), name_of(fun), in_tree, out.treedef, types)
+    return tree.Partial(transposition.pull, constants)
 
 
 class Transposition(NamedTuple):
-    """A linear program, its constants as leading arguments, and the structures around it."""
+    """A linear jaxpr, its constants as leading arguments, and the structures around it."""
 
-    program: Jaxpr
+    jaxpr: Jaxpr
     fun_name: str
     in_tree: tree.PyTreeDef
     out_tree: tree.PyTreeDef
@@ -339,29 +339,29 @@ class Transposition(NamedTuple):
                 received=structure_differences(self.out_tree, out_tree, ()),
                 at=user_line(),
             )
-        given = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.program.outvars, flat, strict=True)]
-        program = with_constants(self.program, constants)
-        found = backward_instantiated(program, program.consts, given)
-        made = [retyped(ct, t.cotangent()) for ct, t in zip(found, self.types, strict=True)]
-        return tree.unflatten(self.in_tree, made)[0]
+        checked = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.jaxpr.outvars, flat, strict=True)]
+        jaxpr = with_constants(self.jaxpr, constants)
+        found = backward_instantiated(jaxpr, jaxpr.consts, checked)
+        outs = [retyped(ct, t.cotangent()) for ct, t in zip(found, self.types, strict=True)]
+        return tree.unflatten(self.in_tree, outs)[0]
 
 
-def with_constants(program: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
-    """The program with its first arguments bound to constants."""
+def with_constants(jaxpr: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
+    """The jaxpr with its first arguments bound to constants."""
     count = len(constants)
-    return program.replace(constvars=program.invars[:count], invars=program.invars[count:], consts=tuple(constants))
+    return jaxpr.replace(constvars=jaxpr.invars[:count], invars=jaxpr.invars[count:], consts=tuple(constants))
 
 
 def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
     """A cotangent for a result of type `aval`; unlike in differentiation, integers are transposed as integers."""
-    given = type_of(cotangent)
-    if aval.accepts(given):
+    own = type_of(cotangent)
+    if aval.accepts(own):
         return cotangent
-    if isinstance(given, ArrayType) and isinstance(aval, ArrayType) and given.weak_type and given.shape == aval.shape:
+    if isinstance(own, ArrayType) and isinstance(aval, ArrayType) and own.weak_type and own.shape == aval.shape:
         return retyped(cotangent, aval)
     raise TangentMismatchError(
         f"A cotangent given to the transpose of {name} must have the shape and dtype of the result.",
-        received=f"{given.short()} for a result of type {aval.short()}",
+        received=f"{own.short()} for a result of type {aval.short()}",
         at=user_line(),
     )
 
@@ -371,12 +371,12 @@ def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
 
 def argument_indices(argnums: Any, transformation: str) -> tuple[int, ...]:
     """`argnums` as a tuple."""
-    numbers = (argnums,) if not isinstance(argnums, (tuple, list)) else tuple(argnums)
-    for n in numbers:
+    indices = (argnums,) if not isinstance(argnums, (tuple, list)) else tuple(argnums)
+    for n in indices:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
             what = f"argnums of {transformation} must be an int or a tuple of ints."
             raise ArgumentTypeError(what, received=f"{argnums!r} of type {type(argnums).__name__}")
-    return numbers
+    return indices
 
 
 def value_and_grad(
@@ -390,14 +390,14 @@ def value_and_grad(
     """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`."""
     check_callable(fun, "value_and_grad")
     refuse_reduce_axes("grad", reduce_axes)
-    numbers = argument_indices(argnums, "value_and_grad")
+    indices = argument_indices(argnums, "value_and_grad")
 
     @boundary
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = hold_others(fun, numbers, args, kwargs, "grad")
-        check_gradient_inputs(fun, numbers, args, holomorphic, allow_int, "grad")
-        names = lambda: chosen_names(fun, numbers, args)
+        partial, chosen = hold_others(fun, indices, args, kwargs, "grad")
+        check_gradient_inputs(fun, indices, args, holomorphic, allow_int, "grad")
+        names = lambda: chosen_names(fun, indices, args)
         results, linear, residuals, auxiliary = linearized(partial, chosen, has_aux, "grad", names)
         value = tree.unflatten(linear.out_tree, results)
         check_scalar(fun, value, results, holomorphic)
@@ -433,10 +433,10 @@ def grad(
 
 
 def hold_others(
-    fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], transformation: str
+    fun: Callable[..., Any], indices: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], transformation: str
 ) -> tuple[Any, tuple[Any, ...]]:
-    """`fun` as a function of the arguments `numbers` alone, and those arguments."""
-    for n in numbers:
+    """`fun` as a function of the arguments `indices` alone, and those arguments."""
+    for n in indices:
         if not -len(args) <= n < len(args):
             least = n + 1 if n >= 0 else -n
             what = f"{transformation} of {name_of(fun)}: argnums={n} needs at least {least} positional arguments."
@@ -446,39 +446,39 @@ def hold_others(
                 received=f"{len(args)} by position{by_name}",
                 fix="pass the arguments to differentiate by position",
             )
-    places = [n % len(args) for n in numbers]
-    if len(set(places)) != len(places):
+    positions = [n % len(args) for n in indices]
+    if len(set(positions)) != len(positions):
         raise ArgumentError(
             f"{transformation} of {name_of(fun)}: argnums names an argument twice.",
-            received=f"argnums={tuple(numbers)}",
+            received=f"argnums={tuple(indices)}",
         )
 
     @wraps(fun)
     def partial(*chosen: Any) -> Any:
         full = list(args)
-        for place, value in zip(places, chosen, strict=True):
-            full[place] = value
+        for position, value in zip(positions, chosen, strict=True):
+            full[position] = value
         return fun(*full, **kwargs)
 
-    return partial, tuple(args[p] for p in places)
+    return partial, tuple(args[p] for p in positions)
 
 
-def chosen_names(fun: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any]) -> list[str]:
-    """The names of the arguments `numbers`."""
+def chosen_names(fun: Callable[..., Any], indices: Sequence[int], args: Sequence[Any]) -> list[str]:
+    """The names of the arguments `indices`."""
     names = argument_names(fun, args)
-    return [names[n] for n in numbers]
+    return [names[n] for n in indices]
 
 
 def check_gradient_inputs(
     fun: Callable[..., Any],
-    numbers: Sequence[int],
+    indices: Sequence[int],
     args: Sequence[Any],
     holomorphic: bool,
     allow_int: bool,
     transformation: str,
 ) -> None:
-    """Every leaf of the arguments `numbers` must be an array of a kind that has a derivative."""
-    for n in numbers:
+    """Every leaf of the arguments `indices` must be an array of a kind that has a derivative."""
+    for n in indices:
         for leaf in tree.leaves(args[n]):
             kind = dtypes.kind(type_of(leaf).dtype) if is_value(leaf) else None  # type: ignore[attr-defined]
             if kind == "c" or (kind == "f" and not holomorphic) or (kind is not None and allow_int and not holomorphic):
@@ -505,7 +505,7 @@ def reject_gradient_input(
         raise ArgumentTypeError(
             what, received=f"{received} at {path}", fix=f"convert {path}, or leave holomorphic=True out"
         )
-    other = "; allow_int=True gives float0 gradients" if transformation in ("grad", "jacrev") else ""
+    other = "; allow_int=True returns float0 gradients" if transformation in ("grad", "jacrev") else ""
     raise IntegerInputGradientError(
         f"{transformation} of {name_of(fun)} needs floating-point arguments; {path} is not.",
         received=received,

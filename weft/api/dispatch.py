@@ -26,7 +26,7 @@ from weft.runtime.device import HOME, Placement
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
 
-# Longer functions take longer to make than they save.
+# Longer functions take longer to write than they save.
 MOST_LEAVES = 2000
 
 
@@ -115,7 +115,7 @@ class _Writer:
         self.line("return MISS", 2)
         self.line("if context.trace is not EVALUATION or context.axes: return MISS")
         self.line("try:")
-        # Those two are what a call makes of them: a tuple and a dict.
+        # The call itself makes them a tuple and a dict.
         self.node("args", args, known=True)
         if kwargs.children():
             self.node("kwargs", kwargs, known=True)

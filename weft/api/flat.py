@@ -24,7 +24,7 @@ class OutTree:
 
 
 def name_of(function: Any) -> str:
-    """What to call a function in programs and messages."""
+    """What to call a function in jaxprs and messages."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     name = getattr(function, "__name__", None)  # of an object it may be anything
@@ -35,20 +35,20 @@ Wrapper = TypeVar("Wrapper")
 
 
 def adopt(wrapper: Wrapper, function: Any) -> Wrapper:
-    """Let what was made of a function look like it: its name, documentation and signature, and the attributes of a
+    """Let a wrapper of a function look like it: its name, documentation and signature, and the attributes of a
     plain function. Attributes of other objects belong to their class, and what the wrapper has itself stays."""
-    made: Any = wrapper
-    made.__name__ = name_of(function)
+    target: Any = wrapper
+    target.__name__ = name_of(function)
     for attribute in ("__qualname__", "__module__", "__doc__"):
         value = getattr(function, attribute, None)
         if isinstance(value, str):
-            setattr(made, attribute, value)
+            setattr(target, attribute, value)
     if isinstance(function, types.FunctionType):
-        made.__annotations__ = function.__annotations__
+        target.__annotations__ = function.__annotations__
         for attribute, value in vars(function).items():
-            if not hasattr(made, attribute):
-                setattr(made, attribute, value)
-    made.__wrapped__ = function
+            if not hasattr(target, attribute):
+                setattr(target, attribute, value)
+    target.__wrapped__ = function
     return wrapper
 
 
@@ -147,9 +147,9 @@ def check_leaves(
     names: Sequence[str] | None = None,
 ) -> None:
     """Every leaf of the arguments must be an array or a number; the error names the path of the first that is not."""
-    for number, leaf in enumerate(leaves):
+    for i, leaf in enumerate(leaves):
         if not is_value(leaf):
-            path = argument_paths(function, args, kwargs, names)[number]
+            path = argument_paths(function, args, kwargs, names)[i]
             static = ", or mark the argument with static_argnums or static_argnames"
             raise InvalidInputTypeError(
                 f"{transformation} of {name_of(function)} got a value that is not an array at {path}.",
@@ -159,28 +159,28 @@ def check_leaves(
             )
 
 
-def structure_differences(expected: tree.PyTreeDef, given: tree.PyTreeDef, names: Sequence[str]) -> str:
-    """Where two structures differ, in words: `names[i]` stands for the first step of a path."""
-    found = tree.equality_errors_of_structures(expected, given)
+def structure_differences(expected: tree.PyTreeDef, other: tree.PyTreeDef, names: Sequence[str]) -> str:
+    """Where two structures differ, in words: `names[i]` replaces the first key of a path."""
+    found = tree.equality_errors_of_structures(expected, other)
     lines = []
     for difference in found[:3]:
         path = difference.path
-        place = path_name(path, names)
-        lines.append(f"{difference.second} for {difference.first}{' at ' + place if place else ''}")
-    return "\n".join(lines) or f"{given} for {expected}"
+        at = path_name(path, names)
+        lines.append(f"{difference.second} for {difference.first}{' at ' + at if at else ''}")
+    return "\n".join(lines) or f"{other} for {expected}"
 
 
 def path_name(path: Sequence[Any], names: Sequence[str]) -> str:
-    """A path whose first step is the number of an argument, with the argument's name."""
+    """A path whose first key is the index of an argument, with the argument's name."""
     if not path:
         return ""
-    number = getattr(path[0], "idx", None)
-    if number is not None and number < len(names):
-        return names[number] + tree.keystr(path[1:])
+    i = getattr(path[0], "idx", None)
+    if i is not None and i < len(names):
+        return names[i] + tree.keystr(path[1:])
     return tree.keystr(path).lstrip(".")
 
 
-# What a dispatcher gives for a call that is not the one it was made for.
+# What a dispatcher returns for a call that is not the one it was written for.
 MISS = object()
 Dispatcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 

@@ -24,8 +24,7 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that returns the program of `fun` for the given arguments (or `ShapeDtypeStruct`s) instead of running
-    it."""
+    """A function that returns the jaxpr of `fun` for its arguments (or `ShapeDtypeStruct`s) instead of running it."""
     check_callable(fun, "make_jaxpr")
     if abstracted_axes is not None:
         what = "make_jaxpr has no abstracted_axes."
@@ -46,12 +45,12 @@ def make_jaxpr(
             for name, size in axis_env or ():
                 scopes.enter_context(named_axis(name, size))
             names = argument_paths(fun, dynamic, rest)
-            program, _ = stage(
+            jaxpr, _ = stage(
                 function, [type_of(leaf) for leaf in leaves], where=name_of(fun), names=names, name=name_of(fun)
             )
         if return_shape:
-            return program, tree.unflatten(out.treedef, [struct(v.aval) for v in program.outvars])
-        return program
+            return jaxpr, tree.unflatten(out.treedef, [struct(v.aval) for v in jaxpr.outvars])
+        return jaxpr
 
     return staged
 

@@ -25,13 +25,13 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results."""
     check_callable(fun, "jacfwd")
-    numbers = argument_indices(argnums, "jacfwd")
+    indices = argument_indices(argnums, "jacfwd")
 
     @boundary
     @wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        function, chosen = hold_others(fun, numbers, args, kwargs, "jacfwd")
-        check_gradient_inputs(fun, numbers, args, holomorphic, False, "jacfwd")
+        function, chosen = hold_others(fun, indices, args, kwargs, "jacfwd")
+        check_gradient_inputs(fun, indices, args, holomorphic, False, "jacfwd")
         if not holomorphic:
             check_real(fun, chosen, "arguments", "jacfwd")
         if has_aux:
@@ -59,13 +59,13 @@ def jacrev(
 ) -> Callable[..., Any]:
     """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results."""
     check_callable(fun, "jacrev")
-    numbers = argument_indices(argnums, "jacrev")
+    indices = argument_indices(argnums, "jacrev")
 
     @boundary
     @wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        function, chosen = hold_others(fun, numbers, args, kwargs, "jacrev")
-        check_gradient_inputs(fun, numbers, args, holomorphic, allow_int, "jacrev")
+        function, chosen = hold_others(fun, indices, args, kwargs, "jacrev")
+        check_gradient_inputs(fun, indices, args, holomorphic, allow_int, "jacrev")
         value, pullback, *auxiliary = vjp(function, *chosen, has_aux=has_aux)
         if holomorphic:
             check_complex(fun, value)
@@ -118,15 +118,15 @@ def basis(value: Any) -> Any:
     leaves, treedef = tree.flatten(value)
     avals: list[Any] = [type_of(leaf) for leaf in leaves]
     sizes = [math.prod(a.shape) for a in avals]
-    total, start, made = sum(sizes), 0, []
+    total, start, blocks = sum(sizes), 0, []
     for aval, size in zip(avals, sizes, strict=True):
         block = np.zeros((total, size), dtypes.storage(aval.dtype if aval.tangent() == aval else dtypes.float0))
         if aval.tangent() == aval:
             block[np.arange(start, start + size), np.arange(size)] = 1
         block.flags.writeable = False  # nobody else has it, so it need not be copied
-        made.append(EVALUATION.lift(block.reshape((total, *aval.shape))))
+        blocks.append(EVALUATION.lift(block.reshape((total, *aval.shape))))
         start += size
-    return tree.unflatten(treedef, made)
+    return tree.unflatten(treedef, blocks)
 
 
 def split_columns(y: Any, arguments: Any) -> Any:

@@ -61,9 +61,9 @@ MOST_HINTS, MOST_OF_HINT = 1024, 8
 DEEPEST_DISPATCH = 50
 
 
-class Program:
-    """A staged function: its program with constants as leading operands, those constants, and the tree of its
-    result. Results of the empty dtype float0 are known by their types: the program does not make them."""
+class StagedFunction:
+    """A function staged for one signature: its jaxpr with constants as leading operands, those constants, and the tree
+    of its result. Results of the empty dtype float0 are known by their types: the jaxpr does not return them."""
 
     __slots__ = (
         "calls",
@@ -100,10 +100,10 @@ class Program:
         return any(map(is_empty, self.out_types))
 
     def result(self, results: Sequence[Any]) -> Any:
-        """The function's result, from the results of the program."""
+        """The function's result, from the results of the jaxpr."""
         if len(results) < len(self.out_types):
-            made = iter(results)
-            results = [np.zeros(t.shape, float0) if is_empty(t) else next(made) for t in self.out_types]  # type: ignore[attr-defined]
+            rest = iter(results)
+            results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
         return tree.unflatten(self.out_tree, results)
 
 
@@ -185,52 +185,53 @@ class JitFunction:
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call by the general way."""
+        """A call without a dispatcher."""
         if config.disable_jit:
             return self._function(*args, **kwargs)
-        program, leaves = self._find(args, kwargs)
+        staged, leaves = self._find(args, kwargs)
         if context.trace is EVALUATION:
             if config.profiling:  # then there are dispatchers of their own
-                program.timed_calls += 1
+                staged.timed_calls += 1
             else:
-                program.calls += 1
-            calls = program.timed_calls if config.profiling else program.calls
+                staged.calls += 1
+            calls = staged.timed_calls if config.profiling else staged.calls
             if self._device is not None:
-                return program.result(self._on_device(self._device, program, leaves))
-            placement = self._placement(program, leaves, args, kwargs)
-            if calls >= CALLS_BEFORE_DISPATCH and self._simple and not program.has_empty:
-                self._specialise(program, args, kwargs, leaves, placement)
-        operands = (*program.constants, *leaves)
+                return staged.result(self._on_device(self._device, staged, leaves))
+            placement = self._placement(staged, leaves, args, kwargs)
+            if calls >= CALLS_BEFORE_DISPATCH and self._simple and not staged.has_empty:
+                self._specialise(staged, args, kwargs, leaves, placement)
+        operands = (*staged.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
-            results: Sequence[Any] = replay(program.jaxpr, *operands)
+            results: Sequence[Any] = replay(staged.jaxpr, *operands)
         else:
-            results = context.trace.process(jit_primitive, operands, program.params)  # type: ignore[arg-type]
-        return program.result(results)
+            results = context.trace.process(jit_primitive, operands, staged.params)  # type: ignore[arg-type]
+        return staged.result(results)
 
-    def _placement(self, program: Program, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
+    def _placement(self, staged: StagedFunction, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
         """Where the results of a call are put."""
 
-        def name(number: int) -> str:
+        def name(i: int) -> str:
             dynamic, rest, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
-            return argument_paths(self._function, dynamic, rest, self._dynamic_names(static))[number]
+            return argument_paths(self._function, dynamic, rest, self._dynamic_names(static))[i]
 
-        used = used_arguments(program.jaxpr)[len(program.constants) :]
+        used = used_arguments(staged.jaxpr)[len(staged.constants) :]
         return common_placement(leaves, f"{self._transformation} of {name_of(self._function)}", name, used)
 
-    def _on_device(self, device: Device, program: Program, leaves: Sequence[Any]) -> Sequence[Any]:
+    def _on_device(self, device: Device, staged: StagedFunction, leaves: Sequence[Any]) -> Sequence[Any]:
         """The results of a call on a device, whatever device its arguments are committed to."""
         placement = placement_of(device, True)
-        moved = [put(leaf, placement_of(device, False)) if isinstance(leaf, ConcreteArray) else leaf for leaf in leaves]
+        uncommitted_there = placement_of(device, False)
+        copies = [put(leaf, uncommitted_there) if isinstance(leaf, ConcreteArray) else leaf for leaf in leaves]
         with default_device(device):
-            results = EVALUATION.process(jit_primitive, (*program.constants, *moved), program.params)  # type: ignore[arg-type]
-        for leaf, copy, donated in zip(leaves, moved, program.donated[len(program.constants) :], strict=False):
+            results = EVALUATION.process(jit_primitive, (*staged.constants, *copies), staged.params)  # type: ignore[arg-type]
+        for leaf, copy, donated in zip(leaves, copies, staged.donated[len(staged.constants) :], strict=False):
             if donated and leaf is not copy:
                 leaf._donate(user_location())
         return [put(r, placement) if isinstance(r, ConcreteArray) else r for r in results]
 
     def _specialise(
         self,
-        program: Program,
+        staged: StagedFunction,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         leaves: Sequence[Any],
@@ -240,36 +241,36 @@ class JitFunction:
         timed = config.profiling
         placements = tuple([leaf._placement if isinstance(leaf, ConcreteArray) else HOME for leaf in leaves])
         key = (timed, config.default_device, placements)
-        if key not in program.dispatchers:
+        if key not in staged.dispatchers:
             # With it comes the compiler, which programs that never jit do without.
             from weft.api.dispatch import dispatcher
 
-            in_tree, out_tree, made = tree.structure((args, kwargs)), program.out_tree, None
+            in_tree, out_tree, found = tree.structure((args, kwargs)), staged.out_tree, None
             if max(in_tree.depth, out_tree.depth) <= DEEPEST_DISPATCH:
-                executable = executable_of(program.jaxpr, program.donated, placement.device)
+                executable = executable_of(staged.jaxpr, staged.donated, placement.device)
                 types = types_of(leaves)
-                made = dispatcher(
-                    executable, in_tree, types, out_tree, program.constants, program.donated, placements, placement
+                found = dispatcher(
+                    executable, in_tree, types, out_tree, staged.constants, staged.donated, placements, placement
                 )
-            program.dispatchers[key] = made
-        made = program.dispatchers[key]
-        if made is None:
+            staged.dispatchers[key] = found
+        found = staged.dispatchers[key]
+        if found is None:
             return
         known, hint = self._dispatchers, hint_of(args, kwargs)
         others = known.pop(hint, ())
-        if made not in others:
+        if found not in others:
             others = others[: MOST_OF_HINT - 1]
             # Those for calls that are timed come last, so that others need not pass them.
-            others = (*others, made) if timed else (made, *others)
+            others = (*others, found) if timed else (found, *others)
         known[hint] = others
         if len(known) > MOST_HINTS:
             with contextlib.suppress(RuntimeError):  # another thread is changing it
                 known.pop(next(iter(known)), None)
         if not timed or not self._recent:
-            self._recent = (made, *self._recent[:1]) if made not in self._recent else self._recent
+            self._recent = (found, *self._recent[:1]) if found not in self._recent else self._recent
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
-        """The staged program for this call, staged now if it is new; and the leaves to call it with."""
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StagedFunction, list[Any]]:
+        """The function staged for this call, now if it is new; and the leaves to call it with."""
         dynamic, dynamic_kwargs, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, dynamic_kwargs))
         try:
@@ -280,18 +281,20 @@ class JitFunction:
             raise
         key = (in_tree, types, static, config.key(), tuple(context.axes.items()))
         try:
-            program = self._cache.get(key)
+            staged = self._cache.get(key)
         except TypeError as error:
             self._raise_unhashable(static, error)
-        if program is None:
+        if staged is None:
             for watch in watchers:
                 watch(self, args, kwargs)
-            program = self._stage(key, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
+            staged = self._stage(key, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
         elif len(self._cache) > LIMIT // 2:
             self._cache.move_to_end(key)
-        return program, leaves
+        return staged, leaves
 
-    def _stage(self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any) -> Program:
+    def _stage(
+        self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
+    ) -> StagedFunction:
         paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
         function, name = self._with_static(static), name_of(self._function)
         location, cause = user_location(), self._cache.cause(name, key, paths)
@@ -312,15 +315,15 @@ class JitFunction:
             logger.warning("%s", f"Finished tracing {name} in {seconds * 1e3:.1f} ms{at}: {cause}")
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
-        program = Program(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
-        # A program with traced constants belongs to the trace around this call.
-        kept = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
-        self._cache.missed(key, cause, location, seconds, program.jaxpr, kept)
-        if kept:
-            self._cache[key] = program
+        staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
+        # A jaxpr with traced constants belongs to the trace around this call.
+        cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
+        self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
+        if cached:
+            self._cache[key] = staged
             if len(self._cache) > LIMIT:
                 self._cache.popitem(last=False)
-        return program
+        return staged
 
     def _can_keep(self, static: Any) -> bool:
         """Whether what is staged for static arguments may be used again for equal ones."""
@@ -329,25 +332,25 @@ class JitFunction:
     # -- static and donated arguments ------------------------------------------------------------------------------
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-        """Dynamic positional and keyword arguments, and the static ones with their places."""
-        numbers = {i % len(args) if i < 0 and args else i for i in self._static_argnums}
-        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
-        static = tuple((i, type(a), a) for i, a in enumerate(args) if i in numbers)
+        """Dynamic positional and keyword arguments, and the static ones with their indices or names."""
+        indices = {i % len(args) if i < 0 and args else i for i in self._static_argnums}
+        dynamic = tuple(a for i, a in enumerate(args) if i not in indices)
+        static = tuple((i, type(a), a) for i, a in enumerate(args) if i in indices)
         named = tuple((k, type(v), v) for k, v in sorted(kwargs.items()) if k in self._static_argnames)
         rest = {k: v for k, v in kwargs.items() if k not in self._static_argnames}
         return dynamic, rest, (len(args), static, named)
 
-    def _joined(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
-        """What `_split` has split, together again."""
+    def _merged(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
+        """What `_split` has split, merged again."""
         count, positional, named = static
-        held, given = {i: a for i, _, a in positional}, iter(dynamic)
-        args = tuple(held[i] if i in held else next(given) for i in range(count))
+        held, others = {i: a for i, _, a in positional}, iter(dynamic)
+        args = tuple(held[i] if i in held else next(others) for i in range(count))
         return args, {**rest, **{k: v for k, _, v in named}}
 
     def _dynamic_names(self, static: Any) -> list[str] | None:
         """The names of the positional arguments that are not static; None: they are the first."""
         names = parameter_names(self._function, static[0]) if static else None
-        held = {place for place, _, _ in static[1]} if static else set()
+        held = {index for index, _, _ in static[1]} if static else set()
         return None if names is None else [n for i, n in enumerate(names) if i not in held]
 
     def _with_static(self, static: Any) -> Callable[..., Any]:
@@ -355,18 +358,18 @@ class JitFunction:
             return self._function
 
         def function(*dynamic: Any, **rest: Any) -> Any:
-            args, kwargs = self._joined(dynamic, rest, static)
+            args, kwargs = self._merged(dynamic, rest, static)
             return self._function(*args, **kwargs)
 
         return wraps(self._function)(function)
 
     def _raise_unhashable(self, static: Any, error: TypeError) -> None:
-        for place, kind, value in (*static[1], *static[2]) if static else ():
+        for key, kind, value in (*static[1], *static[2]) if static else ():
             try:
                 hash(value)
             except TypeError:
                 names = parameter_names(self._function, static[0]) or [str(i) for i in range(static[0])]
-                name = place if isinstance(place, str) else names[place]
+                name = key if isinstance(key, str) else names[key]
                 raise UnhashableStaticArgumentError(
                     f"{self._transformation} of {name_of(self._function)}: static argument `{name}` is not hashable.",
                     received=f"{value!r} of type {kind.__name__}",
@@ -376,15 +379,15 @@ class JitFunction:
         raise error
 
     def _donated(self, args: Any, kwargs: Any) -> tuple[bool, ...]:
-        """A flag for each leaf. Numbers in `donate_argnums` count all positional arguments, static ones included."""
+        """A flag for each leaf. Indices in `donate_argnums` count all positional arguments, static ones included."""
         if not self._donate_argnums and not self._donate_argnames:
             return (False,) * 0
         dynamic = [i for i in range(len(args) + len(self._static_argnums)) if i not in self._static_argnums][
             : len(args)
         ]
         flags: list[bool] = []
-        for number, a in zip(dynamic, args, strict=True):
-            flags.extend([number in self._donate_argnums] * len(tree.leaves(a)))
+        for index, a in zip(dynamic, args, strict=True):
+            flags.extend([index in self._donate_argnums] * len(tree.leaves(a)))
         for k in sorted(kwargs):
             flags.extend([k in self._donate_argnames] * len(tree.leaves(kwargs[k])))
         return tuple(flags)
@@ -397,12 +400,12 @@ class JitFunction:
         if not self._simple:
             dynamic, rest, static = self._split(args, kwargs)
             dynamic, rest = with_structs((dynamic, rest))
-            args, kwargs = self._joined(dynamic, rest, static)
+            args, kwargs = self._merged(dynamic, rest, static)
         else:
             args, kwargs = with_structs((args, kwargs))
-        program, _ = self._find(args, kwargs)
+        staged, _ = self._find(args, kwargs)
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
-        return Traced(program, tree.structure(dynamic), name_of(self._function), self._dynamic)
+        return Traced(staged, tree.structure(dynamic), name_of(self._function), self._dynamic)
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
@@ -441,12 +444,12 @@ class JitFunction:
 
 
 def resolve(
-    function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
+    function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Complete positions by names and names by positions, from the signature."""
     signature = signature_of(function)
-    if signature is None or not (numbers or names):
-        return numbers, names
+    if signature is None or not (argnums or names):
+        return argnums, names
     positional = [
         p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
@@ -457,15 +460,15 @@ def resolve(
             what = f"jit of {name_of(function)}: there is no parameter {name!r}."
             fix = "the name of an argument of the function"
             raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
-    for number in numbers:
-        if not star and not -len(positional) <= number < len(positional):
-            what = f"jit of {name_of(function)}: there is no positional parameter number {number}."
+    for i in argnums:
+        if not star and not -len(positional) <= i < len(positional):
+            what = f"jit of {name_of(function)}: there is no positional parameter number {i}."
             fix = "the index of a positional argument, from 0; names go to static_argnames"
             raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
-    resolved = {n % len(positional) if n < 0 and positional else n for n in numbers}
-    all_numbers = sorted(resolved | {positional.index(n) for n in names if n in positional})
+    resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}
+    all_argnums = sorted(resolved | {positional.index(n) for n in names if n in positional})
     all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})
-    return tuple(all_numbers), tuple(all_names)
+    return tuple(all_argnums), tuple(all_names)
 
 
 def as_tuple(value: int | str | Iterable[Any] | None) -> tuple[Any, ...]:
@@ -490,7 +493,7 @@ def jit(
     backend: str | None = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Stage `fun` to a program once for each signature of its arguments, and run that.
+    """Stage `fun` to a jaxpr once for each signature of its arguments, and run that.
 
     Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
     call. It runs on the device that its arguments are committed to, or else on the default one; with `device`, or

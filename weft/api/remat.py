@@ -1,4 +1,4 @@
-"""`checkpoint` (also called `remat`): trade memory for recomputation in reverse mode, with policies of what is kept."""
+"""`checkpoint` (also called `remat`): trade memory for recomputation in reverse mode; policies say what is stored."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ class _Rematerialised(JitFunction):
         )
         return dynamic, rest, (count, comparable(positional), comparable(named))
 
-    def _joined(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
+    def _merged(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
         count, positional, named = static
         plain = lambda held: tuple((n, kind, v.value if type(v) is Once else v) for n, kind, v in held)
-        return super()._joined(dynamic, rest, (count, plain(positional), plain(named)))
+        return super()._merged(dynamic, rest, (count, plain(positional), plain(named)))
 
     def _can_keep(self, static: Any) -> bool:
         return not static or not any(type(value) is Once for _, _, value in (*static[1], *static[2]))
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        program, leaves = self._find(args, kwargs)
+        staged, leaves = self._find(args, kwargs)
         results = checkpoint_primitive(
-            *program.constants, *leaves,
-            jaxpr=program.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False,
-            name=program.params["name"],
+            *staged.constants, *leaves,
+            jaxpr=staged.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False,
+            name=staged.params["name"],
         )  # fmt: skip
-        return program.result(results)
+        return staged.result(results)
 
 
 def checkpoint(
@@ -79,9 +79,9 @@ def checkpoint(
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """`fun`, but its intermediate values are computed again in the backward pass instead of being kept.
+    """`fun`, but its intermediate values are computed again in the backward pass instead of being stored.
 
-    `policy(primitive, *types, **params)` says of which operations results are kept nevertheless (see
+    `policy(primitive, *types, **params)` says of which operations results are stored nevertheless (see
     `checkpoint_policies`).
     """
     if concrete:
@@ -131,7 +131,7 @@ checkpoint_dots = dots_saveable
 
 
 def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep results of contractions without batch dimensions: products with weights, not of activations."""
+    """Keep results of contractions without batch dimensions: matmuls with weights, not of activations."""
     if primitive.name != "dot_general":
         return False
     (_, _), (left, right) = params["dimension_numbers"]
@@ -164,11 +164,11 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
     return lambda primitive, *types, **params: first(primitive, *types, **params) or second(primitive, *types, **params)
 
 
-# -- looking at what is kept ------------------------------------------------------------------------------------------
+# -- looking at what is stored ----------------------------------------------------------------------------------------
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
-    """Types of what reverse mode of `f(*args)` keeps between forward and backward pass, and where each comes from."""
+    """Types of what reverse mode of `f(*args)` stores between forward and backward pass, and where each comes from."""
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(f, "saved_residuals", leaves, args, kwargs)
     paths = argument_paths(f, args, kwargs)
@@ -185,21 +185,23 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
 
 def origin(residual: Any) -> str:
-    """Which operation made a residual, inside of calls too, and on which line."""
+    """Which operation computed a residual, inside of calls too, and on which line."""
     if not isinstance(residual, StagedTracer):
         return "from a constant"
     equations, variable = residual._trace.equations, residual._var  # type: ignore[attr-defined]
     text = "from a constant"
     while True:
-        made = next((e for e in equations if variable in e.outvars), None)
-        if made is None:
+        equation = next((e for e in equations if variable in e.outvars), None)
+        if equation is None:
             return text
-        line = made.source.describe() if made.source is not None else "an unknown line"
-        named = made.primitive is name_primitive
-        text = f"named {made.params['name']!r} from {line}" if named else f"output of {made.primitive.name} from {line}"
-        if "jaxpr" not in made.params or len(made.params["jaxpr"].outvars) != len(made.outvars):
+        line = equation.source.describe() if equation.source is not None else "an unknown line"
+        named = equation.primitive is name_primitive
+        what = f"named {equation.params['name']!r}" if named else f"output of {equation.primitive.name}"
+        text = f"{what} from {line}"
+        jaxpr = equation.params.get("jaxpr")
+        if jaxpr is None or len(jaxpr.outvars) != len(equation.outvars):
             return text
-        equations, variable = made.params["jaxpr"].eqns, made.params["jaxpr"].outvars[made.outvars.index(variable)]
+        equations, variable = jaxpr.eqns, jaxpr.outvars[equation.outvars.index(variable)]
 
 
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

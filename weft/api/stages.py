@@ -39,19 +39,18 @@ class ArgInfo:
 class Traced:
     """A function staged for one signature."""
 
-    def __init__(self, program: Any, in_tree: Any, name: str, dynamic: Dynamic):
-        self._program, self._constants, self._params = program.jaxpr, program.constants, program.params
-        self._out_types, self._result = program.out_types, program.result
-        self.in_tree, self.out_tree = in_tree, program.out_tree
+    def __init__(self, staged: Any, in_tree: Any, name: str, dynamic: Dynamic):
+        self._jaxpr, self._constants, self._params = staged.jaxpr, staged.constants, staged.params
+        self._out_types, self._result = staged.out_types, staged.result
+        self.in_tree, self.out_tree = in_tree, staged.out_tree
         self.fun_name = name
         self._dynamic = dynamic
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The staged program, its constants attached."""
-        count = len(self._constants)
-        program = self._program
-        return program.replace(constvars=program.invars[:count], invars=program.invars[count:], consts=self._constants)
+        """The staged jaxpr, its constants attached."""
+        staged, count = self._jaxpr, len(self._constants)
+        return staged.replace(constvars=staged.invars[:count], invars=staged.invars[count:], consts=self._constants)
 
     @property
     def out_info(self) -> Any:
@@ -65,7 +64,7 @@ class Traced:
 
     @property
     def _in_types(self) -> list[Any]:
-        return self._program.in_avals[len(self._constants) :]
+        return self._jaxpr.in_avals[len(self._constants) :]
 
     @property
     def in_avals(self) -> Any:
@@ -76,7 +75,7 @@ class Traced:
     def donate_argnums(self) -> tuple[int, ...]:
         """Which leaves of the arguments are donated."""
         donated = self._params.get("donated", ())[len(self._constants) :]
-        return tuple(number for number, flag in enumerate(donated) if flag)
+        return tuple(i for i, flag in enumerate(donated) if flag)
 
     @property
     def args_info(self) -> Any:
@@ -97,7 +96,7 @@ class Stage:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The program as it was staged."""
+        """The jaxpr as it was staged."""
         return self._traced.jaxpr
 
     @property
@@ -122,7 +121,7 @@ class Stage:
 
 
 class Lowered(Stage):
-    """A staged program ready to compile."""
+    """A staged function ready to compile."""
 
     def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
         """The program as the compiler takes it: a jaxpr, which is the one dialect that there is."""
@@ -154,17 +153,17 @@ class Compiled(Stage):
 
     def __init__(self, traced: Traced):
         super().__init__(traced)
-        self._executable = executable_of(traced._program, traced._params.get("donated", ()))
+        self._executable = executable_of(traced._jaxpr, traced._params.get("donated", ()))
 
     @property
     def stages(self) -> dict[str, str]:
-        """The program after each pass, by the pass's number and name."""
+        """The jaxpr after each pass, by the pass's position and name."""
         stages = self._executable.compilation.stages
-        return {f"{number:02d}_{stage.name}": stage.text for number, stage in enumerate(stages, 1)}
+        return {f"{i:02d}_{stage.name}": stage.text for i, stage in enumerate(stages, 1)}
 
     @property
     def fusions(self) -> str:
-        """The fused program, with what each fusion costs and why it was made, and what was not fused and why."""
+        """The fused jaxpr, with what each fusion costs and the reason for it, and what was not fused and why."""
         return self._executable.inside.fusions()
 
     @property
@@ -224,12 +223,13 @@ class Compiled(Stage):
                 fix="call the jitted function, which compiles for new structures",
                 at=user_line(),
             )
-        for number, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
+        for i, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
             if not type_of(leaf).matches(aval):
-                path = [p for p, _ in tree.leaves_with_path(dynamic)][number]
-                place = tree.keystr(path[1:]) if path[0].idx else f"[{path[1].idx}]{tree.keystr(path[2:])}"
+                path = [p for p, _ in tree.leaves_with_path(dynamic)][i]
+                by_name = path[0].idx
+                where = f"kwargs{tree.keystr(path[1:])}" if by_name else f"args[{path[1].idx}]{tree.keystr(path[2:])}"
                 raise InvalidInputTypeError(
-                    f"{traced.fun_name} was compiled for another type at {'kwargs' if path[0].idx else 'args'}{place}.",
+                    f"{traced.fun_name} was compiled for another type at {where}.",
                     received=f"{type_of(leaf).short()} for {aval.short()}",
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),

@@ -50,16 +50,16 @@ def vmap(
         check_leaves(
             fun, "vmap", [0 if a is None else leaf for a, leaf in zip(axes, leaves, strict=True)], args, kwargs
         )
-        path = lambda number: argument_paths(fun, args, kwargs)[number]
+        path = lambda i: argument_paths(fun, args, kwargs)[i]
         dims = [normalized(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
         size = mapped_size(fun, axes, dims, leaves, path, axis_size)
         out = OutTree()
         axis = Axis(size, axis_name)
-        function, given, given_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
-        values, out_dims = batch_flat(function, axis, given, given_dims, f"vmap({name_of(fun)})", user_location())
+        function, arrays, array_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
+        values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         wanted = result_axes(fun, out_axes, out.treedef)
         return tree.unflatten(
-            out.treedef, [place(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)]
+            out.treedef, [move_batch_axis(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)]
         )
 
     return mapped
@@ -73,8 +73,8 @@ def without_objects(
     if all(arrays):
         return function, leaves, dims
 
-    def partial(*given: Any) -> Any:
-        values = iter(given)
+    def partial(*args: Any) -> Any:
+        values = iter(args)
         return function(*(next(values) if a else leaf for a, leaf in zip(arrays, leaves, strict=True)))
 
     return (
@@ -117,16 +117,14 @@ def result_axes(fun: Callable[..., Any], out_axes: Any, out_tree: tree.PyTreeDef
         ) from None
 
 
-def normalized(
-    fun: Callable[..., Any], axis: int | None, leaf: Any, number: int, path: Callable[[int], str]
-) -> int | None:
+def normalized(fun: Callable[..., Any], axis: int | None, leaf: Any, i: int, path: Callable[[int], str]) -> int | None:
     if axis is None:
         return None
     aval = type_of(leaf)
     assert isinstance(aval, ArrayType)
     if not -aval.ndim <= axis < aval.ndim:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: `{path(number)}` has no axis {axis} to map over.",
+            f"vmap of {name_of(fun)}: `{path(i)}` has no axis {axis} to map over.",
             received=f"{aval.short()} with in_axes {axis}",
             fix="give None in in_axes for arguments that are the same for all elements",
             at=user_line(),
@@ -144,9 +142,9 @@ def mapped_size(
 ) -> Any:
     """The one size of all mapped axes."""
     sizes: dict[Any, list[int]] = {}
-    for number, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
+    for i, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
         if dim is not None:
-            sizes.setdefault(type_of(leaf).shape[dim], []).append(number)  # type: ignore[attr-defined]
+            sizes.setdefault(type_of(leaf).shape[dim], []).append(i)  # type: ignore[attr-defined]
     if axis_size is not None:
         sizes.setdefault(axis_size, [])
     if not sizes:
@@ -158,8 +156,8 @@ def mapped_size(
     if len(sizes) > 1:
         lines = [
             f"size {size}: axis {axes[n]} of {path(n)}, {type_of(leaves[n]).short()}"
-            for size, numbers in sizes.items()
-            for n in numbers[:3]
+            for size, indices in sizes.items()
+            for n in indices[:3]
         ]
         lines += [f"size {axis_size}: axis_size"] if axis_size is not None else []
         fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
@@ -168,7 +166,7 @@ def mapped_size(
     return next(iter(sizes))
 
 
-def place(fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | None, axis: Axis) -> Any:
+def move_batch_axis(fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | None, axis: Axis) -> Any:
     """A result with its batch dimension where `out_axes` wants it."""
     if wanted is None:
         if dim is not None:
