@@ -1,8 +1,8 @@
-"""Where the greatest or least element along an axis is. Hero: an `ArgReduce`.
+"""The index of the greatest or least element along an axis. Hero: an `ArgReduce`.
 
-An accumulator is a pair: the best element so far and its place. A later element takes over only if it is better, so the
-first of equal ones stays; a nan is better than any number, and nothing than a nan. Lanes are folded in two steps: the
-best of all lanes, and the first place among lanes that hold it. Before anything was seen the place is 0, which is right
+An accumulator is a pair: the best element so far and its index. A later element takes over only if it is better, so the
+first of equal ones stays; a nan is better than any number, and nothing than a nan. Lanes are reduced in two steps: the
+best of all lanes, and the first index among lanes that hold it. Before anything was seen the index is 0, which is right
 if nothing is better than the worst there is.
 """
 
@@ -16,13 +16,13 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
-from weft.compiler.emit.reductions.folding import (
+from weft.compiler.emit.reductions.reduction_space import (
     AxisIndices,
     CollapsedAxis,
     Schedule,
     Space,
     collapsed,
-    kept_nest,
+    free_nest,
     register_lanes,
     schedule,
     should_split,
@@ -44,7 +44,7 @@ class Search:
         hero = fusion.hero
         assert hero is not None
         if not isinstance(hero.primitive, ArgReduce):
-            raise InternalError(f"`{hero.primitive.name}` looks for nothing.", stage="emit")
+            raise InternalError(f"`{hero.primitive.name}` is no argmax or argmin.", stage="emit")
         self.fusion, self.hero = fusion, hero
         self.largest = hero.primitive.largest
         (self.operand,) = hero.invars
@@ -53,18 +53,18 @@ class Search:
         shape: Any = self.operand.aval.shape  # type: ignore[attr-defined]
         (axis,) = hero.params["axes"]
         # The searched dimension among those that are not of size 1.
-        folded = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
-        self.space = collapsed(fusion, space_of(self.operand), folded, self._ask)
-        self.place_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
+        reduced = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
+        self.space = collapsed(fusion, space_of(self.operand), reduced, self._ask)
+        self.index_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
         self.lanes = register_lanes(fusion, besides=hero)
 
-    def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
+    def _ask(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
-        writer.store(self.hero.outvars[0], kept, writer.k.constant(0, storage(self.hero.outvars[0])))
+        writer.store(self.hero.outvars[0], free, writer.k.constant(0, storage(self.hero.outvars[0])))
 
     def starts(self, writer: Writer) -> Pair:
         k, worst = writer.k, (least if self.largest else greatest)(self.wide)
-        return k.constant(worst, self.wide), k.constant(0, self.place_dtype)
+        return k.constant(worst, self.wide), k.constant(0, self.index_dtype)
 
     def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
         """The pair of two that is better, the second if they are equal."""
@@ -76,55 +76,55 @@ class Search:
             takes = getattr(s, "and")(getattr(s, "not")(worse), s.eq(best[0], best[0]))
         return s.select_n(takes, best[0], new[0]), s.select_n(takes, best[1], new[1])
 
-    def folded(self, writer: Writer, pair: Pair, width: int) -> Pair:
-        """The best of all lanes and the first of its places."""
+    def best_of_lanes(self, writer: Writer, pair: Pair, width: int) -> Pair:
+        """The best of all lanes and the first of its indices."""
         k, s = writer.k, writer.k.scalars
         best = k.reduce_lanes("max" if self.largest else "min", pair[0], width)
         holds = s.eq(pair[0], best)
         if dtypes.kind(self.wide) == "f":
             holds = getattr(s, "or")(holds, s.ne(pair[0], pair[0]))
-        beyond = k.constant(np.iinfo(self.place_dtype).max, self.place_dtype)
+        beyond = k.constant(np.iinfo(self.index_dtype).max, self.index_dtype)
         return best, k.reduce_lanes("min", s.select_n(holds, beyond, pair[1]), width)
 
     def element(self, writer: Writer) -> Element:
-        """The pair of an element and its place."""
-        (axis,) = self.space.folded or (None,)
+        """The pair of an element and its index."""
+        (axis,) = self.space.reduced or (None,)
 
-        def made(places: dict[CollapsedAxis, Index]) -> Pair:
-            index = self.space.full_index(writer.k, places)
+        def pair_at(indices: dict[CollapsedAxis, Index]) -> Pair:
+            index = self.space.full_index(writer.k, indices)
             value = writer.values.at(self.operand, expanded(self.operand, index))
-            place = Index() if axis is None else places[axis]
-            return writer.k.scalars.convert(value, self.wide), writer.k.position(place, self.place_dtype)
+            i = Index() if axis is None else indices[axis]
+            return writer.k.scalars.convert(value, self.wide), writer.k.position(i, self.index_dtype)
 
-        return made
+        return pair_at
 
     def through(
         self,
         writer: Writer,
         axes: Sequence[CollapsedAxis],
         plan: Schedule,
-        places: AxisIndices,
+        indices: AxisIndices,
         element: Element,
         cut: tuple[Index, int] | None = None,
     ) -> Pair:
         """The best pair along an axis (or the only element), or along a block of it."""
         k = writer.k
         if not axes:
-            return element(dict(places))
+            return element(dict(indices))
         (axis,) = axes
         first, size = cut or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         lanes = axis is plan.lanes
         kind, width = (LoopKind.LANES, plan.width) if lanes else (LoopKind.SERIAL, 1)
         with k.loop(size, kind=kind, width=width, carries=self.starts(writer), limit=limit) as (i, inside):
-            better = self.better(writer, element({**places, axis: first + i}), inside)
-            best, place = k.carry(*better)
-        return self.folded(writer, (best, place), plan.width) if lanes else (best, place)
+            better = self.better(writer, element({**indices, axis: first + i}), inside)
+            best, index = k.carry(*better)
+        return self.best_of_lanes(writer, (best, index), plan.width) if lanes else (best, index)
 
-    def store(self, writer: Writer, places: AxisIndices, pair: Pair) -> None:
+    def store(self, writer: Writer, indices: AxisIndices, pair: Pair) -> None:
         result = self.hero.outvars[0]
         writer.store(
-            result, self.space.kept_index(writer.k, places), writer.k.scalars.convert(pair[1], storage(result))
+            result, self.space.free_index(writer.k, indices), writer.k.scalars.convert(pair[1], storage(result))
         )
 
 
@@ -134,37 +134,37 @@ def emit_argmax(fusion: Fusion) -> Emission:
     space = search.space
     plan = schedule(space, search.lanes)
     if should_split(space, plan):
-        _emit_split(search, plan, size_of_axes(space.kept))
+        _emit_split(search, plan, size_of_axes(space.free))
         return fusion.finish()
     writer = fusion.writer("search", final=True)
-    with kept_nest(writer.k, space, plan, size_of_axes(space.folded)) as places:
-        pair = search.through(writer, space.folded, plan, places, search.element(writer))
-        search.store(writer, places, pair)
+    with free_nest(writer.k, space, plan, size_of_axes(space.reduced)) as indices:
+        pair = search.through(writer, space.reduced, plan, indices, search.element(writer))
+        search.store(writer, indices, pair)
     return fusion.finish()
 
 
 def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     space, fusion = search.space, search.fusion
-    (axis,) = space.folded
+    (axis,) = space.reduced
     block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
-    found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.place_dtype)]
+    found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.index_dtype)]
     writer = fusion.writer("partial_search", final=True)
     k = writer.k
-    with k.loop(blocks, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+    with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
         cut = (Index.of(b) * block, block)
-        pair = search.through(writer, space.folded, plan, places, search.element(writer), cut)
-        for number, value in zip(found, pair, strict=True):
-            k.store(writer.scratch(number), Index.of(b) * rows + space.kept_position(places), value)
-    pieces = CollapsedAxis(-1, (blocks,), folded=True)
-    joined = Space((pieces, *space.kept), 1.0)
-    plan = schedule(joined, search.lanes)
+        pair = search.through(writer, space.reduced, plan, indices, search.element(writer), cut)
+        for scratch, value in zip(found, pair, strict=True):
+            k.store(writer.scratch(scratch), Index.of(b) * rows + space.free_position(indices), value)
+    pieces = CollapsedAxis(-1, (blocks,), reduced=True)
+    partial_space = Space((pieces, *space.free), 1.0)
+    plan = schedule(partial_space, search.lanes)
     last = fusion.writer("joined_search", final=True)
 
     def element(at: dict[CollapsedAxis, Index]) -> Pair:
-        position = at[pieces] * rows + space.kept_position(at)
-        value, place = (last.k.load(last.scratch_input(number), position) for number in found)
-        return value, place
+        position = at[pieces] * rows + space.free_position(at)
+        value, index = (last.k.load(last.scratch_input(scratch), position) for scratch in found)
+        return value, index
 
-    with kept_nest(last.k, joined, plan, blocks) as places:
-        search.store(last, places, search.through(last, [pieces], plan, places, element))
+    with free_nest(last.k, partial_space, plan, blocks) as indices:
+        search.store(last, indices, search.through(last, [pieces], plan, indices, element))

@@ -1,9 +1,9 @@
-"""Running folds along an axis. Hero: a `Cumulative`.
+"""Cumulative operations (prefix scans) along an axis. Hero: a `Cumulative`.
 
 If vectors go along the axis, the lanes of each are scanned in steps of 1, 2, 4, ... lanes, and what came before is
-combined with them. Else they go along another axis, and the fold is a loop. Long ones that are few are cut into blocks:
-the totals of the blocks, what comes before each of them, and then each on its own. Long columns side by side are read
-as they lie in memory, with an array of accumulators.
+combined with them. Else they go along another axis, and the scan is a loop. Long ones that are few are split into
+blocks: the totals of the blocks, what comes before each of them, and then each on its own. Long columns side by side
+are read as they lie in memory, with an array of accumulators.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.maps.loop import nest
-from weft.compiler.emit.reductions.folding import (
-    ENOUGH_TURNS,
+from weft.compiler.emit.reductions.reduction_space import (
+    ENOUGH_ITERATIONS,
     STREAMED_WORK,
     AxisIndices,
     Schedule,
     collapsed,
-    kept_nest,
+    free_nest,
     register_lanes,
     schedule,
     should_split,
@@ -40,13 +40,13 @@ LEAST_ROWS = 32
 
 
 class Running:
-    """The hero of a fusion, its space, and one step of its fold."""
+    """The hero of a fusion, its space, and one step of its scan."""
 
     def __init__(self, fusion: Fusion) -> None:
         hero = fusion.hero
         assert hero is not None
         if not isinstance(hero.primitive, Cumulative):
-            raise InternalError(f"`{hero.primitive.name}` is no running fold.", stage="emit")
+            raise InternalError(f"`{hero.primitive.name}` is no cumulative operation.", stage="emit")
         self.fusion, self.hero, self.card = fusion, hero, hero.primitive
         (self.operand,) = hero.invars
         self.exact = storage(self.operand)
@@ -55,15 +55,15 @@ class Running:
         axis = hero.params["axis"]
         self.reverse: bool = hero.params["reverse"]
         self.full = space_of(self.operand)
-        folded = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
-        self.space = collapsed(fusion, self.full, folded, self._ask)
-        self.axis = next(iter(self.space.folded), None)
+        reduced = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
+        self.space = collapsed(fusion, self.full, reduced, self._ask)
+        self.axis = next(iter(self.space.reduced), None)
         self.lanes = register_lanes(fusion)
-        self.rows = size_of_axes(self.space.kept)
-        # Products and logarithms of complex numbers have nothing that they could start from without changing a number.
+        self.rows = size_of_axes(self.space.free)
+        # Products and logarithms of complex numbers have no neutral element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
-    def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
+    def _ask(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
         writer.values.overrides[self.hero.outvars[0]] = writer.k.constant(0, self.exact)
         writer.store_results(full)
@@ -71,18 +71,18 @@ class Running:
     # -- one element -----------------------------------------------------------------------------------------------
 
     def neutral(self, writer: Writer) -> Value:
-        """What leaves every number as it is: for sums the negative zero, which keeps the sign of the other."""
+        """What leaves every number as it is: for sums the negative zero, which leaves the sign of the other."""
         return writer.k.constant(self.card.neutral(self.wide), self.wide)
 
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
         return self.card.emit(writer.k.scalars, left, right)
 
-    def index(self, writer: Writer, places: AxisIndices) -> MultiIndex:
-        """The index of an element, of which the place along the axis is counted in the order of the fold."""
+    def index(self, writer: Writer, indices: AxisIndices) -> MultiIndex:
+        """The index of an element, of which the one along the axis is counted in the order of the scan."""
         assert self.axis is not None
         if self.reverse:
-            places = {**places, self.axis: Index(self.axis.size - 1) - places[self.axis]}
-        return self.space.full_index(writer.k, places)
+            indices = {**indices, self.axis: Index(self.axis.size - 1) - indices[self.axis]}
+        return self.space.full_index(writer.k, indices)
 
     def element(self, writer: Writer, index: MultiIndex) -> Value:
         value = writer.values.at(self.operand, expanded(self.operand, index))
@@ -96,32 +96,32 @@ class Running:
 
     # -- one row ---------------------------------------------------------------------------------------------------
 
-    def serial(self, writer: Writer, places: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
-        """The fold as a loop along the axis or a block of it."""
+    def serial(self, writer: Writer, indices: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
+        """The scan as a loop along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = cut or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         with k.loop(size, carries=[start], limit=limit) as (i, (before,)):
-            place = first + i
-            index = self.index(writer, {**places, axis: place})
+            at = first + i
+            index = self.index(writer, {**indices, axis: at})
             value = self.element(writer, index)
             total = self.combine(writer, before, value)
             if self.no_neutral:
-                begins = k.scalars.eq(k.position(place), k.constant(0, dtypes.int64))
+                begins = k.scalars.eq(k.position(at), k.constant(0, dtypes.int64))
                 total = k.scalars.select_n(begins, total, value)
             self.store(writer, index, total)
             k.carry(total)
 
-    def scanned(self, writer: Writer, places: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
-        """The fold with vectors along the axis or a block of it."""
+    def scanned(self, writer: Writer, indices: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
+        """The scan with vectors along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = cut or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         neutral = self.neutral(writer)
         with k.loop(size, kind=LoopKind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
-            index = self.index(writer, {**places, axis: first + i})
+            index = self.index(writer, {**indices, axis: first + i})
             lanes = self.element(writer, index)
             step = 1
             while step < self.lanes:
@@ -137,14 +137,14 @@ class Running:
             self.store(writer, index, self.combine(writer, before, lanes))
             k.carry(self.combine(writer, before, k.last(lanes)))
 
-    def total(self, writer: Writer, places: AxisIndices, plan: Schedule, first: Index, size: int) -> Value:
+    def total(self, writer: Writer, indices: AxisIndices, plan: Schedule, first: Index, size: int) -> Value:
         """All elements of a block along the axis combined. Order does not matter, so each lane has an accumulator."""
         k, axis = writer.k, self.axis
         assert axis is not None
         width = plan.width if plan.lanes is axis else 1
         kind = LoopKind.LANES if plan.lanes is axis else LoopKind.SERIAL
         with k.loop(size, kind=kind, width=width, carries=[self.neutral(writer)]) as (i, (before,)):
-            value = self.element(writer, self.index(writer, {**places, axis: first + i}))
+            value = self.element(writer, self.index(writer, {**indices, axis: first + i}))
             (total,) = k.carry(self.combine(writer, before, value))
         if width == 1:
             return total
@@ -161,7 +161,7 @@ class Running:
 
 
 def emit_cumulative(fusion: Fusion) -> Emission:
-    """The kernels of a fusion with a running fold, whose results have one space."""
+    """The kernels of a fusion with a cumulative operation, whose results have one space."""
     running = Running(fusion)
     space, axis = running.space, running.axis
     passes = Passes(fusion.jaxpr, [running.hero], running.full)
@@ -170,7 +170,7 @@ def emit_cumulative(fusion: Fusion) -> Emission:
         return fusion.finish(in_place=passes.in_place())
     plan = schedule(space, running.lanes)
     if running.no_neutral and plan.lanes is axis:
-        last = next(iter(reversed(space.kept)), None)
+        last = next(iter(reversed(space.free)), None)
         plan = Schedule(last, 1 if last is None else running.lanes)
     if _streams(running, plan):
         _emit_streamed(running, plan)
@@ -178,14 +178,14 @@ def emit_cumulative(fusion: Fusion) -> Emission:
         _emit_split(running, plan)
     else:
         writer = fusion.writer("running", final=True)
-        with kept_nest(writer.k, space, plan, axis.size) as places:
+        with free_nest(writer.k, space, plan, axis.size) as indices:
             start = running.neutral(writer)
-            (running.scanned if plan.lanes is axis else running.serial)(writer, places, start)
+            (running.scanned if plan.lanes is axis else running.serial)(writer, indices, start)
     return fusion.finish(in_place=passes.in_place())
 
 
 def _emit_copy(running: Running) -> None:
-    """Along an axis of one element every fold is the element; of none there is nothing to do."""
+    """Along an axis of one element the result is the element; along an empty one there is nothing to do."""
     writer = running.fusion.writer("running")
 
     def body(index: MultiIndex) -> None:
@@ -202,32 +202,32 @@ def _emit_split(running: Running, plan: Schedule) -> None:
     block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
     before = fusion.new_scratch(running.wide, blocks * rows)
-    fold = running.scanned if along else running.serial
+    scan = running.scanned if along else running.serial
     writer = fusion.writer("totals_of_blocks", final=True)
     k = writer.k
-    with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
-        total = running.total(writer, places, plan, Index.of(b) * block, block)
-        k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.kept_position(places), total)
+    with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
+        total = running.total(writer, indices, plan, Index.of(b) * block, block)
+        k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.free_position(indices), total)
     _emit_before(running, Schedule(None, 1) if along else plan, before, blocks)
     writer = fusion.writer("blocks", final=True)
     k = writer.k
-    with k.loop(blocks, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
-        start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.kept_position(places))
-        fold(writer, places, start, (Index.of(b) * block, block))
+    with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
+        start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.free_position(indices))
+        scan(writer, indices, start, (Index.of(b) * block, block))
 
 
 def _emit_before(running: Running, plan: Schedule, before: int, blocks: int) -> None:
-    """The kernel that folds what was found for each block but the last, which stands one further, to what comes before
+    """The kernel that scans the totals of all blocks but the last, each stored one block further, to what comes before
     each block."""
     writer = running.fusion.writer("before_blocks", final=True)
     k = writer.k
-    with kept_nest(k, running.space, plan, blocks) as places:
-        position = running.space.kept_position(places)
+    with free_nest(k, running.space, plan, blocks) as indices:
+        position = running.space.free_position(indices)
         k.store(writer.scratch(before), position, running.neutral(writer))
         with k.loop(blocks - 1, carries=[running.neutral(writer)]) as (b, (so_far,)):
-            place = (Index.of(b) + 1) * running.rows + position
-            total = running.combine(writer, so_far, k.load(writer.scratch(before), place))
-            k.store(writer.scratch(before), place, total)
+            offset = (Index.of(b) + 1) * running.rows + position
+            total = running.combine(writer, so_far, k.load(writer.scratch(before), offset))
+            k.store(writer.scratch(before), offset, total)
             k.carry(total)
 
 
@@ -241,12 +241,12 @@ def _streams(running: Running, plan: Schedule) -> bool:
 
 def _emit_streamed(running: Running, plan: Schedule) -> None:
     """Row after row as they lie in memory; the accumulators of a tile of columns stay in cache. If there are few tiles,
-    rows are cut into blocks, in three kernels as above."""
+    rows are split into blocks, in three kernels as above."""
     axis, lanes = running.axis, plan.lanes
     assert axis is not None and lanes is not None
     tile = min(TILE, lanes.size)
     pieces = running.rows // lanes.size * -(-lanes.size // tile)
-    blocks = 1 if pieces >= ENOUGH_TURNS // 2 else min(-(-ENOUGH_TURNS // pieces), axis.size // LEAST_ROWS)
+    blocks = 1 if pieces >= ENOUGH_ITERATIONS // 2 else min(-(-ENOUGH_ITERATIONS // pieces), axis.size // LEAST_ROWS)
     block = -(-axis.size // max(1, blocks))
     blocks = -(-axis.size // block)
     scratch = running.fusion.new_scratch(running.wide, blocks * running.rows)
@@ -259,40 +259,41 @@ def _emit_streamed(running: Running, plan: Schedule) -> None:
 
 
 def _write_rows(
-    running: Running, plan: Schedule, writer: Writer, scratch: int, numbers: range, block: int, tile: int, store: bool
+    running: Running, plan: Schedule, writer: Writer, scratch: int, wanted: range, block: int, tile: int, store: bool
 ) -> None:
-    """Blocks of rows, each into accumulators of its own. Storing, the blocks are those of the numbers, and go on from
-    what the accumulators hold if there are several; else they are those before, and start from nothing."""
+    """Blocks of rows, each into accumulators of its own. With `store`, the blocks are the `wanted` ones, and go on from
+    what the accumulators hold if there are several; else they are those before them, and start from the neutral
+    element."""
     space, axis, lanes, k = running.space, running.axis, plan.lanes, writer.k
     assert axis is not None and lanes is not None
-    others = [(a, a.size) for a in space.kept if a is not lanes]
-    sizes: list[tuple[Any, int]] = [("block", len(numbers)), ("tile", -(-lanes.size // tile)), *others]
+    others = [(a, a.size) for a in space.free if a is not lanes]
+    sizes: list[tuple[Any, int]] = [("block", len(wanted)), ("tile", -(-lanes.size // tile)), *others]
     sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
     with ExitStack() as stack:
         at: dict[Any, Index] = {}
-        for number, (what, size) in enumerate(sizes):
-            kind = LoopKind.SERIAL if number else LoopKind.THREADS
+        for level, (what, size) in enumerate(sizes):
+            kind = LoopKind.SERIAL if level else LoopKind.THREADS
             at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
-        number_of_block, first = at.pop("block"), at.pop("tile") * tile
+        b, first = at.pop("block"), at.pop("tile") * tile
         columns = None if lanes.size % tile == 0 else Index(lanes.size) - first
-        row = number_of_block * block
+        row = b * block
         limit = None if axis.size % block == 0 or not store else Index(axis.size) - row
 
-        def position(places: AxisIndices) -> Index:
-            return (number_of_block + numbers.start) * running.rows + space.kept_position(places)
+        def position(indices: AxisIndices) -> Index:
+            return (b + wanted.start) * running.rows + space.free_position(indices)
 
-        if not store or len(numbers) == 1:
+        if not store or len(wanted) == 1:
             with k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i:
-                place = position({**at, lanes: first + i})
-                k.store(writer.scratch(scratch), place, running.neutral(writer))
+                offset = position({**at, lanes: first + i})
+                k.store(writer.scratch(scratch), offset, running.neutral(writer))
         with (
             k.loop(block, limit=limit) as r,
             k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i,
         ):
-            places = {**at, lanes: first + i, axis: row + r}
-            place, index = position(places), running.index(writer, places)
-            before = k.load(writer.scratch(scratch), place)
+            indices = {**at, lanes: first + i, axis: row + r}
+            offset, index = position(indices), running.index(writer, indices)
+            before = k.load(writer.scratch(scratch), offset)
             total = running.combine(writer, before, running.element(writer, index))
-            k.store(writer.scratch(scratch), place, total)
+            k.store(writer.scratch(scratch), offset, total)
             if store:
                 running.store(writer, index, total)

@@ -1,10 +1,11 @@
-"""Folds of the kinds row, column and all: any number of reductions over one space, and what is made before and of them.
+"""Reductions of the kinds row, column and all: any number of them over one space, and what is computed before and
+after.
 
-Results are of the full space (what was folded) or of the kept one. Reductions that need the results of others make
+Results are of the full space (what is reduced) or of its free axes. Reductions that need the results of others make
 further passes over the same row (see `row.py`). How a single pass is shared out follows from the shape alone:
 
 * enough rows or columns: one kernel, vectors along the last axis;
-* few of them, and long: blocks of what is folded give partial results, which a second kernel folds in order;
+* few of them, and long: blocks of the reduced axis have partial results, which a second kernel combines in order;
 * long columns side by side: rows are read as they lie in memory, and accumulators are an array that stays in cache.
 """
 
@@ -20,8 +21,8 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
-from weft.compiler.emit.reductions.folding import (
-    ENOUGH_TURNS,
+from weft.compiler.emit.reductions.reduction_space import (
+    ENOUGH_ITERATIONS,
     MOST_BLOCKS,
     STREAMED_WORK,
     AxisIndices,
@@ -29,7 +30,7 @@ from weft.compiler.emit.reductions.folding import (
     Schedule,
     Space,
     collapsed,
-    kept_nest,
+    free_nest,
     register_lanes,
     schedule,
     should_split,
@@ -44,15 +45,15 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Equation
 from weft.primitives.families import Reduction
 
-# The binary operation by which lanes of a reduction are folded.
-FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
+# The binary operation by which lanes of a reduction are combined.
+LANE_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 # Rows that go into an array of accumulators together, and elements of such an array.
 GROUP, TILE = 8, 2048
 
 
 @dataclass(frozen=True)
 class Hero:
-    """A reduction in a fusion: its equation and the dtypes it is given and accumulates in."""
+    """A reduction in a fusion: its equation and the dtypes of its operand and of its accumulator."""
 
     equation: Equation
     card: Reduction
@@ -70,34 +71,35 @@ class Hero:
 
     @property
     def result(self) -> Any:
-        """The value that it gives."""
+        """The value that it defines."""
         return self.equation.outvars[0]
 
     def neutral(self, empty: bool) -> np.ndarray:
-        """What the fold starts from. Of nothing it is the result, so that it must be a number of the exact dtype."""
+        """What the reduction starts from. Of no elements it is the result, so that it must be a number of the exact
+        dtype."""
         found = self.card.initial(self.exact) if empty else self.card.neutral(self.wide)
         return np.asarray(found).astype(self.wide)
 
 
-class Folds:
-    """The reductions of a fusion and the space they fold."""
+class Reductions:
+    """The reductions of a fusion and the space they reduce."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         assert fusion.hero is not None
         properties = classify(fusion.hero, fusion.target)
         if properties.full is None or properties.reduced is None:
-            raise InternalError(f"`{fusion.hero.primitive.name}` folds nothing.", stage="emit")
+            raise InternalError(f"`{fusion.hero.primitive.name}` is no reduction.", stage="emit")
         self.full: tuple[int, ...] = tuple(properties.full)
         self.heroes = [Hero.of(e) for e in fusion.jaxpr.eqns if classify(e, fusion.target).full is not None]
         self.passes = Passes(fusion.jaxpr, [h.equation for h in self.heroes], self.full)
         self.empty = 0 in [self.full[d] for d in properties.reduced]
         self.space = collapsed(fusion, self.full, properties.reduced, self._ask)
         self.lanes = register_lanes(fusion)
-        self.rows = size_of_axes(self.space.kept)
-        self.length = size_of_axes(self.space.folded)
+        self.rows = size_of_axes(self.space.free)
+        self.length = size_of_axes(self.space.reduced)
 
-    def _ask(self, writer: Writer, full: Any, kept: Any) -> None:
+    def _ask(self, writer: Writer, full: Any, free: Any) -> None:
         values = writer.values
         for hero in self.heroes:
             values.overrides[hero.result] = writer.k.constant(0, hero.exact)
@@ -105,36 +107,41 @@ class Folds:
             operand = hero.equation.invars[0]
             values.at(operand, expanded(operand, full))
         for v in self.fusion.jaxpr.outvars:
-            index = full if self.passes.is_full(v) else kept
+            index = full if self.passes.is_full(v) else free
             writer.store(v, index, values.at(v, expanded(v, index)))
 
     # -- one pass --------------------------------------------------------------------------------------------------
 
     def starts(self, writer: Writer, heroes: Sequence[Hero]) -> list[Value]:
-        """The accumulators before anything was folded."""
+        """The accumulators before the first element."""
         return [writer.k.constant(hero.neutral(self.empty), hero.wide) for hero in heroes]
 
     def step(
-        self, writer: Writer, number: int, heroes: Sequence[Hero], accumulators: Sequence[Value], places: AxisIndices
+        self,
+        writer: Writer,
+        pass_index: int,
+        heroes: Sequence[Hero],
+        accumulators: Sequence[Value],
+        indices: AxisIndices,
     ) -> list[Value]:
         """One element of the full space: accumulators after it; results that are known by now are stored."""
         k, values = writer.k, writer.values
-        index = self.space.full_index(writer.k, places)
-        with self.passes.kept_values(writer, number, index):
-            made = []
+        index = self.space.full_index(writer.k, indices)
+        with self.passes.stored_values(writer, pass_index, index):
+            combined = []
             for hero, accumulator in zip(heroes, accumulators, strict=True):
                 operand = hero.equation.invars[0]
                 element = k.scalars.convert(values.at(operand, expanded(operand, index)), hero.wide)
-                made.append(hero.card.combine(k.scalars, accumulator, element))
-            self.passes.store(writer, number, index)
-        return made
+                combined.append(hero.card.combine(k.scalars, accumulator, element))
+            self.passes.store(writer, pass_index, index)
+        return combined
 
-    def store_kept(self, writer: Writer, places: AxisIndices) -> None:
-        """Write the results of the kept space, when all folds are known."""
-        index = self.space.kept_index(writer.k, places)
+    def store_free(self, writer: Writer, indices: AxisIndices) -> None:
+        """Write the results that have the free axes only, when all reductions are known."""
+        index = self.space.free_index(writer.k, indices)
         results = [v for v in self.fusion.jaxpr.outvars if not self.passes.is_full(v)]
-        made = [writer.values.at(v, expanded(v, index)) for v in results]
-        for v, value in zip(results, made, strict=True):
+        values = [writer.values.at(v, expanded(v, index)) for v in results]
+        for v, value in zip(results, values, strict=True):
             writer.store(v, index, value)
 
     def know(self, writer: Writer, heroes: Sequence[Hero], totals: Sequence[Value]) -> None:
@@ -143,7 +150,7 @@ class Folds:
             writer.values.overrides[hero.result] = writer.k.scalars.convert(total, hero.exact)
 
     def forget(self, writer: Writer) -> None:
-        """Results of reductions are known at one kept index only."""
+        """Results of reductions are known at one free index only."""
         for hero in self.heroes:
             writer.values.overrides.pop(hero.result, None)
 
@@ -151,24 +158,24 @@ class Folds:
 Step = Callable[[Sequence[Value], dict[CollapsedAxis, Index]], list[Value]]
 
 
-def fold_loops(
+def reduce_loops(
     writer: Writer,
     heroes: Sequence[Hero],
     starts: Sequence[Value],
     axes: Sequence[CollapsedAxis],
     plan: Schedule,
-    places: AxisIndices,
+    indices: AxisIndices,
     step: Step,
     cut: tuple[CollapsedAxis, Index, int] | None = None,
 ) -> list[Value]:
-    """The accumulators after loops over folded axes, with lanes folded where vectors went along one of them. Of the
+    """The accumulators after loops over reduced axes, with lanes combined where vectors went along one of them. Of the
     axis of a `cut` only a block is visited: so many elements from an index on."""
     k = writer.k
 
-    def inner(number: int, accumulators: Sequence[Value], places: dict[CollapsedAxis, Index]) -> list[Value]:
-        if number == len(axes):
-            return step(accumulators, places)
-        axis = axes[number]
+    def inner(level: int, accumulators: Sequence[Value], indices: dict[CollapsedAxis, Index]) -> list[Value]:
+        if level == len(axes):
+            return step(accumulators, indices)
+        axis = axes[level]
         first, size, limit = Index(), axis.size, None
         if cut is not None and cut[0] is axis:
             _, first, size = cut
@@ -177,16 +184,16 @@ def fold_loops(
         kind, width = (LoopKind.LANES, plan.width) if lanes else (LoopKind.SERIAL, 1)
         with k.loop(size, kind=kind, width=width, carries=accumulators, limit=limit) as opened:
             i, inside = opened if accumulators else (opened, ())
-            finals = inner(number + 1, inside, {**places, axis: first + i})
+            finals = inner(level + 1, inside, {**indices, axis: first + i})
             if accumulators:
                 finals = list(k.carry(*finals))
         return finals
 
-    totals = inner(0, starts, dict(places))
-    if plan.lanes is None or not plan.lanes.folded:
+    totals = inner(0, starts, dict(indices))
+    if plan.lanes is None or not plan.lanes.reduced:
         return totals
     return [
-        k.reduce_lanes(FOLDS[hero.card.combine_name], total, plan.width)
+        k.reduce_lanes(LANE_OPERATIONS[hero.card.combine_name], total, plan.width)
         for hero, total in zip(heroes, totals, strict=True)
     ]
 
@@ -196,100 +203,104 @@ def fold_loops(
 
 def emit_reduction(fusion: Fusion) -> Emission:
     """The kernels of a fusion of reductions."""
-    folds = Folds(fusion)
-    plan = schedule(folds.space, folds.lanes)
-    single = folds.passes.count == 1
-    if single and _streams(folds, plan):
-        _emit_streamed(folds, plan)
-    elif single and should_split(folds.space, plan):
-        _emit_split(folds, plan)
+    reductions = Reductions(fusion)
+    plan = schedule(reductions.space, reductions.lanes)
+    single = reductions.passes.count == 1
+    if single and _streams(reductions, plan):
+        _emit_streamed(reductions, plan)
+    elif single and should_split(reductions.space, plan):
+        _emit_split(reductions, plan)
     else:
-        _emit_whole(folds, plan)
-    return fusion.finish(in_place=folds.passes.in_place())
+        _emit_whole(reductions, plan)
+    return fusion.finish(in_place=reductions.passes.in_place())
 
 
-def _emit_whole(folds: Folds, plan: Schedule) -> None:
-    """One kernel: all passes for each kept index."""
-    writer = folds.fusion.writer("reduction", final=True)
-    space, passes = folds.space, folds.passes
-    with kept_nest(writer.k, space, plan, folds.length) as places:
-        for number in range(passes.count):
-            heroes = [h for h in folds.heroes if passes.level(h.equation.invars[0]) == number]
+def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
+    """One kernel: all passes for each free index."""
+    writer = reductions.fusion.writer("reduction", final=True)
+    space, passes = reductions.space, reductions.passes
+    with free_nest(writer.k, space, plan, reductions.length) as indices:
+        for pass_index in range(passes.count):
+            heroes = [h for h in reductions.heroes if passes.level(h.equation.invars[0]) == pass_index]
 
             def step(
                 accumulators: Sequence[Value],
                 at: dict[CollapsedAxis, Index],
-                number: int = number,
+                pass_index: int = pass_index,
                 heroes: Any = heroes,
             ) -> Any:
-                return folds.step(writer, number, heroes, accumulators, at)
+                return reductions.step(writer, pass_index, heroes, accumulators, at)
 
-            starts = folds.starts(writer, heroes)
-            inner = _row_plan(folds, plan, passes.weight(number))
-            folds.know(writer, heroes, fold_loops(writer, heroes, starts, space.folded, inner, places, step))
-        folds.store_kept(writer, places)
-        folds.forget(writer)
+            starts = reductions.starts(writer, heroes)
+            inner = _row_plan(reductions, plan, passes.weight(pass_index))
+            reductions.know(writer, heroes, reduce_loops(writer, heroes, starts, space.reduced, inner, indices, step))
+        reductions.store_free(writer, indices)
+        reductions.forget(writer)
 
 
-def _row_plan(folds: Folds, plan: Schedule, weight: float) -> Schedule:
+def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule:
     """The vectors of one pass along a row: as many registers as its own work allows."""
-    if plan.lanes is None or not plan.lanes.folded:
+    if plan.lanes is None or not plan.lanes.reduced:
         return plan
-    return Schedule(plan.lanes, width_for(plan.lanes.size, folds.lanes, weight))
+    return Schedule(plan.lanes, width_for(plan.lanes.size, reductions.lanes, weight))
 
 
-def _emit_split(folds: Folds, plan: Schedule) -> None:
-    """Blocks of the longest folded axis over threads, and a second kernel that folds what they give."""
-    space, heroes = folds.space, folds.heroes
-    axis = max(space.folded, key=lambda a: a.size)
-    block = split_block(axis, plan, folds.rows * folds.length // axis.size)
+def _emit_split(reductions: Reductions, plan: Schedule) -> None:
+    """Blocks of the longest reduced axis over threads, and a second kernel that combines their results."""
+    space, heroes = reductions.space, reductions.heroes
+    axis = max(space.reduced, key=lambda a: a.size)
+    block = split_block(axis, plan, reductions.rows * reductions.length // axis.size)
     blocks = -(-axis.size // block)
-    partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
-    writer = folds.fusion.writer("partial_reduction", final=True)
+    partial = [reductions.fusion.new_scratch(h.wide, blocks * reductions.rows) for h in heroes]
+    writer = reductions.fusion.writer("partial_reduction", final=True)
     k = writer.k
-    with k.loop(blocks, kind=LoopKind.THREADS) as b, kept_nest(k, space, plan, 0, threads=False) as places:
+    with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
 
         def visit(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
-            return folds.step(writer, 0, heroes, accumulators, at)
+            return reductions.step(writer, 0, heroes, accumulators, at)
 
         cut = (axis, Index.of(b) * block, block)
-        starts = folds.starts(writer, heroes)
-        totals = fold_loops(writer, heroes, starts, space.folded, plan, places, visit, cut)
-        for number, total in zip(partial, totals, strict=True):
-            k.store(writer.scratch(number), Index.of(b) * folds.rows + space.kept_position(places), total)
-    _emit_joined(folds, partial, blocks)
+        starts = reductions.starts(writer, heroes)
+        totals = reduce_loops(writer, heroes, starts, space.reduced, plan, indices, visit, cut)
+        for scratch, total in zip(partial, totals, strict=True):
+            k.store(writer.scratch(scratch), Index.of(b) * reductions.rows + space.free_position(indices), total)
+    _emit_combined(reductions, partial, blocks)
 
 
-def _streams(folds: Folds, plan: Schedule) -> bool:
+def _streams(reductions: Reductions, plan: Schedule) -> bool:
     """Whether accumulators should be an array: long columns side by side, more of them than fit registers."""
-    lanes, folded = plan.lanes, folds.space.folded
-    if lanes is None or lanes.folded or len(folded) != 1 or lanes is not folds.space.axes[-1]:
+    lanes, reduced = plan.lanes, reductions.space.reduced
+    if lanes is None or lanes.reduced or len(reduced) != 1 or lanes is not reductions.space.axes[-1]:
         return False
-    return folds.rows * folds.length >= STREAMED_WORK and folds.length >= 8 * GROUP and lanes.size > plan.width
+    return (
+        reductions.rows * reductions.length >= STREAMED_WORK
+        and reductions.length >= 8 * GROUP
+        and lanes.size > plan.width
+    )
 
 
-def _emit_streamed(folds: Folds, plan: Schedule) -> None:
+def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
     """Rows are read as they lie in memory, a group of them into each vector of accumulators while that is in registers.
     Blocks of rows have accumulators of their own if there are too few columns to share out."""
-    space, heroes, lanes = folds.space, folds.heroes, plan.lanes
+    space, heroes, lanes = reductions.space, reductions.heroes, plan.lanes
     assert lanes is not None
-    (axis,) = space.folded
-    others = [a for a in space.kept if a is not lanes]
+    (axis,) = space.reduced
+    others = [a for a in space.free if a is not lanes]
     tile = min(TILE, lanes.size)
     tiles = -(-lanes.size // tile)
     pieces = tiles * size_of_axes(others)
-    wanted = 1 if pieces >= ENOUGH_TURNS else min(-(-MOST_BLOCKS // (2 * pieces)), -(-axis.size // (4 * GROUP)))
+    wanted = 1 if pieces >= ENOUGH_ITERATIONS else min(-(-MOST_BLOCKS // (2 * pieces)), -(-axis.size // (4 * GROUP)))
     block = -(-axis.size // (wanted * GROUP)) * GROUP
     blocks = -(-axis.size // block)
-    partial = [folds.fusion.new_scratch(h.wide, blocks * folds.rows) for h in heroes]
-    writer = folds.fusion.writer("partial_columns", final=True)
+    partial = [reductions.fusion.new_scratch(h.wide, blocks * reductions.rows) for h in heroes]
+    writer = reductions.fusion.writer("partial_columns", final=True)
     k = writer.k
     sizes: list[tuple[Any, int]] = [("block", blocks), ("tile", tiles), *((a, a.size) for a in others)]
     sizes.sort(key=lambda pair: -pair[1])  # the longest over threads
     with ExitStack() as stack:
         at: dict[Any, Index] = {}
-        for number, (what, size) in enumerate(sizes):
-            kind = LoopKind.SERIAL if number else LoopKind.THREADS
+        for level, (what, size) in enumerate(sizes):
+            kind = LoopKind.SERIAL if level else LoopKind.THREADS
             at[what] = Index.of(stack.enter_context(k.loop(size, kind=kind)))
         piece = at.pop("block")
         row, first = piece * block, at.pop("tile") * tile
@@ -297,45 +308,45 @@ def _emit_streamed(folds: Folds, plan: Schedule) -> None:
         rows = None if axis.size % block == 0 else Index(axis.size) - row
 
         def position(i: Index) -> Index:
-            return piece * folds.rows + space.kept_position({**at, lanes: first + i})
+            return piece * reductions.rows + space.free_position({**at, lanes: first + i})
 
         def store(i: Index, values: Sequence[Value]) -> None:
-            for number, value in zip(partial, values, strict=True):
-                k.store(writer.scratch(number), position(i), value)
+            for scratch, value in zip(partial, values, strict=True):
+                k.store(writer.scratch(scratch), position(i), value)
 
         with k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i:
-            store(i, folds.starts(writer, heroes))
+            store(i, reductions.starts(writer, heroes))
         with (
             k.loop(block, step=GROUP, limit=rows) as group,
             k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i,
         ):
-            before = [k.load(writer.scratch(number), position(i)) for number in partial]
+            before = [k.load(writer.scratch(scratch), position(i)) for scratch in partial]
             rest = None if rows is None else rows - group
             with k.loop(GROUP, carries=before, limit=rest) as (r, inside):
-                places = {**at, lanes: first + i, axis: row + group + r}
-                totals = k.carry(*folds.step(writer, 0, heroes, inside, places))
+                indices = {**at, lanes: first + i, axis: row + group + r}
+                totals = k.carry(*reductions.step(writer, 0, heroes, inside, indices))
             store(i, totals)
-    _emit_joined(folds, partial, blocks)
+    _emit_combined(reductions, partial, blocks)
 
 
-def _emit_joined(folds: Folds, partial: Sequence[int], blocks: int) -> None:
-    """The second kernel: partial results of blocks, in order, and what is made of the totals."""
-    writer = folds.fusion.writer("joined_reduction", final=True)
-    k, heroes = writer.k, folds.heroes
-    axis = CollapsedAxis(-1, (blocks,), folded=True)
-    space = Space((axis, *folds.space.kept), 1.0)
-    plan = schedule(space, folds.lanes)
-    with kept_nest(k, space, plan, blocks) as places:
+def _emit_combined(reductions: Reductions, partial: Sequence[int], blocks: int) -> None:
+    """The second kernel: partial results of blocks, in order, and what is computed from the totals."""
+    writer = reductions.fusion.writer("joined_reduction", final=True)
+    k, heroes = writer.k, reductions.heroes
+    axis = CollapsedAxis(-1, (blocks,), reduced=True)
+    space = Space((axis, *reductions.space.free), 1.0)
+    plan = schedule(space, reductions.lanes)
+    with free_nest(k, space, plan, blocks) as indices:
 
         def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
-            position = at[axis] * folds.rows + folds.space.kept_position(at)
-            elements = [k.load(writer.scratch_input(number), position) for number in partial]
+            position = at[axis] * reductions.rows + reductions.space.free_position(at)
+            elements = [k.load(writer.scratch_input(scratch), position) for scratch in partial]
             return [
                 hero.card.combine(k.scalars, accumulator, element)
                 for hero, accumulator, element in zip(heroes, accumulators, elements, strict=True)
             ]
 
-        starts = folds.starts(writer, heroes)
-        folds.know(writer, heroes, fold_loops(writer, heroes, starts, [axis], plan, places, step))
-        folds.store_kept(writer, places)
-        folds.forget(writer)
+        starts = reductions.starts(writer, heroes)
+        reductions.know(writer, heroes, reduce_loops(writer, heroes, starts, [axis], plan, indices, step))
+        reductions.store_free(writer, indices)
+        reductions.forget(writer)

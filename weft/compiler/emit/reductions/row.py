@@ -1,8 +1,8 @@
-"""Passes over a row: which reduction and which result can be computed in which pass, and what is kept between passes.
+"""Passes over a row: which reduction and which result can be computed in which pass, and what is stored between passes.
 
-A reduction whose operand needs no other reduction is folded in the first pass; one that needs those of the first pass,
-in the second; and so on: softmax takes three passes, of which the last only stores. Values are computed again in each
-pass that needs them, but for expensive ones (the exponential of softmax): these are stored where a result will be
+A reduction whose operand needs no other reduction is computed in the first pass; one that needs those of the first
+pass, in the second; and so on: softmax takes three passes, of which the last only stores. Values are computed again in
+each pass that needs them, but for expensive ones (the exponential of softmax): these are stored where a result will be
 that is only written later, and read from there.
 """
 
@@ -18,12 +18,12 @@ from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import weight_of
 
-# Values are kept if that saves at least this weight.
+# Values are stored if that saves at least this weight.
 EXPENSIVE = 8
 
 
 class Passes:
-    """The passes of a fusion whose reductions `heroes` fold the space `full`."""
+    """The passes of a fusion whose reductions `heroes` reduce the space `full`."""
 
     def __init__(self, jaxpr: Jaxpr, heroes: Sequence[Equation], full: tuple[int, ...]) -> None:
         self.jaxpr, self.heroes, self.full = jaxpr, heroes, full
@@ -37,100 +37,105 @@ class Passes:
         self.results = [v for v in jaxpr.outvars if self.is_full(v)]
         last = [self.level(e.invars[0]) for e in heroes] + [self.level(v) for v in self.results]
         self.count = 1 + max(last, default=0)
-        # Values that are kept: the result in whose place they stand, and the pass that puts them there.
-        self.places: dict[Any, tuple[Any, int]] = {}
+        # Values that are stored: the result whose memory they are in, and the pass that writes them there.
+        self.stored_in: dict[Any, tuple[Any, int]] = {}
         self._needed: dict[int, set[Any]] = {}
         self._elsewhere = read_elsewhere(jaxpr, full, heroes)
         if self.count > 1:
-            self._choose_places()
+            self._choose_stored()
 
     def level(self, atom: Any) -> int:
         """The first pass in which a value can be computed."""
         return self.levels.get(atom, 0)
 
     def is_full(self, v: Any) -> bool:
-        """Whether a value has an element for each that is folded."""
+        """Whether a value has an element for each that is reduced."""
         return space_of(v) == self.full
 
-    def weight(self, number: int) -> float:
+    def weight(self, pass_index: int) -> float:
         """The work of a pass for one element."""
-        made = [self.defined[v] for v in self.needed(number) if v in self.defined and not self._is_kept(v, number)]
-        return sum(weight_of(e) for e in made if self.is_full(e.outvars[0])) + sum(
-            self.level(e.invars[0]) == number for e in self.heroes
+        computed = [
+            self.defined[v] for v in self.needed(pass_index) if v in self.defined and not self._is_stored(v, pass_index)
+        ]
+        return sum(weight_of(e) for e in computed if self.is_full(e.outvars[0])) + sum(
+            self.level(e.invars[0]) == pass_index for e in self.heroes
         )
 
-    def needed(self, number: int) -> set[Any]:
+    def needed(self, pass_index: int) -> set[Any]:
         """All values that a pass computes or reads."""
-        found = self._needed.get(number)
+        found = self._needed.get(pass_index)
         if found is None:
-            found = self._needed[number] = set()
-            stack = [e.invars[0] for e in self.heroes if self.level(e.invars[0]) == number]
-            stack += [v for v in self.results if self.level(v) == number]
+            found = self._needed[pass_index] = set()
+            stack = [e.invars[0] for e in self.heroes if self.level(e.invars[0]) == pass_index]
+            stack += [v for v in self.results if self.level(v) == pass_index]
             while stack:
                 v = stack.pop()
                 if not isinstance(v, Var) or v in found:
                     continue
                 found.add(v)
                 equation = self.defined.get(v)
-                if equation is not None and not self._is_hero(equation) and not self._is_kept(v, number):
+                if equation is not None and not self._is_hero(equation) and not self._is_stored(v, pass_index):
                     stack.extend(equation.invars)
         return found
 
-    # -- kept values -----------------------------------------------------------------------------------------------
+    # -- stored values ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def kept_values(self, writer: Writer, number: int, index: MultiIndex) -> Iterator[None]:
-        """Let values that an earlier pass kept be read, at an index of the full space."""
-        kept = [v for v in self.places if self._is_kept(v, number) and v in self.needed(number)]
-        for v in kept:
-            result = self.places[v][0]
-            place = row_major(result.aval.shape, expanded(result, index))
-            writer.values.overrides[v] = writer.k.load(writer.result(result), place)
+    def stored_values(self, writer: Writer, pass_index: int, index: MultiIndex) -> Iterator[None]:
+        """Let values that an earlier pass stored be read, at an index of the full space."""
+        stored = [v for v in self.stored_in if self._is_stored(v, pass_index) and v in self.needed(pass_index)]
+        for v in stored:
+            result = self.stored_in[v][0]
+            offset = row_major(result.aval.shape, expanded(result, index))
+            writer.values.overrides[v] = writer.k.load(writer.result(result), offset)
         yield
-        for v in kept:
+        for v in stored:
             del writer.values.overrides[v]
 
-    def store(self, writer: Writer, number: int, index: MultiIndex) -> None:
-        """Write the full results that are known in a pass, and what is kept for later ones. All values are computed
+    def store(self, writer: Writer, pass_index: int, index: MultiIndex) -> None:
+        """Write the full results that are known in a pass, and what is stored for later ones. All values are computed
         before the first is written, so that an argument may share its memory with a result."""
-        pairs = [(v, v) for v in self.results if self.level(v) == number]
-        pairs += [(v, result) for v, (result, first) in self.places.items() if first == number and result is not v]
-        made = [(result, writer.values.at(v, expanded(v, index))) for v, result in pairs]
-        for result, value in made:
+        pairs = [(v, v) for v in self.results if self.level(v) == pass_index]
+        pairs += [
+            (v, result) for v, (result, first) in self.stored_in.items() if first == pass_index and result is not v
+        ]
+        values = [(result, writer.values.at(v, expanded(v, index))) for v, result in pairs]
+        for result, value in values:
             writer.store(result, index, value)
 
-    def _is_kept(self, v: Any, number: int) -> bool:
-        return v in self.places and self.places[v][1] < number
+    def _is_stored(self, v: Any, pass_index: int) -> bool:
+        return v in self.stored_in and self.stored_in[v][1] < pass_index
 
     def _is_hero(self, equation: Equation) -> bool:
         return id(equation) in self._hero_ids
 
-    def _choose_places(self) -> None:
-        """Keep expensive values, the one first that saves most: what it is made from may then not be needed again."""
+    def _choose_stored(self) -> None:
+        """Store expensive values, the one first that saves most: what it is computed from may then not be needed
+        again."""
         taken: set[Any] = set()
         while True:
             best: tuple[float, Any, Any, int] | None = None
             costs = self._costs()
             for equation in self.jaxpr.eqns:
                 v = equation.outvars[0]
-                if v in self.places or not self.is_full(v) or self._is_hero(equation):
+                if v in self.stored_in or not self.is_full(v) or self._is_hero(equation):
                     continue
                 passes = [n for n in range(self.count) if v in self.needed(n)]
                 saved = costs[v] * (len(passes) - 1)
                 if saved < EXPENSIVE or (best is not None and saved <= best[0]) or v in self._elsewhere:
                     continue
-                result = self._place_for(v, passes, taken)
+                result = self._result_for(v, passes, taken)
                 if result is not None:
                     best = saved, v, result, passes[0]
             if best is None:
                 return
             _, v, result, first = best
-            self.places[v] = (result, first)
+            self.stored_in[v] = (result, first)
             self._needed.clear()
             if result is not v:
                 taken.add(result)
 
-    def _place_for(self, v: Any, passes: Sequence[int], taken: set[Any]) -> Any:
+    def _result_for(self, v: Any, passes: Sequence[int], taken: set[Any]) -> Any:
         """A result that is written after the first of the passes that need a value, and not before the last; or the
         value itself, if it is one."""
         if v in self.results:
@@ -146,7 +151,7 @@ class Passes:
         costs: dict[Any, float] = {}
         for equation in self.jaxpr.eqns:
             v = equation.outvars[0]
-            if v not in self.places and self.is_full(v) and not self._is_hero(equation):
+            if v not in self.stored_in and self.is_full(v) and not self._is_hero(equation):
                 costs[v] = weight_of(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
         return costs
 
@@ -156,14 +161,14 @@ class Passes:
         """Pairs (argument, result) that may share memory: the argument is read at the index of the result only, and not
         in passes after the one that first writes there."""
         pairs = []
-        for number, argument in enumerate(self.jaxpr.invars):
+        for i, argument in enumerate(self.jaxpr.invars):
             if not self.is_full(argument) or argument in self._elsewhere:
                 continue
             read = max((n for n in range(self.count) if argument in self.needed(n)), default=0)
-            for position, result in enumerate(self.jaxpr.outvars):
+            for j, result in enumerate(self.jaxpr.outvars):
                 if not self.is_full(result) or storage(result).itemsize != storage(argument).itemsize:
                     continue
-                first = min([n for r, n in self.places.values() if r is result] + [self.level(result)])
+                first = min([n for r, n in self.stored_in.values() if r is result] + [self.level(result)])
                 if read <= first:
-                    pairs.append((number, position))
+                    pairs.append((i, j))
         return pairs

@@ -1,9 +1,9 @@
-"""The window emitter. Heroes: folds over sliding windows, and choosing an element of each window.
+"""The window emitter. Heroes: reductions over sliding windows, and choosing an element of each window.
 
-A fold visits every window and its taps. Choosing goes through the taps with the element chosen so far. What adds to the
-chosen elements is done in two kernels: the first writes which element each window has chosen, the second visits every
-element and adds what the windows that chose it bring, in the order of the windows. So no two threads or lanes write to
-one place, and sums have one order.
+A reduction visits every window and its taps. Choosing goes through the taps with the element chosen so far. What adds
+to the chosen elements is done in two kernels: the first writes which element each window has chosen, the second visits
+every element and adds what the windows that chose it bring, in the order of the windows. So no two threads or lanes
+write to one element, and sums have one order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.scalar_jaxpr import run_on_scalars
 from weft.compiler.emit.values import row_major
-from weft.compiler.emit.windows.window_loops import At, fold_taps, visit
+from weft.compiler.emit.windows.window_loops import At, reduce_taps, visit
 from weft.compiler.emit.windows.window_taps import transposed
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
@@ -33,8 +33,8 @@ from weft.primitives.reduction.window import (
     select_and_scatter_add,
 )
 
-BOOL, NUMBER = dtypes.bool_, dtypes.int32
-# Writing an element to scratch and reading it again costs as much as adding so many; folding the greater of two with
+BOOL, INDEX = dtypes.bool_, dtypes.int32
+# Writing an element to scratch and reading it again costs as much as adding so many; taking the greater of two with
 # the order of zeros and with nan costs as much as these additions.
 SEPARATED, EXTREMUM = 4, 3
 # Whether the element chosen so far stays, given it and the next one.
@@ -42,13 +42,13 @@ Keeps = Callable[[Value, Value], Value]
 
 
 def emit_window(fusion: Fusion) -> Emission:
-    """The kernels of a program with one fold over windows, or one choice in windows, and pointwise work after it."""
+    """The kernels of a jaxpr with one reduction over windows, or one choice in windows, and pointwise work after it."""
     hero = fusion.hero
     assert hero is not None
     if any(0 in v.aval.shape for v in fusion.jaxpr.outvars):  # type: ignore[attr-defined]
         return fusion.finish()
     if isinstance(hero.primitive, WindowFold):
-        _emit_fold(fusion, windows_of(hero, hero.invars[0]))
+        _emit_reduction(fusion, windows_of(hero, hero.invars[0]))
     else:
         CHOICES[hero.primitive](fusion, hero)
     return fusion.finish()
@@ -70,17 +70,17 @@ def counts_of(windows: Sequence[Any]) -> list[int]:
     return [int(w.count) for w in windows]
 
 
-def element(writer: Writer, atom: Any, place: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
+def element(writer: Writer, atom: Any, index: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
     """An element of an operand of the hero; `otherwise` where the condition does not hold."""
     if isinstance(atom, Literal):
         return writer.literal(atom)
     k, dtype = writer.k, storage(atom)
     rest = None if taken is None else k.constant(otherwise, dtype)
-    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(place)), taken, rest)
+    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(index)), taken, rest)
 
 
 def store_at(writer: Writer, at: At, value: Value) -> None:
-    """Write the results at a window (an element) for which the hero gives a value."""
+    """Write the results at a window (an element) for which the hero has a value."""
     hero = writer.fusion.hero
     assert hero is not None
     (result,) = hero.outvars
@@ -90,11 +90,11 @@ def store_at(writer: Writer, at: At, value: Value) -> None:
     del writer.values.overrides[result]
 
 
-# --------------------------------------------------------------------------------------------------------------- folds
+# ----------------------------------------------------------------------------------------------------------- reductions
 
 
-def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
-    """One kernel, or one for each dimension that is folded, if that is much less work; sums between them stay wide."""
+def _emit_reduction(fusion: Fusion, windows: list[Window]) -> None:
+    """One kernel, or one for each dimension that is reduced, if that is much less work; sums between them stay wide."""
     hero = fusion.hero
     assert hero is not None
     card: Any = hero.primitive
@@ -102,19 +102,19 @@ def _emit_fold(fusion: Fusion, windows: list[Window]) -> None:
     wide = dtypes.accumulation_dtype(storage(operand))
     stages = _stages(windows, 1 if card.operation == "add" else EXTREMUM)
     source: int | None = None
-    for number, stage in enumerate(stages):
-        last = number == len(stages) - 1
+    for i, stage in enumerate(stages):
+        last = i == len(stages) - 1
         target = None if last else fusion.new_scratch(wide, prod(counts_of(stage)))
-        _fold_stage(fusion, stage, source, target)
+        _reduce_stage(fusion, stage, source, target)
         source = target
 
 
 def _stages(windows: list[Window], cost: int) -> list[list[Window]]:
     """The windows, or windows over one dimension after the other, each over the results of those before; `cost` is
-    that of folding in one element."""
-    folded = [axis for axis, window in enumerate(windows) if window[1:] != (1, 1, 0, 0, 1, 1)]
+    that of combining one element."""
+    windowed = [axis for axis, window in enumerate(windows) if window[1:] != (1, 1, 0, 0, 1, 1)]
     stages, shape = [], [w.size for w in windows]
-    for axis in folded:
+    for axis in windowed:
         stage = [Window(size, 1, 1, 0, 0, 1, 1) for size in shape]
         stage[axis] = windows[axis]
         shape[axis] = windows[axis].count
@@ -124,8 +124,8 @@ def _stages(windows: list[Window], cost: int) -> list[list[Window]]:
     return stages if len(stages) > 1 and 2 * together > 3 * apart else [windows]
 
 
-def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, target: int | None) -> None:
-    """Fold windows over the operand, or over what stands in scratch, into the results or into scratch."""
+def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, target: int | None) -> None:
+    """Reduce windows over the operand, or over what is in scratch, into the results or into scratch."""
     hero = fusion.hero
     assert hero is not None
     card: Any = hero.primitive
@@ -139,21 +139,21 @@ def _fold_stage(fusion: Fusion, windows: list[Window], source: int | None, targe
     empty = k.constant(-np.zeros((), wide), wide) if adds else start
     elements = prod(sizes_of(windows))
 
-    def value_at(place: Sequence[Index], taken: Value | None) -> Value:
+    def value_at(position: Sequence[Index], taken: Value | None) -> Value:
         if source is None:
-            return k.scalars.convert(element(writer, operand, place, taken, neutral), wide)
-        index = row_major([int(w.size) for w in windows], place)  # type: ignore[arg-type]
+            return k.scalars.convert(element(writer, operand, position, taken, neutral), wide)
+        index = row_major([int(w.size) for w in windows], position)  # type: ignore[arg-type]
         return k.load(writer.scratch_input(source), index, taken, None if taken is None else start)
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
-        value = value_at(at.place(tap), at.taken(k, tap))
+        value = value_at(at.operand_index(tap), at.taken(k, tap))
         # A window that begins with an element is that element so far.
         return [value if now[0] is empty else k.compute(card.operation, now[0], value)]
 
     def body(at: At) -> None:
-        # What lies between the elements of a spread operand adds 0.
+        # What lies between the elements of a dilated operand adds 0.
         begin = empty if at.count == elements else start
-        (total,) = fold_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
+        (total,) = reduce_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
         if target is None:
             store_at(writer, at, k.scalars.convert(total, exact))
         else:
@@ -189,27 +189,30 @@ def choose(
     def step(now: Sequence[Value], tap: Sequence[Index]) -> list[Value]:
         found, best, brought = now
         taken = at.taken(k, tap)
-        value, bringing = element(writer, operand, at.place(tap), taken, np.zeros((), dtype)), brings(tap, taken)
+        value, bringing = (
+            element(writer, operand, at.operand_index(tap), taken, np.zeros((), dtype)),
+            brings(tap, taken),
+        )
         if found is no:
-            # The first one is chosen if it is there; if not, it does not matter what stands for it.
+            # The first one is chosen if it is there; if not, it does not matter what is there instead.
             return [yes if taken is None else taken, value, bringing]
-        moves = k.compute("not", keeps(best, value))
+        replaces = k.compute("not", keeps(best, value))
         if found is not yes:
-            moves = k.compute("or", moves, k.compute("not", found))
+            replaces = k.compute("or", replaces, k.compute("not", found))
         if taken is not None:
-            moves = k.compute("and", moves, taken)
-        chosen = [k.compute("select_n", moves, a, b) for a, b in ((best, value), (brought, bringing))]
+            replaces = k.compute("and", replaces, taken)
+        chosen = [k.compute("select_n", replaces, a, b) for a, b in ((best, value), (brought, bringing))]
         if found is not yes:
             found = yes if taken is None else k.compute("or", found, taken)
         return [found, *chosen]
 
     start = [no, k.constant(0, dtype), none]
-    found, _, brought = fold_taps(k, at, start, step)
+    found, _, brought = reduce_taps(k, at, start, step)
     return found, brought if found is yes else k.compute("select_n", found, none, brought)
 
 
 def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
-    """What stands in one operand where the element chosen in the other is."""
+    """The element of one operand at the index of the element chosen in the other."""
     hero = fusion.hero
     assert hero is not None
     tangents, operand = hero.invars
@@ -219,7 +222,7 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
 
     def body(at: At) -> None:
         def brings(tap: Sequence[Index], taken: Value | None) -> Value:
-            return element(writer, tangents, at.place(tap), taken, zero)
+            return element(writer, tangents, at.operand_index(tap), taken, zero)
 
         _, brought = choose(writer, at, operand, keeps_of(k, hero), brings, k.constant(zero, zero.dtype))
         store_at(writer, at, brought)
@@ -231,31 +234,31 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
 
 
 def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand: Any, initial: Any = None) -> None:
-    """Bring each source element to the place of the element that its window chose."""
+    """Scatter each source element to the index of the element that its window chose."""
     hero = fusion.hero
     assert hero is not None
     sizes, counts = sizes_of(windows), counts_of(windows)
     # Which element of its window each window chose: -1 for none.
-    kept = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else NUMBER
-    scratch = fusion.new_scratch(kept, prod(counts))
+    choice_dtype = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else INDEX
+    scratch = fusion.new_scratch(choice_dtype, prod(counts))
     if prod(counts):
-        _write_choices(fusion, windows, operand, scratch, kept)
+        _write_choices(fusion, windows, operand, scratch, choice_dtype)
 
     writer = fusion.writer("window_scatter")
     k, exact = writer.k, storage(source)
     wide = exact if initial is not None else dtypes.accumulation_dtype(exact)
-    none = k.constant(-1, kept)
+    none = k.constant(-1, choice_dtype)
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
-        taken, place = at.taken(k, tap), at.place(tap)
+        taken, source_index = at.taken(k, tap), at.operand_index(tap)
         choices = writer.scratch_input(scratch)
-        choice = k.load(choices, row_major(counts, place), taken, None if taken is None else none)
+        choice = k.load(choices, row_major(counts, source_index), taken, None if taken is None else none)
         own = [Index(size - 1) - i for size, i in zip(sizes, at.elements(tap), strict=True)]
-        hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), NUMBER), kept))
+        hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), INDEX), choice_dtype))
         if at.running and taken is not None:
-            # Such taps may be beyond the window, where their number means nothing.
+            # Such taps may be beyond the window, where their index means nothing.
             hit = k.compute("and", hit, taken)
-        value = k.scalars.convert(element(writer, source, place, hit, np.zeros((), exact)), wide)
+        value = k.scalars.convert(element(writer, source, source_index, hit, np.zeros((), exact)), wide)
         if initial is None:
             return [k.compute("add", now[0], value)]
         (changed,) = run_on_scalars(k, hero.params["scatter_jaxpr"], [now[0], value])
@@ -263,23 +266,23 @@ def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand:
 
     def body(at: At) -> None:
         start = k.constant(0, wide) if initial is None else writer.values.at(initial, ())
-        (total,) = fold_taps(k, at, [start], lambda now, tap: step(now, tap, at))
+        (total,) = reduce_taps(k, at, [start], lambda now, tap: step(now, tap, at))
         store_at(writer, at, k.scalars.convert(total, exact))
 
     visit(k, [transposed(w) for w in windows], writer.lanes, body)
 
 
-def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch: int, kept: Any) -> None:
+def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch: int, choice_dtype: Any) -> None:
     sizes, counts = sizes_of(windows), counts_of(windows)
     writer = fusion.writer("window_choices")
     k = writer.k
 
     def body(at: At) -> None:
         def brings(tap: Sequence[Index], taken: Value | None) -> Value:
-            return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), NUMBER), kept)
+            return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), INDEX), choice_dtype)
 
-        _, number = choose(writer, at, operand, keeps_of(k, fusion.hero), brings, k.constant(-1, kept))
-        k.store(writer.scratch(scratch), row_major(counts, at.index), number)
+        _, choice = choose(writer, at, operand, keeps_of(k, fusion.hero), brings, k.constant(-1, choice_dtype))
+        k.store(writer.scratch(scratch), row_major(counts, at.index), choice)
 
     visit(k, windows, writer.lanes, body)
 

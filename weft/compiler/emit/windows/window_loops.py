@@ -18,16 +18,16 @@ LAST_TAPS = 8
 
 
 class At:
-    """A window that is visited: its taps along each dimension, and its number q among those of its phase."""
+    """A window that is visited: its taps along each dimension, and its index q among those of its phase."""
 
-    def __init__(self, taps: Sequence[Taps], numbers: Sequence[Index]) -> None:
+    def __init__(self, taps: Sequence[Taps], phase_indices: Sequence[Index]) -> None:
         self.taps = tuple(taps)
-        self.numbers = tuple(numbers)
+        self.phase_indices = tuple(phase_indices)
 
     @property
     def index(self) -> tuple[Index, ...]:
-        """The number of the window along each dimension."""
-        return tuple(taps.window(q) for taps, q in zip(self.taps, self.numbers, strict=True))
+        """The index of the window along each dimension."""
+        return tuple(taps.window(q) for taps, q in zip(self.taps, self.phase_indices, strict=True))
 
     @property
     def count(self) -> int:
@@ -39,19 +39,19 @@ class At:
         """Whether a phase is known only when the kernel runs."""
         return any(taps.condition is not None for taps in self.taps)
 
-    def place(self, tap: Sequence[Index]) -> tuple[Index, ...]:
-        """Where a tap is in the operand."""
-        rows = zip(self.taps, self.numbers, tap, strict=True)
-        return tuple(taps.place(q, t) for taps, q, t in rows)
+    def operand_index(self, tap: Sequence[Index]) -> tuple[Index, ...]:
+        """The index of a tap in the operand."""
+        rows = zip(self.taps, self.phase_indices, tap, strict=True)
+        return tuple(taps.operand_index(q, t) for taps, q, t in rows)
 
     def taken(self, k: KernelBuilder, tap: Sequence[Index]) -> Value | None:
         """Whether a tap is an element of the operand; None if it always is."""
-        rows = zip(self.taps, self.numbers, tap, strict=True)
+        rows = zip(self.taps, self.phase_indices, tap, strict=True)
         checks = [taps.taken(k, q, t) for taps, q, t in rows]
         return all_of(k, [check for check in checks if check is not None])
 
     def elements(self, tap: Sequence[Index]) -> list[Index]:
-        """The number of a tap in the window along each dimension."""
+        """The index of a tap in the window along each dimension."""
         return [taps.element(t) for taps, t in zip(self.taps, tap, strict=True)]
 
 
@@ -131,13 +131,13 @@ class _Visit:
                     inner(phase, Index.of(q))
 
 
-def fold_taps(
+def reduce_taps(
     k: KernelBuilder,
     at: At,
     start: Sequence[Value],
     step: Callable[[Sequence[Value], Sequence[Index]], Sequence[Value]],
 ) -> Sequence[Value]:
-    """Go through the taps of a window in order, from `start`; `step` gives what the next tap starts from."""
+    """Go through the taps of a window in order, from `start`; `step` returns what the next tap starts from."""
     written = at.count <= TAPS
 
     def inner(axis: int, now: Sequence[Value], tap: tuple[Index, ...]) -> Sequence[Value]:

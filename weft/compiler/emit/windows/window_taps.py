@@ -1,8 +1,8 @@
-"""Which elements of an operand a window reads, as indices that are affine in the window's number.
+"""Which elements of an operand a window reads, as indices that are affine in the window's index.
 
-Along one dimension, element r of window o is at place (o * stride + r * spread - low) / dilation of the operand, if
-that is a whole number and one of the operand. Windows are taken in phases, o = phase + period * q, so that the same r
-give whole numbers for all q. These are the taps: r = first + step * t, at a place that is affine in q and t. So what is
+Along one dimension, element r of window o is at index (o * stride + r * rhs_dilation - low) / dilation of the operand,
+if that is an integer and an index of the operand. Windows are taken in phases, o = phase + period * q, so that the same
+r hit integers for all q. These are the taps: r = first + step * t, at an index that is affine in q and t. So what is
 not read is never visited, and nothing is divided for each element.
 """
 
@@ -47,31 +47,31 @@ class Taps:
     condition: Value | None = None
 
     def window(self, q: Index) -> Index:
-        """The number of a window."""
+        """The index of a window."""
         return q * self.period + self.phase
 
-    def place(self, q: Index, t: Index) -> Index:
-        """Where a tap is in the operand."""
+    def operand_index(self, q: Index, t: Index) -> Index:
+        """The index of a tap in the operand."""
         return q * self.per_window + t * self.per_tap + self.base
 
     def element(self, t: Index) -> Index:
-        """The number of a tap among all elements of its window."""
+        """The index of a tap among all elements of its window."""
         return t * self.step + self.first
 
     def taken(self, k: KernelBuilder, q: Index, t: Index) -> Value | None:
         """Whether a tap is an element of the operand; None if it always is."""
         low, high = self.lowest, self.highest
-        for i, factor, count in ((q, self.per_window, self.windows), (t, self.per_tap, self.count)):
-            last = factor * (count - 1)
-            low += i.constant * factor if not i.terms else min(0, last)
-            high += i.constant * factor if not i.terms else max(0, last)
+        for i, stride, count in ((q, self.per_window, self.windows), (t, self.per_tap, self.count)):
+            last = stride * (count - 1)
+            low += i.constant * stride if not i.terms else min(0, last)
+            high += i.constant * stride if not i.terms else max(0, last)
         checks = [] if self.condition is None else [self.condition]
         if self.condition is not None:
             checks.append(_compared(k, self.element(t), "lt", self.elements))
         if low < 0:
-            checks.append(_compared(k, self.place(q, t), "ge", 0))
+            checks.append(_compared(k, self.operand_index(q, t), "ge", 0))
         if high >= self.size:
-            checks.append(_compared(k, self.place(q, t), "lt", self.size))
+            checks.append(_compared(k, self.operand_index(q, t), "lt", self.size))
         return all_of(k, checks)
 
     def narrowed(self, k: KernelBuilder, q: Index) -> Taps:
@@ -81,10 +81,10 @@ class Taps:
         if self.count < NARROWED * max(room, 1):
             return self
 
-        def computed(op: str, x: Value, number: int) -> Value:
-            return k.compute(op, x, k.constant(number, INT64))
+        def computed(op: str, x: Value, constant: int) -> Value:
+            return k.compute(op, x, k.constant(constant, INT64))
 
-        before = computed("max", k.position(self.place(q, Index()) * -1), 0)
+        before = computed("max", k.position(self.operand_index(q, Index()) * -1), 0)
         skipped = Index.of(computed("div", computed("add", before, self.per_tap - 1), self.per_tap))
         return replace(
             self,
@@ -97,16 +97,16 @@ class Taps:
         )
 
 
-def _compared(k: KernelBuilder, index: Index, op: str, number: int) -> Value:
-    return k.compute(op, k.position(index), k.constant(number, INT64))
+def _compared(k: KernelBuilder, index: Index, op: str, bound: int) -> Value:
+    return k.compute(op, k.position(index), k.constant(bound, INT64))
 
 
 def all_of(k: KernelBuilder, checks: list[Value]) -> Value | None:
     """Whether all hold; None if there are none."""
-    joined: Value | None = None
+    result: Value | None = None
     for check in checks:
-        joined = check if joined is None else k.compute("and", joined, check)
-    return joined
+        result = check if result is None else k.compute("and", result, check)
+    return result
 
 
 def period_of(window: Window) -> int:
@@ -116,19 +116,19 @@ def period_of(window: Window) -> int:
 
 def phases(window: Window) -> list[Taps]:
     """The taps of each phase of the windows along one dimension."""
-    count, dilation = _whole(window.count), window.lhs_dilation
-    wanted, low = _whole(window.window), _whole(window.low)
+    count, dilation = _static(window.count), window.lhs_dilation
+    wanted, low = _static(window.window), _static(window.low)
     period = period_of(window)
     step = dilation // gcd(window.rhs_dilation, dilation)
-    made = []
+    result = []
     for phase in range(min(period, count)):
         shift = phase * window.stride - low
         hits = [r for r in range(min(step, wanted)) if (shift + r * window.rhs_dilation) % dilation == 0]
         first = hits[0] if hits else 0
         base = (shift + first * window.rhs_dilation) // dilation
-        made.append(
+        result.append(
             Taps(
-                size=_whole(window.size),
+                size=_static(window.size),
                 elements=wanted,
                 windows=-(-(count - phase) // period),
                 phase=Index(phase),
@@ -143,30 +143,30 @@ def phases(window: Window) -> list[Taps]:
                 highest=base,
             )
         )
-    return made
+    return result
 
 
 def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
-    """The taps of a phase whose number is a loop variable, where there are too many to write each out."""
-    count, dilation, stride = _whole(window.count), window.lhs_dilation, window.stride
-    wanted, low, spread = _whole(window.window), _whole(window.low), window.rhs_dilation
-    period, common = period_of(window), gcd(spread, dilation)
+    """The taps of a phase whose index is a loop variable, where there are too many to write each out."""
+    count, dilation, stride = _static(window.count), window.lhs_dilation, window.stride
+    wanted, low, rhs_dilation = _static(window.window), _static(window.low), window.rhs_dilation
+    period, common = period_of(window), gcd(rhs_dilation, dilation)
     step = dilation // common
 
-    def computed(op: str, x: Value, number: int) -> Value:
-        return k.compute(op, x, k.constant(number, INT64))
+    def computed(op: str, x: Value, constant: int) -> Value:
+        return k.compute(op, x, k.constant(constant, INT64))
 
-    # The least r with (phase * stride - low + r * spread) % dilation == 0, if there is one. All dividends are made
-    # positive by a multiple of the dilation.
+    # The least r with (phase * stride - low + r * rhs_dilation) % dilation == 0, if there is one. All dividends are
+    # positive by adding a multiple of the dilation.
     above = (period * stride // dilation + 1 + abs(low) // dilation + 1) * dilation
     missing = computed("rem", k.position(Index(low + above) - phase * stride), dilation)
     condition = computed("eq", computed("rem", missing, common), 0)
-    inverse = pow(spread // common, -1, step) if step > 1 else 0
+    inverse = pow(rhs_dilation // common, -1, step) if step > 1 else 0
     first = computed("rem", computed("mul", computed("div", missing, common), inverse), step)
-    shifted = k.position(phase * stride + Index.of(first) * spread + (above - low))
+    shifted = k.position(phase * stride + Index.of(first) * rhs_dilation + (above - low))
     base = Index.of(computed("div", shifted, dilation)) - above // dilation
     return Taps(
-        size=_whole(window.size),
+        size=_static(window.size),
         elements=wanted,
         windows=-(-count // period),
         phase=phase,
@@ -174,22 +174,22 @@ def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
         count=-(-wanted // step),
         base=base,
         per_window=period * stride // dilation,
-        per_tap=step * spread // dilation,
+        per_tap=step * rhs_dilation // dilation,
         first=Index.of(first),
         step=step,
         lowest=-(-low // dilation) - 1 if low < 0 else -(low // dilation) - 1,
-        highest=((period - 1) * stride - low + (step - 1) * spread) // dilation,
+        highest=((period - 1) * stride - low + (step - 1) * rhs_dilation) // dilation,
         condition=condition,
     )
 
 
 def transposed(window: Window) -> Window:
     """The windows over windows: for each element of the operand, the windows that read it, in their order. Element r
-    of such a window stands for the element `window - 1 - r` of the window that it is."""
+    of such a window is the element `window - 1 - r` of the original window."""
     return Window(
         window.count, window.window, window.lhs_dilation, *window.pads_for_lhs(), window.stride, window.rhs_dilation
     )
 
 
-def _whole(number: Any) -> int:
-    return int(number)
+def _static(size: Any) -> int:
+    return int(size)

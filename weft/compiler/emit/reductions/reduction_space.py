@@ -1,4 +1,4 @@
-"""What the emitters of folds share: the space that is folded as loops see it, and the nest of loops over it.
+"""What the emitters of reductions share: the space that is reduced as loops see it, and the nest of loops over it.
 
 Dimensions that every access runs through together are one axis of loops: so a sum over an image is one long loop. They
 are found by writing a trial kernel with a loop for each dimension and looking at the indices in it. What is decided by
@@ -23,13 +23,13 @@ from weft.compiler.kernel.ir import Compute, Index, Loop, LoopKind, Statement
 from weft.compiler.kernel.merge import advance_together, indices_of
 from weft.compiler.kernel.operations import weight_of
 
-# Elements that one turn of a loop over threads should work on at least.
+# Elements that one iteration of a loop over threads should work on at least.
 THREAD_WORK = 16384
-# Turns of a loop over threads that are enough to share out.
-ENOUGH_TURNS = 16
+# Iterations of a loop over threads that are enough to share out.
+ENOUGH_ITERATIONS = 16
 # Elements of a full space from which on partial results pay, and from which on columns are read row by row.
 SPLIT_WORK, STREAMED_WORK = 131072, 262144
-# Partial results of one fold: enough to share out, few enough to fold again.
+# Partial results of one reduction: enough to share out, few enough to reduce again.
 MOST_BLOCKS = 128
 # Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
 LIGHT_WORK, MEDIUM_WORK = 6, 14
@@ -41,11 +41,11 @@ class CollapsedAxis:
 
     first: int
     sizes: tuple[int, ...]
-    folded: bool
+    reduced: bool
 
     @property
     def size(self) -> int:
-        """The number of its elements."""
+        """How many elements it has."""
         return math.prod(self.sizes)
 
 
@@ -60,59 +60,59 @@ class Space:
     weight: float
 
     @property
-    def kept(self) -> tuple[CollapsedAxis, ...]:
-        """The axes that results of folds have."""
-        return tuple(a for a in self.axes if not a.folded)
+    def free(self) -> tuple[CollapsedAxis, ...]:
+        """The axes that results of reductions have."""
+        return tuple(a for a in self.axes if not a.reduced)
 
     @property
-    def folded(self) -> tuple[CollapsedAxis, ...]:
-        """The axes that are folded."""
-        return tuple(a for a in self.axes if a.folded)
+    def reduced(self) -> tuple[CollapsedAxis, ...]:
+        """The axes that are reduced."""
+        return tuple(a for a in self.axes if a.reduced)
 
-    def full_index(self, k: KernelBuilder, places: AxisIndices) -> MultiIndex:
+    def full_index(self, k: KernelBuilder, indices: AxisIndices) -> MultiIndex:
         """An index of the full space, with an entry for each dimension."""
-        return _index(k, self.axes, places)
+        return _index(k, self.axes, indices)
 
-    def kept_index(self, k: KernelBuilder, places: AxisIndices) -> MultiIndex:
-        """An index of the space that is kept."""
-        return _index(k, self.kept, places)
+    def free_index(self, k: KernelBuilder, indices: AxisIndices) -> MultiIndex:
+        """An index of the free axes."""
+        return _index(k, self.free, indices)
 
-    def kept_position(self, places: AxisIndices) -> Index:
-        """The position in a flat array of the kept space."""
+    def free_position(self, indices: AxisIndices) -> Index:
+        """The offset in a flat array over the free axes."""
         total = Index()
-        for axis in self.kept:
-            total = total * axis.size + places[axis]
+        for axis in self.free:
+            total = total * axis.size + indices[axis]
         return total
 
 
-def _index(k: KernelBuilder, axes: Sequence[CollapsedAxis], places: AxisIndices) -> MultiIndex:
-    return tuple(i for axis in axes for i in k.unravel(places[axis], axis.sizes))
+def _index(k: KernelBuilder, axes: Sequence[CollapsedAxis], indices: AxisIndices) -> MultiIndex:
+    return tuple(i for axis in axes for i in k.unravel(indices[axis], axis.sizes))
 
 
 def size_of_axes(axes: Sequence[CollapsedAxis]) -> int:
-    """The number of indices of some axes."""
+    """How many indices some axes have together."""
     return int(np.prod([a.size for a in axes], dtype=np.int64))
 
 
 def collapsed(
-    fusion: Fusion, full: Sequence[int], folded: Sequence[int], ask: Callable[[Writer, MultiIndex, MultiIndex], None]
+    fusion: Fusion, full: Sequence[int], reduced: Sequence[int], ask: Callable[[Writer, MultiIndex, MultiIndex], None]
 ) -> Space:
-    """The axes of a full space of which the dimensions `folded` go. `ask` asks a writer for all values that the kernels
-    compute, given an index of the full space and one of the kept space."""
+    """The axes of a full space whose dimensions `reduced` are reduced. `ask` asks a writer for all values that the
+    kernels compute, at an index of the full space and one of the free dimensions."""
     writer = Writer(fusion, "trial")
     with ExitStack() as stack:
         variables = [stack.enter_context(writer.k.loop(d)) for d in full]
-        places = [Index.of(v) for v in variables]
-        ask(writer, tuple(places), tuple(p for d, p in enumerate(places) if d not in folded))
+        positions = [Index.of(v) for v in variables]
+        ask(writer, tuple(positions), tuple(p for d, p in enumerate(positions) if d not in reduced))
     kernel = writer.k.finish()
     indices = list(indices_of(kernel.body))
     axes: list[CollapsedAxis] = []
     for dimension, size in enumerate(full):
-        here = CollapsedAxis(dimension, (size,), dimension in folded)
+        here = CollapsedAxis(dimension, (size,), dimension in reduced)
         before = axes[-1] if axes else None
-        joined = before is not None and before.folded == here.folded
-        if joined and advance_together(indices, variables[dimension - 1], variables[dimension], size):
-            axes[-1] = CollapsedAxis(axes[-1].first, (*axes[-1].sizes, size), here.folded)
+        adjacent = before is not None and before.reduced == here.reduced
+        if adjacent and advance_together(indices, variables[dimension - 1], variables[dimension], size):
+            axes[-1] = CollapsedAxis(axes[-1].first, (*axes[-1].sizes, size), here.reduced)
         else:
             axes.append(here)
     return Space(tuple(axes), _weight(kernel.body))
@@ -164,66 +164,68 @@ def schedule(space: Space, lanes: int) -> Schedule:
     """Vectors go along the last axis, unless it is much shorter than a register: then rows are taken side by side."""
     if not space.axes:
         return Schedule(None, 1)
-    chosen, kept = space.axes[-1], space.kept
-    if chosen.folded and chosen.size * 4 < lanes * 3 and kept and kept[-1].size > chosen.size:
-        chosen = kept[-1]
-    elif not chosen.folded and chosen.size * 2 < lanes and size_of_axes(space.folded) < 4 * lanes:
-        chosen = max(kept, key=lambda a: a.size)
+    chosen, free = space.axes[-1], space.free
+    if chosen.reduced and chosen.size * 4 < lanes * 3 and free and free[-1].size > chosen.size:
+        chosen = free[-1]
+    elif not chosen.reduced and chosen.size * 2 < lanes and size_of_axes(space.reduced) < 4 * lanes:
+        chosen = max(free, key=lambda a: a.size)
     return Schedule(chosen, width_for(chosen.size, lanes, space.weight))
 
 
 @contextmanager
-def kept_nest(
+def free_nest(
     k: KernelBuilder, space: Space, plan: Schedule, work: int, threads: bool = True
 ) -> Iterator[dict[CollapsedAxis, Index]]:
-    """Loops over the kept axes; gives the places. One of them is over threads (unless a loop over them is open),
-    outermost: the first that has enough turns, or the longest. If vectors go along a kept axis it is innermost, and if
-    no other can be shared out, cut into blocks over threads. `work` is what there is to do for one kept index."""
-    lanes = plan.lanes if plan.lanes is not None and not plan.lanes.folded else None
-    others = [a for a in space.kept if a is not lanes]
+    """Loops over the free axes; yields the indices. One of them is over threads (unless a loop over them is open),
+    outermost: the first that has enough iterations, or the longest. If vectors go along a free axis it is innermost,
+    and if no other can be shared out, split into blocks over threads. `work` is what there is to do for one free
+    index."""
+    lanes = plan.lanes if plan.lanes is not None and not plan.lanes.reduced else None
+    others = [a for a in space.free if a is not lanes]
     shared: CollapsedAxis | None = None
     if threads:
         longest = max(others, key=lambda a: a.size, default=None)
-        shared = next((a for a in others if a.size >= ENOUGH_TURNS), longest)
+        shared = next((a for a in others if a.size >= ENOUGH_ITERATIONS), longest)
     first, limit, length = Index(), None, 0 if lanes is None else lanes.size
-    places: dict[CollapsedAxis, Index] = {}
+    indices: dict[CollapsedAxis, Index] = {}
     with ExitStack() as stack:
         if lanes is not None and threads:
             block = thread_block(plan.width, work)
             blocks = -(-length // block)
-            if blocks > 1 and (shared is None or (shared.size < ENOUGH_TURNS and blocks > shared.size)):
+            if blocks > 1 and (shared is None or (shared.size < ENOUGH_ITERATIONS and blocks > shared.size)):
                 shared = None
                 first = Index.of(stack.enter_context(k.loop(blocks, kind=LoopKind.THREADS))) * block
                 limit = None if length % block == 0 else Index(length) - first
                 length = block
         for axis in ([] if shared is None else [shared]) + [a for a in others if a is not shared]:
             kind = LoopKind.THREADS if axis is shared else LoopKind.SERIAL
-            places[axis] = Index.of(stack.enter_context(k.loop(axis.size, kind=kind)))
+            indices[axis] = Index.of(stack.enter_context(k.loop(axis.size, kind=kind)))
         if lanes is not None:
-            place = stack.enter_context(k.loop(length, kind=LoopKind.LANES, width=plan.width, limit=limit))
-            places[lanes] = first + place
-        yield places
+            lane = stack.enter_context(k.loop(length, kind=LoopKind.LANES, width=plan.width, limit=limit))
+            indices[lanes] = first + lane
+        yield indices
 
 
 def thread_block(width: int, work: int) -> int:
-    """How many elements of a vectorised axis make enough work for a turn of a loop over threads, in whole vectors."""
+    """How many elements of a vectorised axis make enough work for an iteration of a loop over threads, in whole
+    vectors."""
     return max(1, -(-THREAD_WORK // (max(1, work) * width))) * width
 
 
 def should_split(space: Space, plan: Schedule) -> bool:
-    """Whether what is folded should be cut into blocks with partial results: the turns that the loop over threads of
-    `kept_nest` has are few and long."""
-    length, rows = size_of_axes(space.folded), size_of_axes(space.kept)
-    sizes = [a.size for a in space.kept if a is not plan.lanes]
-    if plan.lanes is not None and not plan.lanes.folded:
+    """Whether the reduced axes should be split into blocks with partial results: the iterations that the loop over
+    threads of `free_nest` has are few and long."""
+    length, rows = size_of_axes(space.reduced), size_of_axes(space.free)
+    sizes = [a.size for a in space.free if a is not plan.lanes]
+    if plan.lanes is not None and not plan.lanes.reduced:
         sizes.append(-(-plan.lanes.size // thread_block(plan.width, length)))
-    turns = max(sizes, default=1)
-    return rows * length >= max(SPLIT_WORK, 2 * THREAD_WORK * turns) and turns < ENOUGH_TURNS
+    iterations = max(sizes, default=1)
+    return rows * length >= max(SPLIT_WORK, 2 * THREAD_WORK * iterations) and iterations < ENOUGH_ITERATIONS
 
 
 def split_block(axis: CollapsedAxis, plan: Schedule, work: int) -> int:
-    """The size of the blocks into which a folded axis is cut for partial results; `work` is what there is to do for one
-    place on it. In whole vectors if they go along it."""
+    """The size of the blocks into which a reduced axis is split for partial results; `work` is what there is to do for
+    one index on it. In whole vectors if they go along it."""
     step = plan.width if axis is plan.lanes else 1
     least = -(-2 * THREAD_WORK // max(1, work))
     return -(-max(least, -(-axis.size // MOST_BLOCKS)) // step) * step
