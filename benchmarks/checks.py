@@ -94,7 +94,7 @@ def loops(count: int) -> Iterator[Program]:
 
     yield Program("embedding of 8 tokens in a scan", recurrent, (table, weights, tokens))
     yield Program("dynamic_slice of 64 in a scan", windows, (x, starts))
-    yield Program("one element a turn in a loop", chase, (x, starts))
+    yield Program("one element per iteration of a loop", chase, (x, starts))
 
 
 def models(count: int) -> Iterator[Program]:
