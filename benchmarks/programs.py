@@ -110,7 +110,7 @@ def loops(bench: Bench) -> Iterator[Line]:
         start = lambda x: (x, np.int32(0))
         return lambda x: f.lax.while_loop(lambda c: c[1] < turns, lambda c: (f.np.sin(c[0]), c[1] + 1), start(x))[0]
 
-    yield bench.line("while, 10,000 turns of sin on 16 floats", sines, bench.normal(16), at_most=0.7)
+    yield bench.line("while, 10,000 iterations of sin on 16 floats", sines, bench.normal(16), at_most=0.7)
 
 
 def routines(bench: Bench) -> Iterator[Line]:
