@@ -50,14 +50,14 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 7
-text stands                            | text               | is                                          | 53
-text gives                             | text               | returns                                     | 78
-text step machine                      | text               | bytecode interpreter                        | 6
-text whole number, whole numbers       | text               | integer                                     | 13
+text stands                            | text               | is                                          | 45
+text gives                             | text               | returns                                     | 68
+text step machine                      | text               | bytecode interpreter                        | 4
+text whole number, whole numbers       | text               | integer                                     | 12
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 14
-text owed                              | text               | unreduced                                   | 2
+text turn of, turns of                 | text               | iteration of                                | 13
+text owed                              | text               | unreduced                                   | 1
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
 """
