@@ -19,7 +19,7 @@ from weft.indexing.index_map import Constraint, IndexMap, indices
 from weft.ir.primitive import Axis, primitive
 from weft.ir.types import ArrayType
 from weft.primitives.elementwise.elementwise import Comparison, Elementwise
-from weft.primitives.families import Composite, Indexing, Reduction, kept_axes
+from weft.primitives.families import Composite, Indexing, Reduction, remaining_axes
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis
 from weft.primitives.reduction.cumulative import Cumulative
 
@@ -47,8 +47,8 @@ class outside_blend(Elementwise):
     def eval(x: Any, y: Any) -> Any:
         return np.tanh(x) * y
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
-        return tangent * y * (1 - wnp.tanh(x) ** 2) if number == 0 else tangent * wnp.tanh(x)
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        return tangent * y * (1 - wnp.tanh(x) ** 2) if i == 0 else tangent * wnp.tanh(x)
 
 
 @primitive
@@ -65,8 +65,8 @@ class outside_mix(Elementwise):
     def emit(self, builder: Any, x: Any, y: Any) -> Any:
         return builder.add(builder.mul(x, y), builder.exp(builder.neg(builder.abs(x))))
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
-        return tangent * (y - wnp.sign(x) * wnp.exp(-abs(x))) if number == 0 else tangent * x
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        return tangent * (y - wnp.sign(x) * wnp.exp(-abs(x))) if i == 0 else tangent * x
 
 
 @primitive
@@ -84,7 +84,7 @@ class outside_twice(Elementwise):
         mixed = builder.outside_mix(x, x)
         return builder.add(mixed, mixed)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return tangent * 2 * (2 * x - wnp.sign(x) * wnp.exp(-abs(x)))
 
 
@@ -114,7 +114,7 @@ class outside_sum(Reduction):
 
     def transpose(self, cotangent: Any, x: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:
         shape = x.aval.shape
-        return [broadcast_in_dim(cotangent, shape=shape, broadcast_dimensions=kept_axes(len(shape), axes))]
+        return [broadcast_in_dim(cotangent, shape=shape, broadcast_dimensions=remaining_axes(len(shape), axes))]
 
 
 @primitive

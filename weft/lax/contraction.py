@@ -23,7 +23,7 @@ from weft.primitives.elementwise.arithmetic import sub
 from weft.primitives.elementwise.bitwise import and_
 from weft.primitives.elementwise.compare import ge, lt
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.families import fail, kept_axes
+from weft.primitives.families import fail, remaining_axes
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, transpose
 from weft.primitives.movement.slicing import dynamic_slice
@@ -188,7 +188,7 @@ def ragged_dot_general(
         return product(lhs, ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)))
     outer: tuple[int, ...]
     if free:
-        outer = tuple(a for a in kept_axes(x.ndim, (*lhs_contract, *lhs_batch)) if a < ragged)
+        outer = tuple(a for a in remaining_axes(x.ndim, (*lhs_contract, *lhs_batch)) if a < ragged)
     else:
         outer = lhs_contract[: lhs_contract.index(ragged)]
     groups = y.shape[group_axes[0]] if free else sizes.shape[-1]

@@ -123,7 +123,7 @@ class psum(AllReduce):
 class Extremum(AllReduce):
     """Largest or smallest; equal ones share the derivative."""
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, *, axes: Names) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, *, axes: Names) -> Any:
         mask = convert_element_type(eq(x, out), new_dtype=x.dtype, weak_type=False)
         return div(psum(mul(tangent, mask), axes=axes), psum(mask, axes=axes))
 

@@ -31,8 +31,8 @@ __all__ = [
     "check_axes",
     "fail",
     "inverse_permutation",
-    "kept_axes",
     "primitive",
+    "remaining_axes",
     "shifted",
 ]
 
@@ -49,7 +49,7 @@ def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
     return tuple(inverse)
 
 
-def kept_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+def remaining_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     """The axes of a tensor that remain when `axes` go."""
     return tuple(i for i in range(rank) if i not in axes)
 
@@ -113,14 +113,14 @@ class Reduction(Primitive):
         (x,), (dim,) = args, dims
         assert dim is not None
         lifted = shifted(axes, dim)
-        return self(x, axes=lifted), kept_axes(x.ndim, lifted).index(dim)
+        return self(x, axes=lifted), remaining_axes(x.ndim, lifted).index(dim)
 
     # How pieces that were reduced apart are combined.
     combine_name = "sum"
 
     def factors(self, x: ArrayType, *, axes: tuple[int, ...]) -> AxisFactors:
         names = tuple(f"d{i}" for i in range(x.ndim))
-        kept = tuple(names[i] for i in kept_axes(x.ndim, axes))
+        kept = tuple(names[i] for i in remaining_axes(x.ndim, axes))
         return AxisFactors((names,), (kept,), {names[a]: self.combine_name for a in axes})
 
     def initial(self, dtype: Any) -> Any:

@@ -18,7 +18,7 @@ from weft.compiler.passes.moves import is_static, shape_of
 from weft.compiler.rewrite import Match, Rules, everywhere, literal, operands, operation, rewrite, rule, same_literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.primitives.elementwise.convert import holds_all
-from weft.primitives.families import Reduction, kept_axes
+from weft.primitives.families import Reduction, remaining_axes
 
 x, y, p = operands("x y p")
 c = literal("c")
@@ -326,7 +326,7 @@ def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
     folded = m.make(card.name, x, axes=rest) if rest else x
     if shape_of(folded) == m.shape:
         return folded
-    kept = kept_axes(len(shape), axes)
+    kept = remaining_axes(len(shape), axes)
     places = tuple(kept.index(d) for d in placed if d not in axes)
     return m.make("broadcast_in_dim", folded, shape=m.shape, broadcast_dimensions=places)
 
@@ -336,7 +336,7 @@ def merge_folds(m: Match, x: Atom, inner: Equation) -> Any:
     card: Any = m.equation.primitive
     if inner.primitive is not m.equation.primitive or m.kind not in card.any_order:
         return None
-    kept = kept_axes(len(shape_of(x)), inner.params["axes"])
+    kept = remaining_axes(len(shape_of(x)), inner.params["axes"])
     axes = (*inner.params["axes"], *(kept[a] for a in m.params["axes"]))
     return m.make(card.name, x, axes=tuple(sorted(axes)))
 

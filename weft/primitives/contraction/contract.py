@@ -19,7 +19,7 @@ from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
 from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.families import fail, inverse_permutation, kept_axes, shifted
+from weft.primitives.families import fail, inverse_permutation, remaining_axes, shifted
 from weft.primitives.movement.shape import ramp, transpose
 from weft.sharding.factors import AxisFactors
 
@@ -130,7 +130,7 @@ def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers)
                 f"dot_general got {len(left)} {what} dimensions {left} of lhs and {len(right)}, {right}, of rhs.",
                 fix="name them in pairs",
             )
-    return kept_axes(lhs_rank, (*lhs_contract, *lhs_batch)), kept_axes(rhs_rank, (*rhs_contract, *rhs_batch))
+    return remaining_axes(lhs_rank, (*lhs_contract, *lhs_batch)), remaining_axes(rhs_rank, (*rhs_contract, *rhs_batch))
 
 
 def _rank(x: Any) -> int:

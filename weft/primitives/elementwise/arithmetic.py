@@ -181,8 +181,8 @@ class div(Elementwise):
     keeps_nan = "all"
     weight = 4
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
-        if number == 0:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        if i == 0:
             return div(tangent, y)
         return neg(mul(div(tangent, y), out))
 
@@ -224,8 +224,8 @@ class rem(Elementwise):
     keeps_nan = "all"
     weight = 8
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
-        if number == 0:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        if i == 0:
             return broadcast_tangent(tangent, out)
         quotient = div(x, y)
         return neg(mul(tangent, mul(sign(quotient), floor(abs(quotient)))))
@@ -253,7 +253,7 @@ class square(Elementwise):
     keeps_nan = "all"
     negative_zero = False
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, 2), x))
 
     def emit(self, builder: Any, x: Any) -> Any:
@@ -284,7 +284,7 @@ class integer_pow(Elementwise):
     def eval(x: Any, *, y: int) -> Any:
         return _whole_power(np.asarray(x), y)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, *, y: int) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, *, y: int) -> Any:
         if y == 0:
             return Zero.of(out.aval)
         if y == 1:
@@ -331,8 +331,8 @@ class Extreme(Elementwise):
         """NumPy does not know which of two zeros is the greater; asking takes longer than compiled code."""
         return dtypes.kind(types[0].dtype) != "f"
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
-        chosen, other = (x, y) if number == 0 else (y, x)
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        chosen, other = (x, y) if i == 0 else (y, x)
         # Where both are the extreme, each has half of the derivative.
         share = where(eq(other, out), constant_like(out, 0.5), constant_like(out, 1))
         return mul(tangent, where(eq(chosen, out), share, constant_like(out, 0)))
@@ -386,7 +386,7 @@ class sign(Elementwise):
     introduces = ()
     keeps_nan = "all"
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
             return Zero.of(out.aval)
         # d(x/|x|) is the part of the tangent that turns x, divided by |x|.
@@ -420,7 +420,7 @@ class abs(Elementwise):
 
     eval = of_complex(np.abs)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
             return where(ge(x, constant_like(x, 0)), tangent, neg(tangent))
         dtype = dtype_of(x)

@@ -60,7 +60,7 @@ class exp(FloatFunction):
     negative_zero = False
     weight = 8
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, out)
 
 
@@ -72,7 +72,7 @@ class exp2(FloatFunction):
     negative_zero = False
     weight = 8
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, math.log(2)), out))
 
 
@@ -82,7 +82,7 @@ class expm1(FloatFunction):
 
     eval = of_complex(np.expm1, complex_values.expm1)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, add(out, constant_like(x, 1)))
 
 
@@ -92,7 +92,7 @@ class log(PositiveFunction):
 
     eval = of_complex(np.log)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, x)
 
 
@@ -103,7 +103,7 @@ class log1p(PositiveFunction):
     eval = of_complex(np.log1p, complex_values.log1p)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, add(x, constant_like(x, 1)))
 
     def samples(self) -> Any:
@@ -124,7 +124,7 @@ class logistic(FloatFunction):
         small = np.exp(-np.abs(x))
         return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(out, sub(constant_like(x, 1), out)))
 
 
@@ -136,7 +136,7 @@ class sqrt(PositiveFunction):
     eval = of_complex(np.sqrt)
     weight = 4
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(mul(tangent, constant_like(x, 0.5)), out)
 
 
@@ -150,7 +150,7 @@ class rsqrt(PositiveFunction):
     def eval(x: Any) -> Any:
         return np.divide(np.ones((), x.dtype), np.sqrt(x))
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(mul(tangent, constant_like(x, -0.5)), div(out, x))
 
 
@@ -162,7 +162,7 @@ class cbrt(PositiveFunction):
     eval = rounded(np.cbrt)
     weight = 24
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, 1 / 3), integer_pow(out, y=-2)))
 
 
@@ -194,8 +194,8 @@ class pow(Elementwise):
             return _power(x.astype(wide), y.astype(np.float64)).astype(x.dtype)
         return _power(x, y)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
-        if number == 1:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+        if i == 1:
             return mul(tangent, mul(log(without_zeros(x)), out))
         one, zero = constant_like(y, 1), constant_like(y, 0)
         # y * x**(y - 1) is 0 for y = 0 also where x is, or so small that 1 / x is infinite. Elsewhere nothing is

@@ -119,7 +119,7 @@ class erf(SpecialFunction):
 
         return special.erf(x)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, 2 / math.sqrt(math.pi)), exp(neg(square(x)))))
 
 
@@ -135,7 +135,7 @@ class erfc(SpecialFunction):
 
         return special.erfc(x)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, -2 / math.sqrt(math.pi)), exp(neg(square(x)))))
 
 
@@ -153,7 +153,7 @@ class erf_inv(SpecialFunction):
             return np.where(x == 0, x, special.erfinv(x))  # a zero keeps its sign
         return single_erf_inv(x.astype(np.float32)).astype(x.dtype)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, mul(constant_like(x, math.sqrt(math.pi) / 2), exp(square(out))))
 
     def samples(self) -> Any:
@@ -171,7 +171,7 @@ class bessel_i0e(SpecialFunction):
 
         return special.i0e(x)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, sub(bessel_i1e(x), mul(sign(x), out)))
 
 
@@ -185,7 +185,7 @@ class bessel_i1e(SpecialFunction):
 
         return np.where(x == 0, x, special.i1e(x))  # a zero keeps its sign
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         # I1(x)/x tends to 1/2 at 0, where the quotient itself has no value.
         ratio = where(eq(x, constant_like(x, 0)), constant_like(x, 0.5), div(out, without_zeros(x)))
         return mul(tangent, sub(bessel_i0e(x), add(mul(sign(x), out), ratio)))

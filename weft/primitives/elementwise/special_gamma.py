@@ -43,7 +43,7 @@ class lgamma(SpecialFunction):
     def eval(x: Any) -> Any:
         return np.where(np.isinf(x), np.inf, _log_gamma(x))
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, digamma(x))
 
     def samples(self) -> Any:
@@ -61,7 +61,7 @@ class digamma(SpecialFunction):
 
         return np.where(x == 0, np.nan, special.psi(x))
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, polygamma(constant_like(x, 1), x))
 
     def samples(self) -> Any:
@@ -78,8 +78,8 @@ class zeta(IteratedFunction):
 
         return special.zeta(x, q)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, q: Any) -> Any:
-        if number == 0:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, q: Any) -> Any:
+        if i == 0:
             raise _no_derivative("zeta", "x")
         return mul(tangent, mul(neg(x), zeta(add(x, constant_like(x, 1)), q)))
 
@@ -103,8 +103,8 @@ class polygamma(IteratedFunction):
         value = np.where(m == 0, special.psi(x), value)
         return np.where((m < 0) | (m != np.floor(m)), np.nan, value)
 
-    def partial(self, number: int, tangent: Any, out: Any, m: Any, x: Any) -> Any:
-        if number == 0:
+    def partial(self, i: int, tangent: Any, out: Any, m: Any, x: Any) -> Any:
+        if i == 0:
             raise _no_derivative("polygamma", "m")
         return mul(tangent, polygamma(add(m, constant_like(m, 1)), x))
 
@@ -173,8 +173,8 @@ class igamma(GammaFunction):
     def eval(a: Any, x: Any) -> Any:
         return _incomplete_gamma(a, x, upper=False)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
-        return mul(tangent, igamma_grad_a(a, x) if number == 0 else exp(gamma_log_density(a, x)))
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        return mul(tangent, igamma_grad_a(a, x) if i == 0 else exp(gamma_log_density(a, x)))
 
 
 @primitive
@@ -185,8 +185,8 @@ class igammac(GammaFunction):
     def eval(a: Any, x: Any) -> Any:
         return _incomplete_gamma(a, x, upper=True)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
-        return neg(mul(tangent, igamma_grad_a(a, x) if number == 0 else exp(gamma_log_density(a, x))))
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        return neg(mul(tangent, igamma_grad_a(a, x) if i == 0 else exp(gamma_log_density(a, x))))
 
 
 @primitive
@@ -197,8 +197,8 @@ class igamma_grad_a(GammaFunction):
     def eval(a: Any, x: Any) -> Any:
         return _incomplete_gamma_derivative(a, x, 1)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
-        return mul(tangent, igamma_derivative(a, x, order=2) if number == 0 else _density_derivatives(a, x, 1))
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+        return mul(tangent, igamma_derivative(a, x, order=2) if i == 0 else _density_derivatives(a, x, 1))
 
 
 @primitive
@@ -209,8 +209,8 @@ class igamma_derivative(GammaFunction):
     def eval(a: Any, x: Any, *, order: int) -> Any:
         return _incomplete_gamma_derivative(a, x, order)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any, *, order: int) -> Any:
-        if number == 0:
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any, *, order: int) -> Any:
+        if i == 0:
             return mul(tangent, igamma_derivative(a, x, order=order + 1))
         return mul(tangent, _density_derivatives(a, x, order))
 
@@ -227,9 +227,9 @@ class random_gamma_grad(GammaFunction):
     def eval(a: Any, x: Any) -> Any:
         return -_incomplete_gamma_derivative(a, x, 1, relative=True)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
         slope = sub(log(x), digamma(a))
-        if number == 0:
+        if i == 0:
             curvature = div(igamma_derivative(a, x, order=2), exp(gamma_log_density(a, x)))
             return neg(mul(tangent, add(curvature, mul(out, slope))))
         one = constant_like(x, 1)
@@ -300,9 +300,9 @@ class regularized_incomplete_beta(IteratedFunction):
     def eval(a: Any, b: Any, x: Any) -> Any:
         return _incomplete_beta(a, b, x)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, b: Any, x: Any) -> Any:
-        if number != 2:
-            raise _no_derivative("regularized_incomplete_beta", "ab"[number])
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, b: Any, x: Any) -> Any:
+        if i != 2:
+            raise _no_derivative("regularized_incomplete_beta", "ab"[i])
         one = constant_like(x, 1)
         log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
         powers = add(mul(sub(a, one), log(x)), mul(sub(b, one), log1p(neg(x))))

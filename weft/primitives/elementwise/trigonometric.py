@@ -21,7 +21,7 @@ class sin(FloatFunction):
 
     eval = of_complex(np.sin, complex_values.sin)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, cos(x))
 
 
@@ -31,7 +31,7 @@ class cos(FloatFunction):
 
     eval = of_complex(np.cos, complex_values.cos)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return neg(mul(tangent, sin(x)))
 
 
@@ -42,7 +42,7 @@ class tan(FloatFunction):
     eval = of_complex(np.tan, complex_values.tan)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, add(constant_like(x, 1), square(out)))
 
     def samples(self) -> Any:
@@ -70,7 +70,7 @@ class asin(UnitFunction):
 
     eval = of_complex(np.arcsin, complex_values.asin)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, rsqrt(_one_minus_square(x)))
 
 
@@ -80,7 +80,7 @@ class acos(UnitFunction):
 
     eval = of_complex(np.arccos, complex_values.acos)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return neg(mul(tangent, rsqrt(_one_minus_square(x))))
 
 
@@ -91,7 +91,7 @@ class atan(FloatFunction):
     eval = of_complex(np.arctan, complex_values.atan)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, add(constant_like(x, 1), square(x)))
 
 
@@ -102,7 +102,7 @@ class sinh(FloatFunction):
     eval = of_complex(np.sinh, complex_values.sinh)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, cosh(x))
 
 
@@ -113,7 +113,7 @@ class cosh(FloatFunction):
     eval = of_complex(np.cosh, complex_values.cosh)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, sinh(x))
 
 
@@ -123,7 +123,7 @@ class tanh(FloatFunction):
 
     eval = of_complex(np.tanh, complex_values.tanh)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, _one_minus_square(out))
 
 
@@ -134,7 +134,7 @@ class asinh(FloatFunction):
     eval = of_complex(np.arcsinh, complex_values.asinh)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, rsqrt(add(square(x), constant_like(x, 1))))
 
 
@@ -145,7 +145,7 @@ class acosh(FloatFunction):
     eval = of_complex(np.arccosh, complex_values.acosh)
     weight = 16
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         one = constant_like(x, 1)
         # Two roots rather than that of the product, which is on another branch for complex numbers.
         return mul(tangent, mul(rsqrt(sub(x, one)), rsqrt(add(x, one))))
@@ -163,7 +163,7 @@ class atanh(UnitFunction):
 
     eval = of_complex(np.arctanh, complex_values.atanh)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return div(tangent, _one_minus_square(x))
 
 
@@ -178,9 +178,9 @@ class atan2(FloatFunction):
 
     eval = of_complex(np.arctan2, complex_values.atan2)
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         length = add(square(x), square(y))
-        return mul(tangent, div(y, length)) if number == 0 else neg(mul(tangent, div(x, length)))
+        return mul(tangent, div(y, length)) if i == 0 else neg(mul(tangent, div(x, length)))
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy())

@@ -108,8 +108,8 @@ class triangular_solve(MatrixFunction):
             return solve_triangles(a, b, lower, unit_diagonal)
         return np.swapaxes(solve_triangles(a, np.swapaxes(b, -1, -2), lower, unit_diagonal), -1, -2)
 
-    def partial(self, number: int, tangent: Any, out: Any, a: Any, b: Any, **params: Any) -> Any:
-        if number == 1:
+    def partial(self, i: int, tangent: Any, out: Any, a: Any, b: Any, **params: Any) -> Any:
+        if i == 1:
             return triangular_solve(a, tangent, **params)
         change = triangle(tangent, params["lower"], (-1 if params["lower"] else 1) if params["unit_diagonal"] else 0)
         if params["transpose_a"]:
@@ -201,10 +201,10 @@ class tridiagonal_solve(MatrixFunction):
         each(solve, [dl, d, du, b], self.core, [out])
         return out
 
-    def partial(self, number: int, tangent: Any, out: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
-        if number == 3:
+    def partial(self, i: int, tangent: Any, out: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
+        if i == 3:
             return tridiagonal_solve(dl, d, du, tangent)
-        moved = mul(as_columns(tangent, out.shape), _moved(out, 1 - number, len(out.shape) - 2))
+        moved = mul(as_columns(tangent, out.shape), _moved(out, 1 - i, len(out.shape) - 2))
         return neg(tridiagonal_solve(dl, d, du, moved))
 
     def transpose(self, cotangent: Any, dl: Any, d: Any, du: Any, b: Any) -> Sequence[Any]:

@@ -21,7 +21,7 @@ from weft.ir.fusing import LOOKED_UP, Machine, Properties
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
-from weft.primitives.families import fail, kept_axes
+from weft.primitives.families import fail, remaining_axes
 from weft.primitives.movement.shape import move_axis, ramp
 from weft.sharding.factors import AxisFactors
 
@@ -136,7 +136,7 @@ class Windows:
         moved = [*self.part, *self.whole]
         for position, d in zip(offset_dims, window_dims, strict=True):
             order[position] = len(self.many) + moved.index(d)
-        for number, position in enumerate(kept_axes(rank, offset_dims)):
+        for number, position in enumerate(remaining_axes(rank, offset_dims)):
             order[position] = number
         return tuple(order)
 
@@ -246,7 +246,7 @@ class gather(Primitive):
                     f"gather got slice size {size} in dimension {d}, which is collapsed or batching: it must be 1."
                 )
         shape: list[Any] = list(many)
-        for position, d in zip(offset, kept_axes(x.ndim, (*collapsed, *batching)), strict=True):
+        for position, d in zip(offset, remaining_axes(x.ndim, (*collapsed, *batching)), strict=True):
             shape.insert(position, slice_sizes[d])
         return x.plain_of_shape(shape)
 
@@ -263,7 +263,7 @@ class gather(Primitive):
     ) -> Any:
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         x, indices = np.asarray(x), np.asarray(indices)
-        window_dims = kept_axes(x.ndim, (*collapsed, *batching))
+        window_dims = remaining_axes(x.ndim, (*collapsed, *batching))
         pairs = list(zip(batching, index_batching, strict=True))
         clip = mode is not GatherScatterMode.FILL_OR_DROP
         windows = Windows(x.shape, indices, slice_sizes, window_dims, starts, pairs, clip)
@@ -333,9 +333,9 @@ class gather(Primitive):
         result: list[str | None] = [None] * (many + len(offset))
         operand: list[str | None] = [None] * x.ndim
         rows: list[str | None] = [f"i{e}" for e in range(many)]
-        for position, name in zip(kept_axes(len(result), offset), rows, strict=True):
+        for position, name in zip(remaining_axes(len(result), offset), rows, strict=True):
             result[position] = name
-        for position, d in zip(offset, kept_axes(x.ndim, (*collapsed, *batching)), strict=True):
+        for position, d in zip(offset, remaining_axes(x.ndim, (*collapsed, *batching)), strict=True):
             if d not in starts and slice_sizes[d] == x.shape[d]:
                 result[position] = operand[d] = f"d{d}"
         for d, e in zip(batching, index_batching, strict=True):
@@ -347,7 +347,7 @@ class gather(Primitive):
         shape = local_results[0].shape
         for position, d in zip(
             numbers.offset_dims,
-            kept_axes(len(sizes), (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)),
+            remaining_axes(len(sizes), (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)),
             strict=True,
         ):
             sizes[d] = shape[position]
@@ -379,7 +379,7 @@ class gather(Primitive):
         window = [element.index[position] for position in offset]
         parts = (
             dict(zip(starts, first, strict=True)),
-            dict(zip(kept_axes(x.ndim, (*collapsed, *batching)), window, strict=True)),
+            dict(zip(remaining_axes(x.ndim, (*collapsed, *batching)), window, strict=True)),
             {d: outer[e] for d, e in zip(batching, index_batching, strict=True)},
         )
         value = element.operand(0, window_index(x.ndim, parts), inside)

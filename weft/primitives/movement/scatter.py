@@ -23,7 +23,7 @@ from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.families import fail, kept_axes, wide
+from weft.primitives.families import fail, remaining_axes, wide
 from weft.primitives.movement.gather import (
     REPEATING_CASES,
     GatherDimensionNumbers,
@@ -65,7 +65,7 @@ def window_sizes(rank: int, updates: Sequence[Any], numbers: ScatterDimensionNum
 
 def window_dims(rank: int, numbers: ScatterDimensionNumbers) -> tuple[int, ...]:
     """The operand dimensions that a window runs over."""
-    return kept_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
+    return remaining_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
 
 
 _SCATTERED = hero("scatter", FIRST_MATERIALIZED)
@@ -140,7 +140,7 @@ class Scatter(Scattering):
                 f"{name} got {dimension_numbers} for an operand of shape {x.shape}.",
                 fix="each operand dimension is a window, an inserted or a batching dimension",
             )
-        if tuple(updates.shape[i] for i in kept_axes(updates.ndim, window)) != many:
+        if tuple(updates.shape[i] for i in remaining_axes(updates.ndim, window)) != many:
             raise fail(
                 f"{name} got updates of shape {updates.shape} for indices of shape {indices.shape}.",
                 fix=f"the dimensions of the updates other than {window} must be {many}",
@@ -204,7 +204,7 @@ class Scatter(Scattering):
         for position, d in zip(window, window_dims(x.ndim, dimension_numbers), strict=True):
             if d not in starts and updates.shape[position] == x.shape[d]:
                 operand[d] = given[position] = f"d{d}"
-        many = kept_axes(updates.ndim, window)
+        many = remaining_axes(updates.ndim, window)
         for d, e in zip(batching, index_batching, strict=True):
             operand[d] = rows[e] = given[many[e]] = f"d{d}"
         return AxisFactors((tuple(operand), tuple(rows), tuple(given)), (tuple(operand),))
@@ -352,8 +352,8 @@ class scatter_mul(Scatter):
     ulp = {"": 2.0}
     operation = "mul"
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
-        if number == 0:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
+        if i == 0:
             return scatter_mul(tangent, indices, updates, **params)
         self.check_unique(params)
         return mul(x, scatter_add(instantiate(Zero.of(type_of(x))), indices, tangent, **params))

@@ -27,7 +27,7 @@ from weft.ir.fusing import (
 )
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
-from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, kept_axes, shifted
+from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shifted
 from weft.sharding.factors import AxisFactors
 
 _TRANSPOSED = hero("transpose")
@@ -121,7 +121,7 @@ class broadcast_in_dim(Indexing):
         self, cotangent: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
     ) -> Sequence[Any]:
         aval = x.aval
-        new = kept_axes(len(shape), broadcast_dimensions)
+        new = remaining_axes(len(shape), broadcast_dimensions)
         stretched = tuple(d for s, d in zip(aval.shape, broadcast_dimensions, strict=True) if s == 1 and shape[d] != 1)
         summed = _sum(cotangent, tuple(sorted((*new, *stretched))))
         if summed.shape != aval.shape:
@@ -240,7 +240,7 @@ class squeeze(Indexing):
     def batch(self, axis: Axis, args: Any, dims: Any, *, dimensions: tuple[int, ...]) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         lifted = shifted(dimensions, dim)
-        return squeeze(x, dimensions=lifted), kept_axes(x.ndim, lifted).index(dim)
+        return squeeze(x, dimensions=lifted), remaining_axes(x.ndim, lifted).index(dim)
 
     def factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
         names = tuple(None if i in dimensions else f"d{i}" for i in range(x.ndim))

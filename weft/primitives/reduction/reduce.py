@@ -12,7 +12,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType
-from weft.primitives.families import Reduction, kept_axes, wide
+from weft.primitives.families import Reduction, remaining_axes, wide
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
 
 _KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
@@ -54,7 +54,7 @@ class reduce_sum(Fold):
 
     def transpose(self, cotangent: Any, x: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:
         shape = x.aval.shape
-        return [broadcast_in_dim(cotangent, shape=shape, broadcast_dimensions=kept_axes(len(shape), axes))]
+        return [broadcast_in_dim(cotangent, shape=shape, broadcast_dimensions=remaining_axes(len(shape), axes))]
 
     def initial(self, dtype: Any) -> Any:
         return np.zeros((), dtype)

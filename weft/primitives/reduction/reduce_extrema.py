@@ -20,7 +20,7 @@ from weft.primitives.elementwise.arithmetic import div, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.families import check_axes, fail, kept_axes, shifted, wide
+from weft.primitives.families import check_axes, fail, remaining_axes, shifted, wide
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
 from weft.primitives.reduction.reduce import Fold, check_kind, reduce_sum
 from weft.sharding.factors import AxisFactors
@@ -76,14 +76,14 @@ class Extremum(Fold):
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         if 0 in x.shape and any(x.shape[a] == 0 for a in axes):
-            return np.full([x.shape[i] for i in kept_axes(x.ndim, axes)], self.initial(x.dtype))
+            return np.full([x.shape[i] for i in remaining_axes(x.ndim, axes)], self.initial(x.dtype))
         return np.asarray(self.ufunc.reduce(x, axis=axes), x.dtype)
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
         # The derivative is the mean of the tangents over the places that hold the extreme.
         (tangent,) = tangents
         aval: ArrayType = type_of(x)  # type: ignore[assignment]
-        spread = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=kept_axes(len(aval.shape), axes))
+        spread = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=remaining_axes(len(aval.shape), axes))
         places = convert_element_type(eq(x, spread), new_dtype=aval.dtype, weak_type=aval.weak_type)
         count = reduce_sum(places, axes=axes)
         return div(reduce_sum(mul(tangent, places), axes=axes), count)
@@ -161,7 +161,7 @@ class ArgReduce(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any, *, axes: tuple[int, ...], index_dtype: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         lifted = shifted(axes, dim)
-        return self(x, axes=lifted, index_dtype=index_dtype), kept_axes(len(x.shape), lifted).index(dim)
+        return self(x, axes=lifted, index_dtype=index_dtype), remaining_axes(len(x.shape), lifted).index(dim)
 
     def factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
         names = tuple(None if i in axes else f"d{i}" for i in range(x.ndim))

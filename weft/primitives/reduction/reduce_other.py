@@ -18,7 +18,7 @@ from weft.ir.primitive import Axis, Primitive, Sample, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.primitives.families import check_axes, fail, kept_axes, wide
+from weft.primitives.families import check_axes, fail, remaining_axes, wide
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_
@@ -31,7 +31,7 @@ Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 def flattened(x: Any, axes: tuple[int, ...]) -> Any:
     """`x` with `axes` merged into one, the first."""
-    kept = kept_axes(len(x.shape), axes)
+    kept = remaining_axes(len(x.shape), axes)
     order = (*axes, *kept)
     if order != tuple(range(len(order))):
         x = transpose(x, permutation=order)

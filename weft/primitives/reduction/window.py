@@ -229,7 +229,7 @@ class WindowExtremum(WindowFold):
 
     select_prim: Any
 
-    def partial(self, number: int, tangent: Any, out: Any, x: Any, **params: Any) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, **params: Any) -> Any:
         return select_and_gather_add(tangent, x, select_prim=self.select_prim, **params)
 
 

@@ -21,7 +21,7 @@ from weft.compiler.emit.maps.update import begin_update
 from weft.compiler.emit.pieces import FEW, copy_lanes
 from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
-from weft.primitives.families import kept_axes
+from weft.primitives.families import remaining_axes
 from weft.primitives.movement.gather import GatherScatterMode, window_index
 from weft.primitives.movement.scatter import window_dims, window_sizes
 from weft.primitives.movement.scatter_flagged import card_of
@@ -252,7 +252,7 @@ class Scattering:
         """An element of an update; of dimensions that are left out, the first."""
         rank = len(self.updates.aval.shape)
         window = self.dimension_numbers.update_window_dims
-        found = dict(zip(kept_axes(rank, window), many, strict=True))
+        found = dict(zip(remaining_axes(rank, window), many, strict=True))
         found.update(zip(window, (inner.get(d, Index()) for d in self.window_dims), strict=True))
         return self.writer.values.at(self.updates, tuple(found[axis] for axis in range(rank)))
 
